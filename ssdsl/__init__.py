@@ -1,8 +1,8 @@
 """A language for parallel training plans, and its compiler to torch.distributed programs.
 
-`engine` is for training scripts, `search` finds a plan. `model_of` makes a model of a module and a batch. `Op` and what
-a row of the table of operators is made of are here for models' files: `ssdsl.Op("mylib::scan", ...)`; so is
-`micro_batch_statistics`. They load torch when they are first named, `import ssdsl` does not.
+`engine` is for training scripts, `search` finds a plan, `model_of` makes a model of a module and a batch. `Op`,
+`PartKernel`, `Collective` (`ssdsl.Op("mylib::scan", ...)`: rows of the table of operators) and `micro_batch_statistics`
+are for files of models. `import ssdsl` does not load torch: these names load it at their first use.
 """
 
 import importlib

@@ -1,5 +1,5 @@
-"""Python's search for cycles, paused: programs are millions of small values without any, and looking through them again
-and again takes as long as making them."""
+"""Pauses Python's cyclic garbage collector: programs are millions of small values without reference cycles, and
+traversing them again and again takes as long as making them."""
 
 import gc
 from collections.abc import Iterator
@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Nothing is lost: values without cycles are freed as ever, what has some waits until the end."""
+    """Runs the body without the cyclic garbage collector. Values without cycles are freed as ever; cycles wait until
+    the end."""
     was_on = gc.isenabled()
     gc.disable()
     try:

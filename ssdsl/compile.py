@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def make_plan(
     source: Source, graph: Graph, overrides: Mapping[str, int], folder: Path | None
 ) -> tuple[Plan, tuple[Diagnostic, ...]]:
-    """What a text says about this model, with warnings; raises PlanError. `use` statements look in `folder`."""
+    """The plan that a text describes for this model, with warnings. `use` statements look in `folder`. Raises
+    PlanError."""
     return interpret_all(parse(source), graph, overrides, folder)
 
 
@@ -45,17 +46,16 @@ def compile_source(
     cluster: Cluster | None = None,
     after: After | None = None,
 ) -> Compiled:
-    """As `compile_plan`, of a text, for the links of a cluster; `after` is called behind each pass, with its name and
-    what there is.
+    """As `compile_plan`, but from a text. `after` is called after each pass, with the pass's name and its result.
 
-    What is not proved is not handed out: raises PlanError with what failed.
+    The program is proved; raises PlanError with what failed where it cannot be.
     """
     return Workspace(graph, cluster).compile(source, overrides, folder, after)
 
 
 def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = None) -> Compiled:
-    """The training step of `graph`, the graph of the model with a batch of another size, as the plan of its training
-    places it, on the same weights. Raises PlanError."""
+    """Compiles a training step for the same model with a batch of another size: `graph` is its graph, the operators run
+    where the plan of `training` puts them, the weights are the same. Raises PlanError."""
     program = _carried(training, graph, cluster, trains=True)
     return Compiled(training.source, program.plan, program, require_proof(program), ())
 
@@ -63,11 +63,11 @@ def compile_resized(training: Compiled, graph: Graph, cluster: Cluster | None = 
 def compile_evaluation(
     training: Compiled, model: "Model", outputs: "Outputs" = (), cluster: Cluster | None = None
 ) -> Compiled:
-    """The forward of a model in eval mode, as the plan of its training places it, on the same weights. Its batch may
-    have another size.
+    """Compiles the forward of a model in eval mode: its operators run where the plan of `training` puts them, on the
+    same weights. The batch may have another size.
 
     `outputs` names results beside the loss: attributes or keys of what the forward returns, or positions in its tuple;
-    None: all that it returns. Raises PlanError. What the plan itself has to say was said for training.
+    None means all that it returns. Raises PlanError. Warnings are left out: they were given for training.
     """
     from ssdsl.model.evaluation import capture_evaluation  # which loads torch
 
@@ -77,7 +77,7 @@ def compile_evaluation(
 
 
 def _carried(training: Compiled, graph: Graph, cluster: Cluster | None, *, trains: bool) -> Program:
-    """The program of another graph; with unequal parts of its batch where they can be."""
+    """The program of another graph. Parts of its batch are unequal where that compiles, else equal."""
     plan = carry_over(training.plan, graph, trains=trains)
     held = Held(training.program.params, training.program.flats)
     try:

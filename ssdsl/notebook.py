@@ -33,8 +33,8 @@ WIDTH = 160  # characters of the tables as text
 
 @dataclass(frozen=True)
 class SearchReport:
-    """What a search found; `best` is None where no plan fits, `rows` are the best, `families` the best of each kind of
-    parallelism. Printed, or at the end of a notebook's cell, it is the tables of `ssdsl search`."""
+    """The result of a search: `best` is None where no plan fits, `rows` are the best plans, `families` the best plan of
+    each kind of parallelism. `print` and a notebook's cell show the tables of `ssdsl search`."""
 
     found: Found
     graph: Graph
@@ -48,7 +48,7 @@ class SearchReport:
 
     @property
     def baseline(self) -> Tried:
-        """What it is compared with."""
+        """The plan that all others are compared with."""
         return self.found.baseline
 
     @property
@@ -62,14 +62,15 @@ class SearchReport:
         return self.found.best_of_families()
 
     def text(self, tried: Tried | None = None, folder: str | os.PathLike[str] = ".") -> str:
-        """A plan with its params as defaults, by default the best one, as it stands in a file of `folder`. Raises
-        ValueError where there is none."""
+        """The text of a plan with its params as defaults, as it is written to a file of `folder`; by default the best
+        plan. Raises ValueError where no plan fits."""
         if (chosen := tried or self.best) is None:
             raise ValueError("no plan fits")
         return written(chosen.sketch, chosen.setting.params, notes(self.found, chosen), Path(folder).resolve())
 
     def write(self, file: str | os.PathLike[str]) -> None:
-        """Saves the best plan. Raises PlanError where that cannot be, ValueError where there is none."""
+        """Writes the best plan to a file. Raises PlanError where the file cannot be written, ValueError where no plan
+        fits."""
         save_text(os.fspath(file), self.text(folder=Path(file).parent))
 
     def __str__(self) -> str:
@@ -105,17 +106,17 @@ def search(
     orders: bool = True,
     meta: bool = False,
 ) -> SearchReport:
-    """Searches what plans leave open, for a model on a cluster; what is returned is proved.
+    """Searches what plans leave open, for a model on a cluster. The plans that it returns are proved.
 
-    `plans` are files or names of plans that come with ssdsl, None means all of these. `model` is as in `--model`, or
-    from `ssdsl.model_of`; `cluster` a name or a file, `costs` a file of measured times. `baseline` is what they are
-    compared with, by default the first of them. `params` sets params: to a number, or to several that are tried.
-    `devices` are how many a plan takes, by default all of the cluster; of several, from the least to the most, the best
-    use of each device is sought. `memory` is the share of each device's memory that a plan may need. It simulates at
-    most `tries` settings, and takes `seconds` or a little more; with `orders` it seeks other cuts and orders for
-    pipelines.
+    `plans` are files or names of plans that come with ssdsl; None means all of these. `model` is as in `--model`, or
+    from `ssdsl.model_of`. `cluster` is a name or a file, `costs` a file of measured times. `baseline` is the plan that
+    others are compared with, by default the first. `params` sets params: to a number, or to several that are tried.
+    `devices` is how many devices a plan takes, by default all of the cluster; of several numbers, the smallest and the
+    largest bound a range, and the search looks for the best use of each device. `memory` is the share of each device's
+    memory that a plan may need. The search simulates at most `tries` settings, and takes `seconds` or a little more.
+    With `orders` it also tries other cuts and orders of pipelines.
 
-    Raises PlanError for what is wrong with plans, model or cluster, ValueError for numbers that are none.
+    Raises PlanError for mistakes in plans, model or cluster, ValueError for numbers out of range.
     """
     on = load_cluster(cluster)
     graph = _graph(model, meta)
@@ -133,7 +134,7 @@ def search(
 
 
 def _graph(model: "str | Model", meta: bool) -> Graph:
-    """The graph of a model; of one that a command has seen, that which was kept."""
+    """The graph of a model. For a name, the cached graph where a command has captured it before."""
     if isinstance(model, str):
         return captured(Request(model, meta=meta)).graph
     from ssdsl.model.load.model import computing  # which loads torch, as the model did
@@ -143,7 +144,7 @@ def _graph(model: "str | Model", meta: bool) -> Graph:
 
 
 def _numbers(name: str, given: int | Sequence[int]) -> tuple[int, ...]:
-    """The numbers that are given for a param."""
+    """The numbers given for a param. Raises ValueError for what is no whole number."""
     numbers = (given,) if isinstance(given, int) else tuple(given)
     if not numbers or not all(isinstance(n, int) for n in numbers):
         raise ValueError(f"`{name}` is a whole number, or several that are tried, not {given!r}")

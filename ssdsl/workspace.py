@@ -1,4 +1,4 @@
-"""A model on a cluster, for which many plans are compiled: each costs what is new in it."""
+"""Compiles many plans for one model on one cluster: each compilation costs only what is new in its plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from ssdsl.text.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A plan with what follows from it."""
+    """A plan with its program, the proof of that and the warnings."""
 
     source: Source
     plan: Plan
@@ -37,7 +37,8 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan whose program nobody has proved: its step can be simulated, and no more (`Workspace.proved`)."""
+    """A plan with a program that is not proved yet: its step can be simulated, nothing else (see
+    `Workspace.proved`)."""
 
     reading: Reading
     lowered: Lowered
@@ -49,15 +50,16 @@ class Candidate:
 
     @property
     def plan(self) -> Plan:
-        """What the text says."""
+        """The plan that the text describes."""
         return self.reading.plan
 
 
 @dataclass(slots=True)
 class Workspace:
-    """A model and the cluster for whose links communication is chosen, if one is given.
+    """A model, and the cluster for whose links communication is chosen, if one is given.
 
-    What is remembered of one plan makes the next one faster and shows in no answer: a new workspace gives the same.
+    It remembers parts of the last plan, which makes the next one faster and changes no answer: a new workspace gives
+    the same.
     """
 
     graph: Graph
@@ -70,7 +72,7 @@ class Workspace:
 
     @property
     def model(self) -> ModelIndex:
-        """What plans ask of the model."""
+        """The index of the model's operators that plans are read with."""
         if self._model is None:
             self._model = index_model(self.graph)
         return self._model
@@ -83,19 +85,18 @@ class Workspace:
     def candidate(
         self, source: Source, overrides: Mapping[str, int], folder: Path | None = None, after: After | None = None
     ) -> Candidate:
-        """The program of a text, unproved; `use` statements look in `folder`. With `after` all passes run, and it is
-        called behind each, with its name and what there is. Raises PlanError."""
+        """The program of a text, not proved; `use` statements look in `folder`. With `after` all passes run, and it is
+        called after each with the pass's name and its result. Raises PlanError."""
         return self.formed(read_plan(parse(source), self.model, overrides, folder), after)
 
     @paused_collector()
     def formed(self, reading: Reading, after: After | None = None) -> Candidate:
-        """The same of a text that has been read."""
+        """The same for a text that has been read."""
         return Candidate(reading, self._lowered(reading.plan, after))
 
     @paused_collector()
     def proved(self, candidate: Candidate) -> Compiled:
-        """The plan with its program and all warnings; raises PlanError with what failed: what is not proved is not
-        handed out."""
+        """The plan with its proved program and all warnings. Raises PlanError with what could not be proved."""
         lowered, plan, source = candidate.lowered, candidate.plan, candidate.source
         if self._proof is None or self._proof[0] is not lowered.like:
             self._proof = lowered.like, self._proof_of(lowered)
@@ -106,14 +107,14 @@ class Workspace:
     def compile(
         self, source: Source, overrides: Mapping[str, int], folder: Path | None = None, after: After | None = None
     ) -> Compiled:
-        """The proved program of a text, as `candidate` has it. Raises PlanError."""
+        """The proved program of a text; arguments are those of `candidate`. Raises PlanError."""
         return self.proved(self.candidate(source, overrides, folder, after))
 
     @paused_collector()
     def simulate(
         self, candidate: Candidate, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
     ) -> Report:
-        """A step of a plan on a cluster, as `simulate.simulate` has it. Raises PlanError."""
+        """Simulates a step of a plan on a cluster, as `simulate.simulate` does. Raises PlanError."""
         lowered, program = candidate.lowered, candidate.lowered.program
         if self._prices is None or not self._prices.serve(program, cluster, state):
             self._prices, self._step = prices(program, cluster, state), None

@@ -12,13 +12,15 @@ MODELS = Path(__file__).parent / "models"
 
 
 @cache
-def captured(spec: str, meta: bool = False) -> tuple[Model, Graph]:
-    """A model by its name as on the command line, without numbers if `meta`, and its graph; a user's file without a
-    folder is one of tests/models."""
+def captured(spec: str, meta: bool | None = None) -> tuple[Model, Graph]:
+    """A model by its name as on the command line, and its graph; a user's file without a folder is one of tests/models.
+
+    The model has no numbers if `meta`, or by default if it is large.
+    """
     model = load(str(MODELS / spec) if ".py:" in spec and "/" not in spec else spec, meta=meta)
     return model, capture(model)
 
 
-def graph_of(spec: str, meta: bool = False) -> Graph:
+def graph_of(spec: str, meta: bool | None = None) -> Graph:
     """The graph alone."""
     return captured(spec, meta)[1]

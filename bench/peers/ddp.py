@@ -1,4 +1,4 @@
-"""Data parallel by PyTorch's DistributedDataParallel, with its two options that help here."""
+"""Data parallel by PyTorch's DistributedDataParallel, with its two options that help here, and buckets as ours."""
 
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -7,9 +7,11 @@ from transformers import GPT2LMHeadModel
 from bench.gpt import Batch
 from bench.peers.setup import Step, adamw, part_of, train
 
+BUCKET_MB = 4  # five of them
+
 
 def build(model: GPT2LMHeadModel, rank: int, ranks: int) -> Step:
-    replica = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
+    replica = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True, static_graph=True)
     optimizer = adamw(replica.parameters())
 
     def step(batch: Batch) -> Tensor:

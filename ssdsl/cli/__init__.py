@@ -1,1 +1,1 @@
-"""The command line: one command, one file. Nothing here loads torch before a command needs it."""
+"""The command line: one file for each command. Nothing here loads torch before a command needs it."""

@@ -1,4 +1,5 @@
-"""The commands. Typer makes one of each typed function, with shell completion and suggestions for misspelt names."""
+"""The commands. Typer makes a command of each typed function, with shell completion and suggestions for misspelt
+names."""
 
 from typing import Annotated
 

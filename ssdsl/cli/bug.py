@@ -1,4 +1,4 @@
-"""What the user sees of our own mistakes: one short message, the traceback in a file."""
+"""Reports a bug of ssdsl to its user: one short message, with the traceback in a file."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from ssdsl.cli.terminal import talk
 
 
 def report_bug(error: Exception) -> None:
-    """Save the traceback, and say where it is and what to do with it."""
+    """Saves the traceback, and says where it is and what to do with it."""
     path = _save(error)
     talk.print(f"internal error in ssdsl: {type(error).__name__}: {error}", style="bold red", markup=False)
     talk.print(f"the traceback is in {path}; report it with the plan and the model", markup=False)

@@ -1,4 +1,4 @@
-"""`ssdsl cache`: the graphs that are kept from earlier commands."""
+"""`ssdsl cache`: the graphs that earlier commands cached."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`ssdsl capture`: the graph of a model, as a file that other commands take in its place."""
+"""`ssdsl capture`: writes the graph of a model to a file, which other commands take in place of the model."""
 
 from typing import Annotated
 

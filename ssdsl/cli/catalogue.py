@@ -1,4 +1,4 @@
-"""`ssdsl models` and `ssdsl plans`: what there is."""
+"""`ssdsl models` and `ssdsl plans`: lists of the models and plans that come with ssdsl."""
 
 from ssdsl.cli import options
 from ssdsl.cli.terminal import print_json, results

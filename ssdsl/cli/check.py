@@ -1,4 +1,4 @@
-"""`ssdsl check`: everything short of running."""
+"""`ssdsl check`: all checks of a plan, without running it."""
 
 from dataclasses import replace
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`ssdsl checkpoint`: look at checkpoints, compare them, and turn them into the files of a single device and back."""
+"""`ssdsl checkpoint`: shows checkpoints, compares them, and converts them to the files of a single device and back."""
 
 from pathlib import Path
 from typing import Annotated

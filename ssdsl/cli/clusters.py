@@ -1,4 +1,4 @@
-"""`ssdsl clusters`: list them, print one's file, measure this machine."""
+"""`ssdsl clusters`: lists clusters, prints the file of one, measures this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +72,7 @@ def measure(out: Out = None) -> None:
 
 
 def chosen_cluster(name: str) -> "Cluster":
-    """The cluster of a name or path; says on stderr when `laptop` is not the one that comes with ssdsl."""
+    """The cluster of a name or path; says on stderr if `laptop` is the user's measurement."""
     from ssdsl.cluster.load import cluster_file, load_cluster, measured_laptop
 
     if name == "laptop" and (path := cluster_file(name)) == measured_laptop():
@@ -81,5 +81,5 @@ def chosen_cluster(name: str) -> "Cluster":
 
 
 def named_cluster(name: str | None) -> "Cluster | None":
-    """The cluster of a name or path, if one was given."""
+    """The cluster of a name or path; None if none was given."""
     return None if name is None else chosen_cluster(name)

@@ -1,4 +1,4 @@
-"""`ssdsl compile`: write the program that torchrun can start where ssdsl is not installed."""
+"""`ssdsl compile`: writes the program of a plan, which torchrun can start where ssdsl is not installed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def compile_(
 
 
 def put(loaded: Loaded, program: "Compiled", folder: str, outputs: Sequence[str], cluster: "Cluster | None") -> None:
-    """Write a program, and the one that evaluates, and say how it is started."""
+    """Writes a program, and the program of its evaluation, and prints the command that starts it."""
     only_read = loaded.captured.origin and not outputs  # a graph has neither weights nor an evaluation
     evaluates = None if only_read else evaluation(loaded, program, outputs, cluster)
     with working("writing"):
@@ -83,7 +83,8 @@ def put(loaded: Loaded, program: "Compiled", folder: str, outputs: Sequence[str]
 
 
 def _printer(wanted: list[str]) -> "After":
-    """Prints the lowering behind the passes of these names."""
+    """A function that prints the lowering after the passes of these names. Raises typer.BadParameter for an unknown
+    name."""
     from ssdsl.lang.suggest import suggest
     from ssdsl.lower.lower import PASSES
     from ssdsl.lower.print_lowering import lowering_text

@@ -1,4 +1,4 @@
-"""`ssdsl diff`: what changes from one plan to another in time, memory and bytes."""
+"""`ssdsl diff`: the changes from one plan to another in time, memory and bytes."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +68,7 @@ def diff(
 
 
 def _called(loaded: Loaded, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:
-    """Two settings of a plan by what is different in them, as `T=2` and `T=4`."""
+    """The names of two settings of a plan: their different params, as `T=2` and `T=4`."""
     from ssdsl.lang.parse import parse
     from ssdsl.plan.declarations import params
 
@@ -84,7 +84,7 @@ def _of_same_model(loaded: Loaded, plan: str) -> Loaded:
 
 
 def _known(loaded: Loaded, overrides: dict[str, int], *both: Loaded) -> dict[str, int]:
-    """The settings of a plan: all but those that only the other one has."""
+    """The settings for a plan: all but those of params that only the other one has."""
     mine = _params(loaded.source)
     other = {name for one in both for name in _params(one.source)} - mine
     return {name: value for name, value in overrides.items() if name not in other}

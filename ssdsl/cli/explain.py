@@ -1,4 +1,4 @@
-"""`ssdsl explain E0203`: what a diagnostic means."""
+"""`ssdsl explain E0203`: explains a diagnostic."""
 
 import importlib
 import inspect
@@ -32,9 +32,9 @@ def explain(code: Code = "") -> None:
 
 
 def all_diagnostics() -> list[str]:
-    """The codes of every diagnostic: of the modules whose path speaks of errors, and of each statement of a plan.
+    """The codes of all diagnostics. Imports the modules that have `errors` in their path, and the statements of plans.
 
-    None of them loads torch. What a program imports, the runtime, has none.
+    These do not load torch. The runtime is left out: it has no diagnostics.
     """
     package = Path(ssdsl.__path__[0])
     found = (path for path in sorted(package.rglob("*errors*")) if package / "runtime" not in path.parents)

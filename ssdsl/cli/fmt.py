@@ -1,4 +1,4 @@
-"""`ssdsl fmt`: plans in the one layout."""
+"""`ssdsl fmt`: formats plans."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def fmt(files: Files, check: Check = False) -> None:
 
 
 def _format(path: Path, check: bool) -> bool:
-    """Whether the file's layout differs from the one; it is written beside and renamed."""
+    """Whether formatting changes the file; unless `check`, it is written to a temporary file that is then renamed."""
     from ssdsl.lang.format import format_script
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source

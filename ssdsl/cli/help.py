@@ -1,4 +1,4 @@
-"""Help of the commands that take a plan: with a plan on the command line, its params are listed too."""
+"""The help of commands that take a plan: with a plan on the command line, it lists the plan's params too."""
 
 import re
 from typing import Any
@@ -36,7 +36,7 @@ class PlanCommand(TyperCommand):
 
 
 def _suggested(message: str) -> str:
-    """A choice that there is not, in our words, with the one that was meant.
+    """The message about an unknown choice, in our words, with a suggestion.
 
     >>> _suggested("Value error, 'task' is not one of 'dims', 'tasks'.")
     'there is no `task` here; did you mean `tasks`? It is one of: dims, tasks'
@@ -49,7 +49,7 @@ def _suggested(message: str) -> str:
 
 
 def _params(plan: str) -> View | None:
-    """The params of a plan, or nothing if this word names none."""
+    """A table of a plan's params; None if this word names no plan."""
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source
     from ssdsl.lang.shipped import plan_path

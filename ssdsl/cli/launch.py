@@ -1,4 +1,4 @@
-"""`ssdsl launch`: the file with which a scheduler starts a plan, or a training script, on many nodes."""
+"""`ssdsl launch`: writes the file with which a scheduler starts a plan, or a training script, on many nodes."""
 
 import json
 from pathlib import Path
@@ -147,7 +147,7 @@ def _listed(forms: tuple[str, ...]) -> str:
 
 
 def _compiles_nothing(target: Path) -> str | None:
-    """Why a target needs no compiler; None if it is a plan."""
+    """The reason why a target needs no compiler; None if it is a plan."""
     if target.suffix == ".py":
         return "a script compiles its plan itself"
     return "the program is compiled already" if (target / "program.json").is_file() else None
@@ -162,7 +162,7 @@ def _program(
     meta: bool,
     cluster: "Links | None",
 ) -> tuple[str, int | None]:
-    """The script to start, and its number of processes; None if only the user knows."""
+    """The script to start, and its number of processes; None if only the user knows that. Raises PlanError."""
     from ssdsl.run.errors import NotAProgram
 
     path = Path(target)
@@ -205,7 +205,7 @@ def _compile(
 
 
 def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: "Links | None") -> tuple[int, int]:
-    """Nodes and processes on each; of a script, as the user or the cluster says."""
+    """The number of nodes, and of processes on each; for a script, those that the user or the cluster gives."""
     from ssdsl.run.jobs.fit import USUAL, fit
 
     if processes is not None:

@@ -1,7 +1,7 @@
-"""The entry point: runs a command and turns how it ends into an exit status.
+"""The entry point: runs a command, and turns its outcome into an exit status.
 
-0 fine; 1 the plan (or model) is wrong, does not fit the cluster, or does not compute what a single device does; 2
-wrong usage; 3 our bug; 130 Ctrl-C.
+0: success. 1: the plan (or the model) is wrong, does not fit the cluster, or does not compute what a single device
+does. 2: wrong usage. 3: a bug of ssdsl. 130: Ctrl-C.
 """
 
 import os
@@ -17,7 +17,7 @@ WRONG, BUG, PIPE = 1, 3, 141
 
 
 def main() -> None:
-    """Run the command of `sys.argv`; does not return."""
+    """Runs the command of `sys.argv`; does not return."""
     diagnostics_as_json(False)
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
     try:

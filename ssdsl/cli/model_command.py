@@ -1,4 +1,4 @@
-"""What all commands that take a model have in common: `--no-cache`."""
+"""The option that all commands with a model share: `--no-cache`."""
 
 import functools
 import inspect
@@ -23,7 +23,7 @@ keeps_graphs = _Switch()  # whether this command takes a kept graph, and keeps a
 
 
 def takes_model(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the option."""
+    """The command, extended by the option."""
 
     @functools.wraps(command)
     def extended(*args: Any, no_cache: bool, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the shell may complete: plans, models."""
+"""Shell completion of plans, models and clusters."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from ssdsl.lang.shipped import shipped_plans
 
 
 def complete_plan(incomplete: str) -> list[str]:
-    """For the shell: shipped plans, and plans in the folder that is being typed."""
+    """The shipped plans, and plans in the folder that is being typed."""
     words = [*(name for name, _ in shipped_plans()), *_files(incomplete, "*.ssp")]
     return [word for word in words if word.startswith(incomplete)]
 
@@ -20,7 +20,7 @@ def _files(incomplete: str, pattern: str) -> list[str]:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """For the shell: the zoo in all its sizes, and what models of transformers begin with."""
+    """The models of the zoo in all sizes, and the prefix of models of transformers."""
     from ssdsl.model.zoo import ZOO
 
     names = [word for name, family in ZOO.items() for word in (name, *(f"{name}:{size}" for size in family.sizes))]
@@ -28,7 +28,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_cluster(incomplete: str) -> list[str]:
-    """For the shell: the known clusters, and TOML files in the folder that is being typed."""
+    """The known clusters, and TOML files in the folder that is being typed."""
     from ssdsl.cluster.load import known_clusters
 
     return [word for word in [*known_clusters(), *_files(incomplete, "*.toml")] if word.startswith(incomplete)]

@@ -35,7 +35,7 @@ class Generator(StrEnum):
 
 
 def settings(values: list[str], option: str = "--set") -> dict[str, int]:
-    """`--set T=4` as numbers by name; the later of two wins."""
+    """`--set T=4` as numbers by name; the last value of a name counts. Raises typer.BadParameter."""
     found = {}
     for value in values:
         name, equal, number = (part.strip() for part in value.partition("="))

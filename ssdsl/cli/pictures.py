@@ -1,4 +1,4 @@
-"""Saves pictures of a timeline: Chrome trace events, an HTML page; whole or not at all."""
+"""Saves timelines and pages as files: Chrome trace events, HTML. A file is written as a whole or not at all."""
 
 import json
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def save_trace(file: str, *timelines: "Timeline") -> None:
-    """Chrome trace events of several timelines, to be laid over each other."""
+    """Saves several timelines as Chrome trace events in one file."""
     from ssdsl.show.chrome_trace import chrome_trace
 
     save_text(file, json.dumps(chrome_trace(*timelines), allow_nan=False))
@@ -20,13 +20,13 @@ def save_trace(file: str, *timelines: "Timeline") -> None:
 
 
 def save_html(file: str, timeline: "Timeline", by_line: "View") -> None:
-    """One self-contained page, with figures by line of the plan."""
+    """Saves a timeline as one self-contained page, with figures by line of the plan."""
     from ssdsl.show.timeline_html import timeline_html
 
     save_page(file, timeline_html(timeline, by_line))
 
 
 def save_page(file: str, page: str) -> None:
-    """A page as it is."""
+    """Saves the text of a page."""
     save_text(file, page)
     talk.print(f"{file}: open it in a browser", highlight=False)

@@ -1,6 +1,6 @@
-"""From the words of the command line to a captured model, a plan, a program: what the commands have in common.
+"""The steps that commands share: from the words of the command line to a captured model, a plan and a program.
 
-The plan is read before torch is loaded, so that a mistake in its text shows at once.
+The plan is parsed before torch is loaded, so that a mistake in its text shows at once.
 """
 
 import gc
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A plan's text, which parses, with a model that is captured."""
+    """A plan's text, which parses, and a captured model."""
 
     path: Path
     source: "Source"
@@ -46,7 +46,7 @@ class Loaded:
 
     @property
     def model(self) -> "Model":
-        """The model itself, which is built when it is first asked for. Raises PlanError for a graph from a file."""
+        """The model itself, built at the first use. Raises PlanError for a graph from a file."""
         if origin := self.captured.origin:
             from ssdsl.model.graph_errors import GraphWithoutModel
 
@@ -57,7 +57,7 @@ class Loaded:
 
     @property
     def comparison(self) -> str:
-        """How graph and module were compared."""
+        """A sentence on how graph and module were compared."""
         return self.captured.comparison
 
 
@@ -70,13 +70,14 @@ def load(
     precision: str | None = None,
     trains: bool = False,
 ) -> Loaded:
-    """Check that the plan parses, then capture the model; only where it `trains` all its numbers are made."""
+    """Parses the plan, then captures the model. All of the model's numbers are made only if it `trains`. Raises
+    PlanError."""
     path, source = parsed(plan)
     return Loaded(path, source, captured(model, seed, generator, meta, precision, trains))
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
-    """The file of a plan and its text, which parses."""
+    """The file of a plan, and its text, which parses. Raises PlanError."""
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source
 
@@ -87,7 +88,7 @@ def parsed(plan: str) -> "tuple[Path, Source]":
 
 
 def check_params(plan: str, overrides: Mapping[str, int]) -> None:
-    """Raise PlanError where a param is set that the plan does not have: a mistake that needs no model to be seen."""
+    """Raises PlanError where a param is set that the plan does not have, before any model is built."""
     from ssdsl.lang.parse import parse
     from ssdsl.plan.interpret import unknown_params
 
@@ -103,7 +104,8 @@ def captured(
     precision: str | None = None,
     trains: bool = False,
 ) -> "Captured":
-    """A model's graph, compared with the model if that takes no time; with `meta` that is built without numbers."""
+    """A model's graph, compared with the model if that takes no time; with `meta` the model is built without
+    numbers."""
     from ssdsl.model.captured import Request
     from ssdsl.model.captured import captured as capture
 
@@ -112,12 +114,12 @@ def captured(
     if found.not_kept:
         said = f"the graph of {model} is not kept for the next command: {found.not_kept}"
         talk.print(said, style="dim", markup=False, soft_wrap=True)
-    gc.freeze()  # a large model's graph stays: nothing is found by looking through it again and again
+    gc.freeze()  # keeps the garbage collector from traversing a large graph, which stays
     return found
 
 
 def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
-    """The plan for the model; its warnings are shown."""
+    """The plan for the model; shows its warnings."""
     from ssdsl.compile import make_plan
 
     plan, warnings = make_plan(loaded.source, loaded.graph, overrides, loaded.path.parent)
@@ -128,7 +130,7 @@ def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
 def compiled(
     loaded: Loaded, overrides: Mapping[str, int], after: "After | None" = None, cluster: "Cluster | None" = None
 ) -> "Compiled":
-    """The plan with its program, for a cluster if one is given; its warnings are shown."""
+    """The plan with its program, for a cluster if one is given; shows its warnings."""
     from ssdsl.compile import compile_source
 
     with working("compiling"):
@@ -138,14 +140,16 @@ def compiled(
 
 
 def compiled_for(cluster: "Cluster", costs: str | None) -> "Cluster | None":
-    """The cluster that a program is compiled for: with times of runs on this machine, none, as for those runs."""
+    """The cluster for which a program is compiled. With times measured on this machine it is None, as in the measured
+    runs."""
     return None if costs is not None and cluster.name == "laptop" else cluster
 
 
 def evaluation(
     loaded: Loaded, training: "Compiled", outputs: Sequence[str], cluster: "Cluster | None" = None
 ) -> "Compiled | None":
-    """The program that evaluates; without one, and nothing asked of it, a warning is shown."""
+    """The program of the evaluation. If it cannot be compiled, and no outputs were asked for, shows a warning and
+    returns None."""
     from ssdsl.compile import compile_evaluation
     from ssdsl.model.evaluation_errors import EvaluationLeftOut
 
@@ -161,7 +165,7 @@ def evaluation(
 
 
 def state_of(masters: bool, fp32_grads: bool) -> "State":
-    """What weights are trained with, as the options say."""
+    """The training state of weights (their precision) as the options give it."""
     from ssdsl.simulate.state import State
 
     return State(masters, fp32_grads)
@@ -170,8 +174,8 @@ def state_of(masters: bool, fp32_grads: bool) -> "State":
 def simulated(
     compiled: "Compiled", cluster: "Cluster", costs: str | None = None, state: "State | None" = None
 ) -> "Report":
-    """A step of the program on a cluster; with `costs`, by the times of that file. `state` is what weights are trained
-    with.
+    """Simulates a step of the program on a cluster; with `costs`, by the times in that file. `state` is the training
+    state of weights.
 
     Raises PlanError where the file does not fit the program.
     """
@@ -188,7 +192,7 @@ def simulated(
 
 
 def fits(compiled: "Compiled", report: "Report") -> bool:
-    """Whether the devices have the memory for a simulated step; says so where they do not, or only just."""
+    """Whether the devices have enough memory for a simulated step; shows a message if not, or if only just."""
     from ssdsl.show.capacity import capacity
 
     found = capacity(compiled.program, compiled.source, report)
@@ -197,7 +201,7 @@ def fits(compiled: "Compiled", report: "Report") -> bool:
 
 
 def worded(compiled: "Compiled") -> str:
-    """A plan with its settings, as `ssdsl profile` takes it: `pipeline,S=2,M=4`."""
+    """A plan with its settings, in the form of an argument of `ssdsl profile`: `pipeline,S=2,M=4`."""
     path = Path(compiled.source.name)
     shipped = dict(shipped_plans()).get(path.stem)
     name = path.stem if shipped is not None and shipped.resolve() == path.resolve() else str(path)
@@ -205,13 +209,13 @@ def worded(compiled: "Compiled") -> str:
 
 
 def recording(compiled: "Compiled", file: str) -> str:
-    """The command that records into a file what a program needs."""
+    """The command that records the times that a program needs into a file."""
     return f"ssdsl profile --model {compiled.program.graph.name} {worded(compiled)} --out {file}"
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say on a terminal what takes so long."""
+    """Shows on a terminal what the command is working on."""
     if not talk.is_terminal:
         yield
         return

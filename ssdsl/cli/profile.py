@@ -1,4 +1,4 @@
-"""`ssdsl profile`: record what operators, communication and the engine take, for the simulations of other plans."""
+"""`ssdsl profile`: records the times of operators, communication and the engine, for simulations of other plans."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ssdsl.simulate.profile import Profile
     from ssdsl.workspace import Compiled
 
-LEAST_STEPS = 4  # of which the last is the first whose operators are told apart
+LEAST_STEPS = 4  # the fourth step is the first in which operators are timed one by one
 
 Plans = Annotated[
     list[str],
@@ -88,7 +88,7 @@ def _lacking(known: "Profile | None", program: "Compiled") -> bool:
 
 
 def _with(known: "Profile | None", program: "Compiled", result: "RunResult", path: Path) -> "Profile":
-    """What was known, and what a run adds."""
+    """The profile with the measurements of a run added."""
     from ssdsl.run.recorded_profile import recorded_profile
     from ssdsl.simulate.fit import check_machine
     from ssdsl.simulate.profile import merged

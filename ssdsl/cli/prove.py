@@ -1,4 +1,4 @@
-"""`ssdsl prove`: that the compiled program computes what a single device computes, without running it."""
+"""`ssdsl prove`: proves that the compiled program computes what a single device computes, without running it."""
 
 from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""`ssdsl repl`: a plan written line by line."""
+"""`ssdsl repl`: an interactive session in which a plan is written line by line."""
 
 import sys
 from collections.abc import Iterator
@@ -63,13 +63,13 @@ def repl(
 
 @dataclass
 class _Live:
-    """The session as it is now: what the prompt completes for."""
+    """The current session, for which the prompt completes."""
 
     session: "Session"
 
 
 def _run(session: "Session") -> bool:
-    """Enter what comes until it ends; without a terminal, whether all of it was right."""
+    """Handles entries until they end. Returns whether all were right; on a terminal always True."""
     from ssdsl.repl.enter import enter
 
     terminal = sys.stdin.isatty() and sys.stdout.isatty()

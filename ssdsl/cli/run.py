@@ -1,4 +1,4 @@
-"""`ssdsl run`: compile, launch with torchrun, train, report."""
+"""`ssdsl run`: compiles a plan, launches it with torchrun, trains, and reports."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -133,7 +133,7 @@ def run(
 
 
 def check_optimizer(name: str) -> None:
-    """Raise typer.BadParameter for an optimizer that torch does not have."""
+    """Raises typer.BadParameter for an optimizer that torch does not have."""
     from ssdsl.lang.suggest import suggest
     from ssdsl.runtime.train.optimizer import optimizers
 
@@ -143,12 +143,12 @@ def check_optimizer(name: str) -> None:
 
 
 def absolute(folder: str | None) -> str | None:
-    """A folder as the processes find it, wherever they are started."""
+    """The absolute path of a folder, because processes may start in another one."""
     return str(Path(folder).absolute()) if folder is not None else None
 
 
 def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: str | None) -> None:
-    """What a recorded run measured, as costs and as a picture."""
+    """Saves the measurements of a recorded run, as costs and as a timeline."""
     from ssdsl.cli.clusters import chosen_cluster
     from ssdsl.run.recorded import measured_timeline, measured_times
     from ssdsl.run.recorded_profile import recorded_profile

@@ -125,7 +125,7 @@ def search(
 
 
 def _range(devices: str | None, cluster: "Cluster") -> range:
-    """The numbers of devices that a plan may take."""
+    """The range of the numbers of devices that a plan may take. Raises typer.BadParameter."""
     from ssdsl.sketch.sketch import wanted_devices
 
     first, dots, last = (devices or str(cluster.size)).partition("..")
@@ -139,7 +139,7 @@ def _range(devices: str | None, cluster: "Cluster") -> range:
 
 
 def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -> "Found":
-    """What the search finds; on a terminal the best so far is shown. Ctrl-C ends it."""
+    """The result of the search. On a terminal the best so far is shown; Ctrl-C ends the search."""
     last: Found | None = None
     with _progress() as say:
         try:
@@ -175,7 +175,7 @@ def _progress() -> "Iterator[Callable[[Found], None]]":
 
 
 def _write(file: str, found: "Found", best: "Tried", before: str, console: "Console") -> None:
-    """Saves the best plan, and prints what it changes."""
+    """Saves the best plan, and prints how it differs from the original."""
     from ssdsl.sketch.reasons import notes
     from ssdsl.sketch.write import written
 

@@ -148,7 +148,7 @@ def _views(
 
 
 def _graph(loaded: Loaded, every: bool, json: bool) -> None:
-    """The captured model as text."""
+    """Prints the captured model as text."""
     from ssdsl.show.graph import shown_graph
 
     text = shown_graph(loaded.graph, every=every or json)
@@ -159,7 +159,7 @@ def _graph(loaded: Loaded, every: bool, json: bool) -> None:
 
 
 def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:
-    """The program as text, whole or what one role has of it."""
+    """Prints the program as text, all of it or one role's part."""
     from ssdsl.lang.suggest import suggest
     from ssdsl.show.program import shown_program
 
@@ -177,7 +177,7 @@ def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) ->
 
 
 def _timed(report: "Report", view: What, window: str | None, transfers: bool, json: bool) -> None:
-    """The views of a simulated step."""
+    """Prints the views of a simulated step."""
     from ssdsl.show.gantt import gantt
     from ssdsl.show.memory import memory_curve, memory_views
     from ssdsl.show.report import report_json
@@ -195,7 +195,7 @@ def _timed(report: "Report", view: What, window: str | None, transfers: bool, js
 
 
 def _seconds(window: str | None, step_s: float) -> tuple[float, float] | None:
-    """`--window 10..20` in milliseconds, as seconds."""
+    """`--window 10..20` in milliseconds, as seconds. Raises typer.BadParameter where it is outside the step."""
     if window is None:
         return None
     start, dots, end = window.partition("..")

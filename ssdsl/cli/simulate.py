@@ -1,4 +1,4 @@
-"""`ssdsl simulate`: time, memory and traffic of a step, before it runs."""
+"""`ssdsl simulate`: the time, memory and traffic of a step, without running it."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`ssdsl sweep`: one plan under many values of its params, in one table; the model is captured once."""
+"""`ssdsl sweep`: simulates a plan under many values of its params, in one table; the model is captured once."""
 
 import math
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str, state: "S
 
 
 def numbers_of(values: list[str]) -> dict[str, tuple[int, ...]]:
-    """`--set T=1,2,4` as the numbers of each param, each once."""
+    """`--set T=1,2,4` as the numbers of each param, without duplicates. Raises typer.BadParameter."""
     found: dict[str, list[int]] = {}
     for text in values:
         name, equal, numbers = (part.strip() for part in text.partition("="))
@@ -104,14 +104,14 @@ def numbers_of(values: list[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _settings(numbers: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
-    """Every value of each param with every value of the others, the last param changing first."""
+    """Every combination of the params' values; the last param changes first. Raises typer.BadParameter for too many."""
     if (count := math.prod(map(len, numbers.values()))) > MOST:
         raise typer.BadParameter(f"these are {count:,} settings; at most {MOST:,} are tried", param_hint="'--set'")
     return (dict(zip(numbers, row, strict=True)) for row in product(*numbers.values()))
 
 
 def _open(plan: str) -> list[dict[str, int]]:
-    """The settings that the plan itself says to try."""
+    """The settings that the plan itself lists. Raises typer.BadParameter for none, or too many."""
     from ssdsl.lang.parse import parse
     from ssdsl.plan.declarations import open_settings
 

@@ -1,4 +1,4 @@
-"""Results on stdout, talk on stderr; colours on a terminal, unless NO_COLOR is set."""
+"""Prints results on stdout and messages on stderr; in colours on a terminal, unless NO_COLOR is set."""
 
 import json
 import os
@@ -19,8 +19,8 @@ TRAILING = re.compile(r"[ \t]+(?=\n)")
 
 
 class _Stripped:
-    """Stdout as it is now, without the blanks that a table ends its lines with, and with `?` for what it cannot
-    encode."""
+    """The current stdout, without the blanks with which a table ends its lines, and with `?` for characters that it
+    cannot encode."""
 
     def write(self, text: str) -> int:
         text = TRAILING.sub("", text)
@@ -70,7 +70,7 @@ STYLES = (
 
 @dataclass
 class _Form:
-    """How diagnostics are written: for people, or one JSON object a line."""
+    """The form of diagnostics: text for people, or one JSON object a line."""
 
     json: bool = False
 
@@ -79,13 +79,13 @@ _form = _Form()
 
 
 def diagnostics_as_json(wanted: bool) -> bool:
-    """From now on diagnostics are JSON, if that is wanted; it is returned."""
+    """Switches diagnostics to JSON, or back to text; returns `wanted`."""
     _form.json = wanted
     return wanted
 
 
 def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
-    """Every diagnostic on stderr, an empty line between two; with `--json` each is an object in a line of its own."""
+    """Prints diagnostics on stderr, with an empty line between two; with `--json` each is an object on its own line."""
     if _form.json:
         for diagnostic in diagnostics:
             sys.stderr.write(json.dumps(as_json(diagnostic), ensure_ascii=False) + "\n")
@@ -103,10 +103,10 @@ def _styled(line: str) -> Text:
 
 
 def print_text(text: str) -> None:
-    """Text on stdout as it is, whatever its width."""
+    """Prints text on stdout as it is, whatever its width."""
     results.file.write(text)
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout, indented for people, never coloured."""
+    """Prints JSON on stdout, indented for people, never coloured."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Compile a plan, launch its program and return what it measured: the common part of `run` and `verify`."""
+"""Compiles a plan, launches its program and returns its measurements: the common part of `run` and `verify`."""
 
 import math
 import os
@@ -33,7 +33,7 @@ def train(
     max_restarts: int = 0,
     evaluation: "Compiled | None" = None,
 ) -> "RunResult":
-    """Write the program into `folder`, start it and wait for its results, which are there as well."""
+    """Writes the program into `folder`, starts it and waits for its results, which are written there as well."""
     from ssdsl.run.launch import ONE_NODE, launch
 
     devices, nodes = compiled.plan.devices, nodes or ONE_NODE
@@ -54,8 +54,8 @@ def train(
 
 
 def compared(loaded: Loaded) -> Loaded:
-    """The same, its graph compared with the module, if that was left out and can be done. A graph that was kept is
-    compared once more: what is trained is the module as it is now."""
+    """The same, with the graph compared with the module, if that was not done yet. A graph from the cache is compared
+    again, because the module that is trained may have changed."""
     if loaded.captured.is_compared and loaded.captured.built is not None:
         return loaded
     from ssdsl.model.check_capture import check_capture
@@ -66,7 +66,7 @@ def compared(loaded: Loaded) -> Loaded:
 
 
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
-    """The machines of the command line, of which this one is number `rank`."""
+    """The machines of the command line; this one is number `rank`. Raises typer.BadParameter."""
     from ssdsl.run.launch import Nodes
 
     if rank >= count:
@@ -79,7 +79,8 @@ def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
 
 
 def write(loaded: Loaded, compiled: "Compiled", folder: Path, evaluation: "Compiled | None" = None) -> None:
-    """Write the program, and the one that evaluates. Raises PlanError: the folder is another's or cannot be written."""
+    """Writes the program, and that of the evaluation. Raises PlanError if the folder belongs to another run, or cannot
+    be written."""
     from ssdsl.codegen.write import write_program
     from ssdsl.run.errors import FolderInUse
     from ssdsl.run.failure import unwritable
@@ -100,7 +101,8 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path, evaluation: "Compi
 
 
 def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "Nodes", per_node: int | None) -> None:
-    """Raise where there is nothing to train on, or where the processes are not as many as the devices."""
+    """Raises PlanError if the model has no numbers to train, or if the numbers of processes and devices do not
+    agree."""
     from ssdsl.run.errors import ModelWithoutNumbers, NodesMisfit, TooFewProcesses
 
     plan = compiled.plan
@@ -114,7 +116,8 @@ def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "
 
 
 def _check_sparse(loaded: Loaded, training: "Training") -> None:
-    """Raise where one device could not train the model, as its optimizer takes no sparse gradients."""
+    """Raises PlanError if the optimizer cannot take the model's sparse gradients, so that not even one device could
+    train."""
     from ssdsl.model.sparse import sparse_weights
     from ssdsl.run.errors import SparseGradients
     from ssdsl.runtime.train.optimizer import optimizers, refuses_sparse
@@ -127,9 +130,9 @@ def _check_sparse(loaded: Loaded, training: "Training") -> None:
 
 @contextmanager
 def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
-    """The folder to keep, which no other run has, or one that is gone afterwards.
+    """The folder of a run: that of `--out`, which no other run may use, or a temporary one.
 
-    Each of several nodes has a folder of its own in that of `--out`: the disk may be shared.
+    Each of several nodes has its own folder inside that of `--out`, because they may share a disk.
     """
     from ssdsl.run.failure import unwritable
     from ssdsl.run.one_run import one_run
@@ -154,7 +157,7 @@ def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
 
 
 def warn_of_losses(result: "RunResult", lr: float) -> None:
-    """Say so when the loss is no number any more."""
+    """Shows a warning if the loss is no longer a finite number."""
     from ssdsl.run.errors import LossNotFinite
 
     for step, loss in enumerate(result.losses):

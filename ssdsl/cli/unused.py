@@ -1,4 +1,4 @@
-"""An option that the rest of a call leaves without use is refused: whoever gives it expects that it does something."""
+"""Refuses options that would have no effect in a call: whoever gives an option expects it to do something."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,9 @@ import typer
 
 
 def refuse_unused(context: typer.Context, unused: Mapping[str, str]) -> None:
-    """Raise typer.BadParameter if one of these parameters was given; each comes with what to change.
+    """Raises typer.BadParameter if one of these parameters was given; each comes with the advice what to change.
 
-    They are named as the command's function does.
+    Parameters have the names of the command's function.
     """
     for param in context.command.params:
         source = context.get_parameter_source(param.name) if param.name in unused else None

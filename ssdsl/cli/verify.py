@@ -1,4 +1,4 @@
-"""`ssdsl verify`: the plan's losses, gradients and weights against a single device's."""
+"""`ssdsl verify`: compares the plan's losses, gradients and weights with those of a single device."""
 
 import typer
 

@@ -1,1 +1,1 @@
-"""Devices and links, and what communication costs on them."""
+"""Clusters: devices and links, and the time of communication on them."""

@@ -1,4 +1,5 @@
-"""From what a cluster's file says to a Cluster: units become bytes and seconds, names devices, and levels must nest."""
+"""Builds a Cluster from the contents of its file: units become bytes and seconds, names become devices, and levels must
+nest."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -54,7 +55,8 @@ def _group(table: dict[str, Any], devices: dict[str, Device]) -> Group:
 
 
 def _levels(tables: list[dict[str, Any]], whole: int, first: int | None = None) -> tuple[Level, ...]:
-    """The first level of nodes is the node; the last, if it does not say otherwise, is the whole."""
+    """The levels of a list of tables. Without `devices`, the first level of nodes is one node, and the last level is
+    the whole."""
     sizes = [table.get("devices", whole) for table in tables]
     if first is not None and "devices" not in tables[0]:
         sizes[0] = first
@@ -82,7 +84,7 @@ def _unknown_devices(found: dict[str, Any], devices: dict[str, Device], places: 
 
 
 def _unsized(found: dict[str, Any], places: Places) -> Iterator[Diagnostic]:
-    """Levels between the first of nodes and the last must say how many devices they join."""
+    """The levels that lack `devices`, which only the first level of nodes and the last level may leave out."""
     lists: list[tuple[Path, list[dict[str, Any]], int]] = [(("levels",), found.get("levels", []), 0)]
     lists += [(("nodes", n, "levels"), table["levels"], 1) for n, table in enumerate(found["nodes"])]
     for path, tables, start in lists:
@@ -136,7 +138,7 @@ def _unnested(levels: tuple[Level, ...], whole: int, path: Path, places: Places)
 
 
 def _cut(cluster: Cluster, places: Places) -> Iterator[Diagnostic]:
-    """A level between groups must not end inside one of them."""
+    """The levels between groups that end inside a group."""
     for n, level in enumerate(cluster.levels[:-1]):
         start = 0
         for group in cluster.groups:

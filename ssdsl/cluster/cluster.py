@@ -1,6 +1,6 @@
 """A cluster: groups of equal nodes, and the links that join devices at each level, innermost first.
 
-Ranks are laid out in order: 0..7 on the first node of eight, the next eight on the second, group after group.
+Ranks are placed in order: 0..7 on the first node of eight devices, the next eight on the second, group after group.
 """
 
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,8 @@ Ranks = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What joins devices: a node, a rack, a cluster, a wide area. `size` devices that lie side by side are one unit."""
+    """A level of the cluster: a node, a rack, the whole cluster, a wide area. Units of `size` consecutive devices are
+    joined by the link."""
 
     name: str
     size: int
@@ -48,8 +49,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A level that some ranks span: a ring over them crosses it `hops` times, and one of the units of `unit` devices
-    that it joins has only `fewest` of them."""
+    """A level that some ranks span: a ring over them crosses it `hops` times. The level joins units of `unit` devices,
+    and the unit with the fewest of these ranks has `fewest`."""
 
     level: Level
     hops: int
@@ -57,7 +58,7 @@ class _Span:
     unit: int
 
     def link(self, busy: int | None) -> Link:
-        """What a device has of the link while so many of its unit use it, by default all."""
+        """The link as one device has it while `busy` devices of its unit use it; None: all."""
         link = self.level.link
         if busy is None or link.alone_bandwidth is None:
             return link
@@ -68,7 +69,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """By what share of it simulated steps are known to be wrong on such devices, and where that was seen."""
+    """The known error of simulated steps on such devices, as a share of the step, and the source of that figure."""
 
     step: float
     source: str
@@ -76,12 +77,12 @@ class StepError:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Groups of nodes; `levels` join groups, counted in devices from rank 0, up to the whole.
+    """Groups of nodes; `levels` join groups, up to the whole; their sizes count devices from rank 0.
 
-    With `shares_cores` the devices are cores of one machine and ranks are processes on them: any number of ranks runs,
-    and beyond `size` they share. Where it `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`).
-    `overlap` says what runs at the same time, `error` how wrong simulated steps are, where that is known.
-    Compares and hashes by value; what `link` and `ring` found is kept.
+    With `shares_cores` the devices are cores of one machine, and ranks are processes on them: any number of ranks runs,
+    and more ranks than cores share them. With `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`).
+    `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known. Clusters compare
+    and hash by value; `link` and `ring` cache the levels that ranks span.
     """
 
     name: str
@@ -100,7 +101,8 @@ class Cluster:
         return sum(group.size for group in self.groups)
 
     def sharing(self, world: int) -> float:
-        """How many ranks share a device when `world` of them run: its rates and its memory are divided by this."""
+        """The number of ranks that share a device when `world` ranks run: its rates and its memory are divided by
+        it."""
         return max(1.0, world / self.size) if self.shares_cores else 1.0
 
     def check_size(self, world: int, span: Span | None = None) -> None:
@@ -112,12 +114,12 @@ class Cluster:
         return self.groups[self._group(rank)].device
 
     def devices(self, ranks: Ranks) -> tuple[Device, ...]:
-        """The kinds of device that these ranks are."""
+        """The distinct devices of these ranks."""
         return tuple(dict.fromkeys(self.device(rank) for rank in ranks))
 
     def link(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
-        """The slowest link between these ranks: what one of them has while the `busy` ranks use theirs, by default
-        all."""
+        """The slowest link between these ranks, as one of them has it while the `busy` ranks use theirs (None: all
+        ranks)."""
         links = (s.link(self._count(ranks[0], s, busy)) for s in self._spanned(ranks))
         return min(links, key=lambda link: link.bandwidth)
 
@@ -126,11 +128,11 @@ class Cluster:
         return self._spanned(ranks)[-1].level.name
 
     def ring(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
-        """The link as a ring over these ranks sees it, while the `busy` ranks have rings of their own, by default all.
+        """The link as a ring over these ranks has it, while the `busy` ranks have rings of their own (None: all ranks).
 
-        Where k of them lie in one unit, k links leave it, and NCCL sends a k-th part of the data over each: eight ranks
-        on each of two nodes talk eight times as fast as one on each. Its hops are of several levels; the latency is
-        their mean. Source: NCCL's own model of a ring's time, `src/graph/tuning.cc`.
+        If k of the ranks are in one unit, k links leave the unit, and NCCL sends a k-th of the data over each: a ring
+        over eight ranks on each of two nodes is eight times as fast as over one on each. The latency is the mean over
+        the hops, which may be of several levels. Source: NCCL's own model of a ring's time, `src/graph/tuning.cc`.
         """
         spans = self._spanned(ranks)
         found = min((self._around(ranks[0], s, busy) for s in spans), key=lambda link: link.bandwidth)
@@ -142,7 +144,7 @@ class Cluster:
         return replace(link, bandwidth=link.bandwidth * span.fewest)
 
     def _count(self, rank: int, span: _Span, busy: Ranks | None) -> int | None:
-        """How many of the busy ranks are in a rank's unit."""
+        """The number of busy ranks in a rank's unit; None where all are busy, or where it makes no difference."""
         if busy is None or span.level.link.alone_bandwidth is None:
             return None
         start = self._start(rank)
@@ -150,18 +152,19 @@ class Cluster:
         return max(1, sum((r - start) // span.unit == unit for r in busy))
 
     def collective_time(self, kind: str, size_bytes: float, ranks: Ranks, busy: Ranks | None = None) -> float:
-        """Seconds for `Link.collective_time` among these ranks: on the ring, or all_to_all on each rank's own link."""
+        """The seconds of `Link.collective_time` among these ranks: on the ring, or for all_to_all on each rank's own
+        link."""
         if len(ranks) < 2:
             return 0.0
         link = self.link(ranks, busy) if kind == "all_to_all" else self.ring(ranks, busy)
         return link.collective_time(kind, size_bytes, len(ranks))
 
     def point_to_point_time(self, size_bytes: float, source: int, target: int, busy: Ranks | None = None) -> float:
-        """Seconds from one rank to another, while the `busy` ranks send as well."""
+        """The seconds of a message from one rank to another, while the `busy` ranks send as well."""
         return 0.0 if source == target else self.link((source, target), busy).point_to_point_time(size_bytes)
 
     def node(self, rank: int) -> int:
-        """The number of the node on which a rank is, counted over all groups."""
+        """The number of a rank's node, counted over all groups."""
         if self.shares_cores:
             return 0
         nodes = first = 0
@@ -178,11 +181,11 @@ class Cluster:
         return next(n for n, end in enumerate(ends) if rank < end)
 
     def _start(self, rank: int) -> int:
-        """The first rank of the group in which a rank is."""
+        """The first rank of a rank's group."""
         return sum(group.size for group in self.groups[: self._group(rank)])
 
     def _spanned(self, ranks: Ranks) -> tuple[_Span, ...]:
-        """The levels that join some of these ranks, innermost first; of one rank alone, its node."""
+        """The levels that join some of these ranks, innermost first; for a single rank, its node."""
         if ranks not in self._spans:
             self._spans[ranks] = tuple(self._find(ranks))
         return self._spans[ranks]
@@ -192,7 +195,7 @@ class Cluster:
             return [_Span(self.groups[self._group(ranks[0])].levels[0], 1, 1, 1)]
         assert max(ranks) < self.size, f"{self.name} has no rank {max(ranks)}"
         found: list[_Span] = []
-        counts: dict[int, int] = {}  # of these ranks, by the first rank of the group in which they are
+        counts: dict[int, int] = {}  # the number of these ranks in each group, by its first rank
         start = 0
         for group in self.groups:
             inside = {rank - start: 1 for rank in ranks if start <= rank < start + group.size}
@@ -204,7 +207,10 @@ class Cluster:
 
 
 def _climb(units: dict[int, int], levels: tuple[Level, ...], found: list[_Span]) -> dict[int, int]:
-    """Merge units (ranks that they hold, by their first device) level by level; note each level that joins some."""
+    """Merges units (numbers of ranks, by the unit's first device) level by level, and notes each level that joins
+    some."""
+    # Ranks 0, 1 and 8 on nodes of 8: {0: 1, 1: 1, 8: 1} becomes {0: 2, 8: 1} (a hop inside a node), then {0: 3} (a hop
+    # between nodes).
     for inner, level in zip((1, *(x.size for x in levels)), levels, strict=False):
         merged: dict[int, int] = {}
         for first, count in units.items():

@@ -1,4 +1,4 @@
-"""What can be wrong with `--cluster`, with a cluster's file, and with measuring this machine: E06xx."""
+"""Diagnostics of `--cluster`, of a cluster's file, and of measuring this machine: E06xx."""
 
 from dataclasses import dataclass
 from typing import ClassVar

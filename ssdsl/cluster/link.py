@@ -1,15 +1,15 @@
-"""A link between devices, and the alpha-beta time of each way to communicate over it."""
+"""A link between devices, and its times in the alpha-beta model."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Joins devices: `bandwidth` in bytes a second for each device and direction, `latency` in seconds a message.
+    """Joins devices: `bandwidth` in bytes per second for each device and direction, `latency` in seconds per message.
 
-    Both are those of collectives; `send_bandwidth` and `send_latency` are those of one sender and one receiver where
-    they differ, as with gloo, which copies and adds while it reduces. `bandwidth` is what a device has when all devices
-    use the link; `alone_bandwidth` what it has at most, when others that share its adapter are silent.
+    Both are those of collectives. `send_bandwidth` and `send_latency` are those of one sender and one receiver, if they
+    differ, as with gloo, which copies and adds while it reduces. `bandwidth` is a device's share when all devices use
+    the link; `alone_bandwidth` is the most that it has when others that share its adapter are silent.
     """
 
     name: str
@@ -20,16 +20,16 @@ class Link:
     alone_bandwidth: float | None = None
 
     def point_to_point_time(self, size_bytes: float) -> float:
-        """Seconds from the start of a send until the receiver has all of it."""
+        """The seconds from the start of a send until the receiver has everything."""
         latency = self.latency if self.send_latency is None else self.send_latency
         return latency + size_bytes / (self.send_bandwidth or self.bandwidth)
 
     def collective_time(self, kind: str, size_bytes: float, ranks: int) -> float:
-        """Seconds for a collective of which each rank holds `size_bytes` of the *whole* tensor (before or after).
+        """The seconds of a collective whose *whole* tensor, before or after, has `size_bytes`.
 
         Ring algorithms: an all_reduce moves 2 (n-1)/n of the data over each link in 2 (n-1) steps, all_gather and
-        reduce_scatter half of that; an all_to_all sends all but its own n-th part once. Of an exchange between
-        neighbours `size_bytes` is what a rank receives. Source: Thakur, Rabenseifner,
+        reduce_scatter half of that; in an all_to_all each rank sends its n-th of the data, except the part that it
+        keeps. For an exchange between neighbours `size_bytes` is what a rank receives. Source: Thakur, Rabenseifner,
         Gropp 2005, "Optimization of Collective Communication Operations in MPICH".
         """
         share = (ranks - 1) / ranks
@@ -37,6 +37,7 @@ class Link:
             "all_reduce": (2 * (ranks - 1), 2 * share),
             "all_gather": (ranks - 1, share),
             "reduce_scatter": (ranks - 1, share),
+            # n ranks each hold size / n, and send (n-1)/n of that.
             "all_to_all": (ranks - 1, share / ranks),
             "exchange": (1, 1.0),
         }[kind]

@@ -1,4 +1,4 @@
-"""`--cluster`: one that comes with ssdsl by its name, or the user's own TOML file by its path."""
+"""Loads `--cluster`: a cluster that comes with ssdsl by its name, or the user's own TOML file by its path."""
 
 import os
 import re
@@ -23,8 +23,8 @@ POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def load_cluster(name: str) -> Cluster:
-    """The cluster of this name or path; `a100x64` is as many of the devices of `a100x1024`. Raises PlanError with all
-    that is wrong in its file."""
+    """The cluster of this name or path; `a100x64` has 64 of the devices of `a100x1024`. Raises PlanError with all
+    mistakes in its file."""
     path = cluster_file(name)
     source = read_cluster_file(path, name)
     found, places = _checked(source)
@@ -34,7 +34,8 @@ def load_cluster(name: str) -> Cluster:
 
 
 def _of_size(cluster: Cluster, name: str, size: int) -> Cluster:
-    """So many whole nodes, or a part of one. Raises PlanError where one node is all that is known."""
+    """A cluster of so many devices: a part of a node, or whole nodes. Raises PlanError for more than one node where
+    only one is known."""
     (group,) = cluster.groups
     node, *outer = group.levels
     if size <= node.size:
@@ -52,8 +53,8 @@ def known_clusters() -> tuple[str, ...]:
 
 
 def cluster_file(name: str) -> Path:
-    """The file of a name or path; `laptop` is the user's own measurement if there is one, `v100x8` has that of the
-    cluster whose name differs in the number of devices alone."""
+    """The file of a name or path. `laptop` is the user's own measurement if there is one; `v100x8` has the file of the
+    cluster whose name differs only in the number of devices."""
     if name.endswith(".toml") or "/" in name or os.sep in name:
         return Path(name)
     if name not in known_clusters():
@@ -69,13 +70,13 @@ def _unknown(name: str, label: str) -> UnknownCluster:
 
 
 def _is_alike(known: str, devices: str) -> bool:
-    """Whether a known cluster has these devices, and is of one kind."""
+    """Whether a known cluster's name is that of these devices and a number."""
     sized = SIZED.fullmatch(known)
     return sized is not None and sized[1] == devices
 
 
 def measured_laptop() -> Path:
-    """Where `ssdsl clusters measure` saves what it found of this machine."""
+    """The file in which `ssdsl clusters measure` saves the measurements of this machine."""
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     return Path(folder if os.path.isabs(folder) else os.path.expanduser("~/.config")) / "ssdsl" / "laptop.toml"
 
@@ -106,7 +107,8 @@ def _beside(path: Path) -> str:
 
 
 def _checked(source: Source) -> tuple[dict[str, Any], Places]:
-    """The file as tomllib reads it, with every key that it needs and no other; and where they stand."""
+    """The contents of the file, with all required keys and no unknown ones, and the places of its keys and values.
+    Raises PlanError."""
     try:
         found = tomllib.loads(source.text)
         places = find_places(source)
@@ -120,7 +122,7 @@ def _checked(source: Source) -> tuple[dict[str, Any], Places]:
 
 
 def _bad_toml(source: Source, message: str) -> BadToml:
-    """tomllib's message ends in a line and column."""
+    """The diagnostic of tomllib's message, which ends in a line and a column."""
     place = POSITION.search(message)
     at = len(source.text.rstrip())
     if place is not None and place[1]:

@@ -1,4 +1,4 @@
-"""Measures this machine: starts the processes of `probe.py`, waits for them, leaves none behind."""
+"""Measures this machine: starts the processes of `probe.py`, and waits until all have ended."""
 
 import json
 import os
@@ -27,7 +27,8 @@ LARGE_BYTES = 8 << 20  # of probe.py's large messages
 
 
 def measure() -> Measurement:
-    """Measure the rates of this machine's cores and of gloo between processes, in some 15 seconds."""
+    """Measures the rates of this machine's cores, and of gloo between processes, in about 15 seconds. Raises
+    PlanError."""
     cores = _cores()
     computing = min(cores, MOST_PROCESSES)
     found = _probe(max(2, computing), computing)
@@ -55,7 +56,7 @@ def measure() -> Measurement:
 
 
 def save(measurement: Measurement, path: Path) -> None:
-    """Write the cluster's file; its folder is made. Raises PlanError where that cannot be."""
+    """Writes the cluster's file, and makes its folder. Raises PlanError where that is impossible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         put_whole(path, measurement.toml())
@@ -64,12 +65,13 @@ def save(measurement: Measurement, path: Path) -> None:
 
 
 def _bandwidth(small_s: float, large_s: float) -> float:
-    """From the times of an empty and a large message; between two ranks an all_reduce sends each its size once."""
+    """The bandwidth, from the times of an empty and a large message. Between two ranks an all_reduce sends the data
+    once in each direction, so its bus bandwidth is the same formula."""
     return LARGE_BYTES / max(large_s - small_s, large_s / 100)
 
 
 def _probe(world: int, computing: int) -> list[dict[str, float]]:
-    """What each rank found."""
+    """The measurements of each rank."""
     with tempfile.TemporaryDirectory(prefix="ssdsl-measure-") as name:
         folder = Path(name)
         processes: list[subprocess.Popen[bytes]] = []
@@ -93,7 +95,7 @@ def _start(rank: int, world: int, computing: int, folder: Path, log: IO[bytes]) 
 
 
 def _environment() -> dict[str, str]:
-    """One thread per process, gloo on the loopback interface, and this package found wherever it is run from."""
+    """The environment of a process: one thread, gloo on the loopback interface, and this package on PYTHONPATH."""
     found = {**os.environ, "OMP_NUM_THREADS": "1", "SSDSL_PARENT": str(os.getpid())}
     package = str(Path(__file__).resolve().parents[2])
     found["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -103,7 +105,7 @@ def _environment() -> dict[str, str]:
 
 
 def _wait(processes: "list[subprocess.Popen[bytes]]", folder: Path) -> None:
-    """Return when all have ended well. Raises PlanError when one has not, or takes too long."""
+    """Returns when all processes have ended. Raises PlanError if one fails, or takes too long."""
     end = time.monotonic() + LIMIT_S
     while any(process.poll() is None for process in processes) and time.monotonic() < end:
         if any(process.poll() for process in processes):

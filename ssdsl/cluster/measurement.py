@@ -1,4 +1,4 @@
-"""What `ssdsl clusters measure` finds of this machine, and the cluster's file that says it."""
+"""The result of `ssdsl clusters measure`, and the cluster's file that it is written to."""
 
 import json
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Measurement:
         return f"processes on the {self.cores} cores of one machine, over gloo"
 
     def toml(self) -> str:
-        """The file from which `load_cluster` reads it."""
+        """The text of the file from which `load_cluster` reads this cluster."""
         source = json.dumps(f"ssdsl clusters measure, {self.day}, torch {self.torch_version}", ensure_ascii=False)
         return FILE.format(
             about=json.dumps(self.about()),

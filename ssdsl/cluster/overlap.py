@@ -1,14 +1,14 @@
-"""What a training stack does at the same time."""
+"""The things that a training stack does at the same time."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Devices compute while they send (`sends`) and while gradients of replicas are reduced (`gradients`), as programs
-    of `ssdsl run` do. What the backward of a product exchanges for its input travels while the gradient of its weight
-    is computed, and what it gathers again while that of its input is (`products`): Megatron-LM does so since 2022.
-    """
+    """Devices compute while they send (`sends`), and while gradients of replicas are reduced (`gradients`), as programs
+    of `ssdsl run` do. With `products`, the backward of a matrix product also overlaps: the exchange for the gradient of
+    its input runs beside the computation of the weight's gradient, and gathers that are repeated run beside the
+    computation of the input's gradient, as in Megatron-LM since 2022."""
 
     sends: bool = True
     gradients: bool = True

@@ -1,6 +1,6 @@
-"""Where each key and value of a TOML text stands, which tomllib does not tell.
+"""Finds the places of keys and values in a TOML text, which tomllib does not report.
 
-Only for texts that tomllib has accepted: nothing is checked again.
+The text must be one that tomllib has accepted: nothing is checked again.
 """
 
 import re
@@ -26,20 +26,20 @@ class Places:
     values: dict[Path, Span] = field(default_factory=dict)
 
     def key(self, path: Path) -> Span | None:
-        """The key, or the nearest table around it."""
+        """The span of the key, or of the nearest table around it."""
         return next((span for n in range(len(path), 0, -1) if (span := self._exactly(path[:n]))), None)
 
     def value(self, path: Path) -> Span | None:
-        """The value, or what `key` finds."""
+        """The span of the value, or else what `key` finds."""
         return self.values.get(path) or self.key(path)
 
     def _exactly(self, path: Path) -> Span | None:
-        """A key; or an element of an array, which has none."""
+        """The span of a key, or of an element of an array, which has no key."""
         return self.keys.get(path) or (self.values.get(path) if isinstance(path[-1], int) else None)
 
 
 def find_places(source: Source) -> Places:
-    """Every key and value of the text."""
+    """The places of all keys and values of the text."""
     return _Reader(source).document()
 
 

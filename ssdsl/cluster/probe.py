@@ -1,7 +1,7 @@
 """One of the processes that measure this machine: `python -m ssdsl.cluster.probe RANK WORLD COMPUTING FOLDER`.
 
-The first COMPUTING ranks compute at the same time, because in a training step all cores do; then ranks 0 and 1 talk.
-Each leaves what it measured in FOLDER/rankN.json.
+The first COMPUTING ranks compute at the same time, because in a training step all cores do; then ranks 0 and 1 exchange
+messages. Each rank writes its measurements to FOLDER/rankN.json.
 """
 
 import json
@@ -17,7 +17,7 @@ from statistics import quantiles
 import torch
 import torch.distributed as dist
 
-SECONDS = 1.5  # that each measurement takes, at least
+SECONDS = 1.5  # the least duration of a measurement
 SIDE = 1024  # of the square matrices
 STREAM_BYTES = 64 << 20  # of each of three tensors: more than caches hold
 LEAST_REPEATS = 5
@@ -26,7 +26,7 @@ SMALL_ELEMENTS, LARGE_ELEMENTS = 1, 2 << 20
 
 
 def main(rank: int, world: int, computing: int, folder: Path) -> None:
-    """Measure, with one thread, and write the result."""
+    """Measures with one thread, and writes the result."""
     torch.set_num_threads(1)
     store = f"file://{(folder / 'store').resolve()}"
     dist.init_process_group("gloo", store, timedelta(seconds=60), world_size=world, rank=rank)
@@ -46,7 +46,7 @@ def main(rank: int, world: int, computing: int, folder: Path) -> None:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Seconds that the work takes, at least: whatever else runs on the machine can only delay it."""
+    """The least time that the work took, in seconds: everything else that runs on the machine can only delay it."""
     work()
     times: list[float] = []
     begin = time.perf_counter()
@@ -56,7 +56,8 @@ def _best(work: Callable[[], object]) -> float:
 
 
 def _usual(talk: Callable[[], object], repeats: int) -> float:
-    """Seconds that the messages take, at the first quartile: how soon the other process wakes is chance."""
+    """The first quartile of the time that the messages took, in seconds: how soon the other process wakes up is
+    chance."""
     talk()
     return quantiles([_timed(talk) for _ in range(repeats)], n=4)[0]
 
@@ -73,13 +74,13 @@ def _matmul_flops(dtype: torch.dtype) -> float:
 
 
 def _memory_bandwidth() -> float:
-    """Bytes read and written a second, by adding two tensors into a third."""
+    """The bytes read and written per second when two tensors are added into a third."""
     a, b, c = (torch.zeros(STREAM_BYTES // 4) for _ in range(3))
     return 3 * STREAM_BYTES / _best(lambda: torch.add(a, b, out=c))
 
 
 def _launch_s() -> float:
-    """Seconds for an operator on eight numbers, forward or backward, as in training."""
+    """The seconds of an operator on eight numbers, forward or backward, as in training."""
     x = torch.zeros(8, requires_grad=True)
 
     def chain() -> None:
@@ -92,7 +93,7 @@ def _launch_s() -> float:
 
 
 def _ping_s(elements: int, repeats: int) -> Callable[[int, dist.ProcessGroup], float]:
-    """Seconds from one rank to the other: half of there and back."""
+    """A function that measures the seconds from one rank to the other: half of the way there and back."""
 
     def talk(rank: int, pair: dist.ProcessGroup) -> float:
         data = torch.zeros(elements)
@@ -132,7 +133,7 @@ TALK = {
 
 
 def _end_with(parent: int) -> None:
-    """Leave when the process that started this one is gone."""
+    """Ends this process when the one that started it is gone."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""What a cluster's file may say: its tables, their keys, and what each value must be."""
+"""The schema of a cluster's file: its tables, their keys, and the types and ranges of values."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -15,9 +15,9 @@ from ssdsl.text.source import Source, Span
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text, flag or number; a number is at least `least` and at most `most`.
+    """A text, a flag, or a number from `least` to `most`.
 
-    The bounds are far from every machine that there is: they keep what follows from a number finite and above zero.
+    The bounds are far from those of any machine: they keep numbers that are computed from these finite and above zero.
     """
 
     words: str
@@ -43,7 +43,8 @@ FRACTION = Scalar("a number", float, "a fraction from 0.000001 to 1", 1e-6, 1)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`example` is how the value may look; `many` means an `[[array]]` of tables, `named` a table of tables."""
+    """A key of a table. `example` is a possible value; `many` means an `[[array]]` of tables, `named` a table of
+    tables."""
 
     value: "Scalar | Table"
     example: str
@@ -120,13 +121,13 @@ FILE = Table(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Compares what was read with the tables above; `places` are those of the text."""
+    """Checks the contents of a file against the tables above; `places` has the spans of its keys and values."""
 
     source: Source
     places: Places
 
     def table(self, table: Table, found: dict[str, Any], path: Path = ()) -> Iterator[Diagnostic]:
-        """All that is wrong in a table and below it."""
+        """All mistakes in a table and below it."""
         where = self.places.key(path) or Span(self.source, 0, 0)
         unknown = [name for name in found if name not in table.keys]
         meant = {known for name in unknown for known in nearest(name, table.keys)[:1]}
@@ -191,7 +192,7 @@ def _kind(value: Any) -> str:
 
 
 def shown(path: Path) -> str:
-    """A table as the file writes it: `[devices.a100]`, `[[nodes]]`."""
+    """The name of a table as the file writes it: `[devices.a100]`, `[[nodes]]`."""
     names = ".".join(str(p) for p in path if isinstance(p, str))
     if not path:
         return "the file"

@@ -1,1 +1,1 @@
-"""From a Program to a folder: one readable file per role, a table for the ranks, and the runtime beside them."""
+"""Writes a Program as a folder: one readable file per role, a table for the ranks, and the runtime beside them."""

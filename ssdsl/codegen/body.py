@@ -1,4 +1,4 @@
-"""The text of functions: instructions as lines, with names that depend on the structure alone.
+"""Writes the bodies of functions: instructions as lines, with names that depend on the structure only.
 
 Layers that compute the same get the same text, and so one function.
 """
@@ -19,22 +19,22 @@ RESERVED = ("w", "weights", "prefix", "device", "torch", "aten", "F", "run", "st
 
 @dataclass(slots=True)
 class Body:
-    """Lines of Python over local names, and what they read from outside and make.
+    """Lines of Python over local names, with the values that they read from `outside`, and those that they `made`.
 
-    Operators that are `unlearned` run under `no_grad`, as those of the model do: autograd would note and keep what no
+    Operators that are `unlearned` run under `no_grad`, as in the model: autograd would otherwise keep tensors that no
     backward reads.
     """
 
     operators: dict[str, Operator]
     group: GroupName
     weights: Callable[[Name], str | None]
-    changed: Callable[[str], str]  # a buffer as it will be after the step
+    changed: Callable[[str], str]  # the text of a buffer's value after the step
     unlearned: Callable[[Op], bool]
     names: Identifiers
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
     made: dict[Name, str] = field(default_factory=dict)
-    stands: dict[str, Instr] = field(default_factory=dict)  # what stands in a line, by its left-hand side
+    stands: dict[str, Instr] = field(default_factory=dict)  # the instruction of a line, by its left-hand side
     is_within: bool = False  # whether the last line is under `no_grad`
 
     def read(self, name: Name) -> str:
@@ -48,7 +48,7 @@ class Body:
         return self.outside[name]
 
     def output(self, output: Output) -> str:
-        """A value that leaves the function; a gradient that leads to weights alone waits for the second half."""
+        """The text of a value that leaves the function; gradients for weights only wait for the second half."""
         name = self.read(output.name)
         return f"halves(lambda x: x, (), ({name},))" if output.wgrad_only else name
 
@@ -58,7 +58,7 @@ class Body:
         return self.made[name]
 
     def add(self, instr: Instr, used: frozenset[Name]) -> None:
-        """Appends an instruction; of what it makes, only what is `used` gets a name."""
+        """Appends an instruction; only those of its results that are `used` get a name."""
         line = self._line(instr, [self.read(r) for r in reads_of(instr)], used)
         begins = isinstance(instr, Op) and self.unlearned(instr)
         if begins and not self.is_within:
@@ -72,7 +72,7 @@ class Body:
         self._append(text, within=False)
 
     def drop(self, names: Iterable[Name]) -> None:
-        """Lets go of values that nobody reads any more."""
+        """Appends a `del` of values that nothing reads any more."""
         if words := [self.made[name] for name in names if name in self.made]:
             self._append(f"del {', '.join(words)}", within=self.is_within)
 
@@ -105,7 +105,7 @@ class Body:
         return f"{assignment(operator, outputs)} = {text}"
 
     def _call(self, operator: Operator, op: Op, reads: list[str]) -> str:
-        """The operator's expression; in halves, as a function of the operands that have gradients."""
+        """The operator's expression; with a backward in halves, a function of the operands that have gradients."""
         if op.sides is None:
             return expression(operator, op, reads, self.group)
         own = re.findall(r"\w+", expression(operator, op, ["_"] * len(reads), self.group))
@@ -118,7 +118,7 @@ class Body:
         return f"halves(lambda {', '.join(formals)}: {text}, {', '.join(given)})"
 
     def _written(self, write: Write, value: str) -> str:
-        """A buffer takes a value, or its running part does."""
+        """The line with which a buffer, or its running part, takes a value."""
         buffer = self.changed(write.buffer)
         if not write.slices:
             return f"{buffer}.copy_({value}.detach())"
@@ -130,9 +130,9 @@ class Body:
 
 
 def _parameters(reads: list[str], sides: tuple[Side, ...], taken: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The parameters of a function of the operands that have gradients, activations first; and the operands in it.
+    """The parameters of a function of the operands with gradients, activations first; and all operands' names in it.
 
-    A weight is called by the last word of its name, if the function's text has not `taken` it.
+    A weight's parameter is the last word of its name, unless the function's text uses that already (`taken`).
     """
     names = Identifiers((*RESERVED, *taken))
     for read in (r for r, s in zip(reads, sides, strict=True) if s is Side.FIXED):

@@ -1,4 +1,4 @@
-"""Collectives and slices as Python."""
+"""Writes collectives and slices as Python."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from ssdsl.plan.regions import lengths_of, parts_of
 
 
 def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Sequence[str] = ()) -> str:
-    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` where it may overwrite.
+    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` if it may overwrite.
 
-    An all_to_all of `rows` reads how many there are: `rows_to_all(ep, 2, 1, counts, counts_1)`.
+    An all_to_all of `rows` reads their counts: `rows_to_all(ep, 2, 1, counts, counts_1)`.
     """
     mark = "_" if in_place and isinstance(step, AllReduce) else ""
     if isinstance(step, AllToAll) and rows:
@@ -31,7 +31,7 @@ def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Seq
 
 
 def reshard_text(instr: Reshard, value: str, group: GroupName, rows: Sequence[str] = ()) -> str:
-    """The right-hand side that makes a value another layout of itself; `rows` are the counts of its rows."""
+    """The right-hand side that brings a value to another layout; `rows` are the counts of its rows."""
 
     def texts(steps: tuple[Step, ...], may: bool, rows: Sequence[str]) -> str:
         return ", ".join(step_text(s, group, in_place=n == 0 and may, rows=rows) for n, s in enumerate(steps))

@@ -1,4 +1,4 @@
-"""One operator as a line of Python, working on its part: shapes are local, kernels those that parts need."""
+"""Writes an operator as a line of Python that works on a part: shapes are local, and parts have their kernels."""
 
 import itertools
 import math
@@ -21,8 +21,8 @@ GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of 
 def expression(
     operator: Operator, op: Op, reads: Sequence[str], group: GroupName, calls: Mapping[str, str] | None = None
 ) -> str:
-    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes. What
-    `calls` has is the call of a kernel, else its row's."""
+    """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes.
+    `calls` has templates of kernels' calls that take the place of those in their rows."""
     names = iter(laid_out([*_operands(operator, op, reads, group)], op.orders))
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = _keywords(operator, names)
@@ -44,7 +44,7 @@ def expression(
 
 
 def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
-    """The call of an operator that depends on nothing."""
+    """The call of an operator that depends on constants only."""
     names = iter(laid_out(reads, operator.orders))
     args = [text(a, names) for a in operator.args[1:]]
     kwargs = _keywords(operator, names)
@@ -58,7 +58,7 @@ def _keywords(operator: Operator, names: Iterator[str]) -> dict[str, str]:
 
 
 def _plain(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> str:
-    """A call as its row writes it, or by its full name."""
+    """A call without a kernel: in the form of its row's `text`, else by its full name."""
     if operator.target == "aten::_to_copy":
         return f"{args[0]}.to({', '.join(_given(kwargs))})"
     form = operator.row.text
@@ -92,7 +92,7 @@ def _named(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> di
 
 
 def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> Iterator[str]:
-    """The operands' names; an addend of a sum that is split is added by the first part only."""
+    """The operands' names. If the sum is split, only the first part adds an operand that is added `once`."""
     space = tuple(c.name for c in op.first if isinstance(c, Axis))
     time = [c.name for c in op.first if isinstance(c, Time)]
     for operand, name in zip(operator.inputs, reads, strict=True):
@@ -104,7 +104,7 @@ def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName
 
 
 def laid_out(reads: Sequence[str], orders: Sequence[Order]) -> list[str]:
-    """Operands in the memory that their operator asks for."""
+    """The operands, made contiguous in the memory order that their operator asks for."""
     if not orders:
         return [*reads]
     pairs = zip(reads, orders, strict=True)
@@ -119,7 +119,7 @@ def _kernel(
     group: GroupName,
     calls: Mapping[str, str],
 ) -> str:
-    """A call of what computes a part where a plain call on sliced inputs would be wrong."""
+    """The call of a kernel that computes a part, where a plain call on sliced inputs would be wrong."""
     kernel, own = op.kernel, operator.row
     named = _named(operator, args, kwargs)
     if kernel.windows:
@@ -143,8 +143,8 @@ def _kernel(
 
 
 def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:
-    """`Part(2, start=(0, 7)[h.index], end=(7, 13)[h.index], first=(0, 6)[h.index], size=13)`. A part of a part
-    begins `inside` of it, and has so many `rows`."""
+    """`Part(2, start=(0, 7)[h.index], end=(7, 13)[h.index], first=(0, 6)[h.index], size=13)`. If the part is split
+    again, its part begins at `inside` and has `rows` results."""
     place = place_text(part.coordinate, group)
     columns: dict[str, list[int] | list[Runs]] = {
         "start": [runs[0][0] for runs in part.results],
@@ -171,7 +171,7 @@ def _sum(offsets: tuple[Offset, ...], group: GroupName) -> str:
 
 
 def _offset(offset: Offset, group: GroupName) -> str:
-    """Where a part begins: `tp.index * 64`, or `(0, 3)[m]` behind unequal parts."""
+    """The start of a part: `tp.index * 64`, or `(0, 3)[m]` behind unequal parts."""
     place = place_text(offset.coordinate, group)
     if offset.sizes is None:
         return place if offset.stride == 1 else f"{place} * {offset.stride}"
@@ -180,8 +180,8 @@ def _offset(offset: Offset, group: GroupName) -> str:
 
 
 def extent_text(size: Size, group: GroupName, unequal: Mapping[str, tuple[int, ...] | None]) -> str:
-    """The local size of an axis, as Python: a number, times `n_m` where the parts of index `m` are of these `unequal`
-    sizes, or `(5, 4, 4)[sp.index]`."""
+    """The local size of an axis as Python: a number, times the size of a part if parts are unequal: `n_m`, if index
+    `m` has these `unequal` sizes, else `(5, 4, 4)[sp.index]`."""
     words = [
         f"n_{v.coordinate.name}"
         if unequal.get(v.coordinate.name) == v.sizes
@@ -197,7 +197,7 @@ def assignment(operator: Operator, targets: Sequence[str]) -> str:
 
 
 def text(item: Any, names: Iterator[str]) -> str:
-    """An argument as Python; tensors are the next of `names`."""
+    """An argument as Python; each tensor takes the next of `names`."""
     match item:
         case Ref():
             return next(names)

@@ -1,4 +1,4 @@
-"""A function of the program as Python: calls of its layers' functions, and its other instructions in line."""
+"""Writes a function of the program as Python: calls of its layers' functions, and its other instructions in line."""
 
 from collections.abc import Iterator
 from functools import cache, partial
@@ -23,7 +23,7 @@ from ssdsl.model.layers import module_of
 
 
 def function_text(function: Function, scope: Scope) -> str:
-    """The decorated function; its layers' functions are added to the scope."""
+    """The text of the decorated function; adds its layers' functions to the scope."""
     body = scope.body(function, "", scope.names, scope.group)
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
@@ -62,7 +62,7 @@ def _about(function: Function, scope: Scope) -> str:
 
 
 def _call(function: Function, scope: Scope, outer: Body, number: int, called: SectionText) -> None:
-    """A call of a section's function, which the scope has once for equal texts."""
+    """Adds the call of a section's function; the scope has one function for equal texts."""
     section = function.sections[number]
     names = section.names()
     if called.text not in scope.functions:
@@ -81,11 +81,11 @@ def _call(function: Function, scope: Scope, outer: Body, number: int, called: Se
 
 
 def _layer_word(layer: str) -> str:
-    """What the functions of a layer are called: its path without numbers (`transformer_h`)."""
+    """The name of a layer's functions: its path without numbers (`transformer_h`)."""
     return "_".join(p for p in module_of(layer).split(".") if not p.isdigit()) or "root"
 
 
-# -- what surrounds it -------------------------------------------------------------------------------------------------
+# -- the decorator -----------------------------------------------------------------------------------------------------
 
 
 def _decorator(function: Function) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Python identifiers for the names of the graph."""
+"""Makes Python identifiers from the names of the graph."""
 
 import keyword
 import re
@@ -20,7 +20,7 @@ class Identifiers:
         return self._of[key]
 
     def unused(self, base: str) -> str:
-        """An identifier that nothing else has, and that is taken from now on: the base, numbered if need be."""
+        """A new identifier, in use from now on: the base, numbered if need be."""
         name, count = base, 1
         while name in self._taken:
             count += 1

@@ -1,7 +1,7 @@
-"""Where a function may let go of what it has made: behind the last line that reads a tensor which backward does not
-keep. Without a word, Python's local names would hold it until the function returns.
+"""Finds the line behind which a function may delete a value: the last one that reads it, if backward does not keep it.
+Otherwise Python's local names would keep it until the function returns.
 
-A tensor is gone when no name is left for any view of it, so a storage's names go together.
+Memory is freed when no name is left for any view of it, so all names of a storage are deleted together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,19 +16,20 @@ Moment = tuple[int, int]  # a section, and an instruction of it
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """The storages that end at a moment, each as its names with the section that makes them."""
+    """The storages that end at each moment; each is a map of its names to the sections that make them."""
 
     ends: dict[Moment, list[dict[Name, int]]]
 
     @classmethod
     def of(cls, function: Function, places: Mapping[str, Storage]) -> "Lifetimes":
-        """Of what a function makes and neither it nor its backward has to keep."""
+        """The lifetimes of values that a function makes, and that neither its results nor its backward keep."""
         made = dict(_made(function))
         lasts: dict[Name, Moment] = dict(made)
         for moment, names in _read(function):
             lasts |= {name: moment for name in names if name in made}
         storages: dict[str, dict[Name, int]] = {}
         for name, (section, _) in made.items():
+            # A further version of a value (after a reshard), or a view of one from outside, ends by itself.
             root = Name(places[name.value].root) if name.value in places else name
             storages.setdefault(str(root if root in made and not name.version else name), {})[name] = section
         kept = {*_kept(function), *(o.name for o in function.outputs)}
@@ -39,13 +40,13 @@ class Lifetimes:
         return cls(ends)
 
     def inside(self, section: int, instr: int) -> Iterator[Name]:
-        """What a section has made for itself alone and needs no more behind an instruction."""
+        """The names that a section made for itself only, and does not need after an instruction."""
         for names in self.ends.get((section, instr), ()):
             if all(made == section for made in names.values()):
                 yield from names
 
     def behind(self, section: int) -> Iterator[Name]:
-        """What earlier sections have made and nobody needs behind this one."""
+        """The names that earlier sections made, and that nothing needs after this one."""
         for (last, _), ended in self.ends.items():
             if last == section:
                 yield from (name for names in ended for name, made in names.items() if made < section)
@@ -64,7 +65,7 @@ def _read(function: Function) -> Iterator[tuple[Moment, tuple[Name, ...]]]:
 
 
 def _kept(function: Function) -> Iterator[Name]:
-    """What backward keeps: what operators save for it, and what enters sections that it runs again."""
+    """The names that backward keeps: tensors that operators save, and those that enter recomputed sections."""
     if function.backward is Backward.NONE:
         return
     for section in function.sections:

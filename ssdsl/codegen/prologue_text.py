@@ -1,4 +1,4 @@
-"""The functions of a role's file that run outside its blocks: constants once, data once per step."""
+"""Writes the functions of a role's file that run outside its blocks: constants once, data once per step."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from ssdsl.text.diagnostic import InternalError
 
 
 def constants_text(scope: Scope) -> str:
-    """`constants(c, device)`: what depends on no input and no weight."""
+    """`constants(c, device)`: makes the tensors that depend on no input and no weight."""
     lines = [
         "def constants(c, device):",
         '    """Adds to `c` the tensors that depend on no input and no weight."""',
@@ -23,7 +23,7 @@ def constants_text(scope: Scope) -> str:
 
 
 def prepare_text(scope: Scope) -> str:
-    """`prepare(c, device)`: what depends on inputs only, in the layouts that the blocks read."""
+    """`prepare(c, device)`: makes the tensors that depend on inputs only, in the layouts that the blocks read."""
     lines = [
         "def prepare(c, device):",
         '    """Adds to `c`, which has the batch and the constants, what the blocks read of them."""',
@@ -39,7 +39,7 @@ def _here(scope: Scope) -> list[Prologue]:
 
 
 def _constants(scope: Scope) -> Iterator[str]:
-    """Each constant in its turn; what nobody reads any more goes, so that steps on the way to a mask do not stay."""
+    """The lines of each constant, and deletions of those that nothing reads any more, such as steps towards a mask."""
     names = [*dict.fromkeys(n for p in _here(scope) for n in p.constants)]
     given = {v.name.value for p in _here(scope) for v in p.given}
     last: dict[str, str] = {}  # the last constant that reads one

@@ -1,4 +1,4 @@
-"""Words and tuples of words as Python."""
+"""Writes words and tuples of words as Python."""
 
 import json
 from collections.abc import Sequence

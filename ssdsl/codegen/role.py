@@ -1,4 +1,4 @@
-"""The file of one role: its constants, what it prepares per step, its blocks as functions, and its step."""
+"""Writes the file of one role: its constants, its `prepare`, its blocks as functions, and its step."""
 
 import re
 
@@ -10,12 +10,12 @@ from ssdsl.codegen.step_text import step_text
 
 
 def role_text(scope: Scope) -> str:
-    """The Python file of a role; the scope then holds the groups that it uses."""
+    """The Python file of a role; adds the groups that it uses to the scope."""
     blocks = [function_text(f, scope) for f in scope.blocks]
     parts = [constants_text(scope), prepare_text(scope)]
     parts += [f"def {name}{text}" for text, name in scope.functions.items()]
     parts += blocks
-    step = step_text(scope)  # all that it calls are methods
+    step = step_text(scope)  # it calls methods only, so it needs no imports
     return "\n\n\n".join([_head(scope, "\n".join(parts)), *parts, step]) + "\n"
 
 

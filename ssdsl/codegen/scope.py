@@ -1,4 +1,4 @@
-"""What the functions of one role's file share: its names, groups and layers."""
+"""Data that the functions of one role's file share: names, groups and layers."""
 
 import itertools
 from collections.abc import Hashable, Mapping
@@ -22,7 +22,7 @@ from ssdsl.model.ops.random import FUNCTIONS
 from ssdsl.model.ops.rows import kernel_functions, modules
 from ssdsl.model.storage import Storage
 
-# What a file may import from the runtime beside it.
+# The names that a file may import from the runtime beside it.
 RUNTIME = (
     *("Input", "Join", "Output", "Part", "block"),
     *(step.kind for step in get_args(Step)),
@@ -35,8 +35,8 @@ RUNTIME = (
 
 @dataclass(frozen=True, slots=True)
 class SectionText:
-    """A section as a function: the `text` behind its name. What it is given (`outside`) and returns (`values`) are
-    places among the names of the section; `lines` has the number of the instruction that stands in a line."""
+    """A section as a function: the `text` behind its name. Its parameters (`outside`) and results (`values`) are
+    positions among the names of the section; `lines` has the number of the instruction in each line."""
 
     text: str
     outside: tuple[int, ...]
@@ -47,19 +47,19 @@ class SectionText:
 
 @dataclass
 class Common:
-    """What the files of all roles share. `sections` are the texts of sections, each kind once for a mesh."""
+    """Data that the files of all roles share. `sections` are the texts of sections, one for each kind and mesh."""
 
     program: Program
     sections: dict[Hashable, SectionText] = field(default_factory=dict)
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
-        """What the operators' calls import."""
+        """The Python modules that the operators' calls need."""
         return modules(self.program.graph.operators)
 
     @cached_property
     def statistics(self) -> frozenset[str]:
-        """Buffers that calls change by themselves."""
+        """The buffers that operators change in place: running statistics."""
         return frozenset(name for operator in self.program.graph.operators for name in operator.statistics)
 
     @cached_property
@@ -79,18 +79,18 @@ class Common:
 
 @dataclass
 class Scope:
-    """Names of the file; `groups` and `functions` grow as its text is written. `words` are taken in each of them."""
+    """The names of the file; `groups` and `functions` grow as its text is written. No function may use `words`."""
 
     common: Common
     role: Role
     names: Identifiers = field(default_factory=lambda: Identifiers((*RUNTIME, *RESERVED, "c")))  # `prepare` has a `c`
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
-    stands: dict[tuple[int, Place], Instr] = field(default_factory=dict)  # by the number of the function, and where
+    stands: dict[tuple[int, Place], Instr] = field(default_factory=dict)  # by the number of the function, and the place
     words: Identifiers = field(init=False)
 
     def __post_init__(self) -> None:
-        """Axes name groups and indices in time name arguments: nothing else may be called so."""
+        """Reserves the names of axes for groups, those of indices in time for arguments, and those of modules."""
         axes = [a for a, _ in self.role.submesh.mesh.axes]
         for size in range(1, len(axes) + 1):
             for chosen in itertools.combinations(axes, size):
@@ -105,24 +105,24 @@ class Scope:
             self.names.name(f"function {function.number}", function.name)
 
     def stand(self, function: Function, name: str, layer: str, lines: Mapping[str, Instr]) -> None:
-        """Notes what stands in which lines of a Python function that a function calls for a layer."""
+        """Notes the instructions in the lines of a Python function that a function calls for a layer."""
         self.stands.update({(function.number, (name, layer, line)): instr for line, instr in lines.items()})
 
     @cached_property
     def places(self) -> dict[str, Storage]:
-        """Where the values of the model lie."""
+        """The storages of the model's values."""
         return self.program.graph.storages
 
     @property
     def sites(self) -> dict[Place, Instr]:
-        """What communicates, and what looks up numbers of the batch, by where it stands."""
+        """The instructions that communicate, or look up numbers of the batch, by their places."""
         return {place: instr for (_, place), instr in self.stands.items() if self._is_told(instr)}
 
     def _is_told(self, instr: Instr) -> bool:
         return isinstance(instr, Reshard) or _communicates(instr) or self._looks_up(instr)
 
     def _looks_up(self, instr: Instr) -> bool:
-        """Whether an operator reads whole numbers, which may be larger than it takes: tokens, classes."""
+        """Whether an operator reads integers, which may be out of range: tokens, classes."""
         values = self.program.graph.values
         return isinstance(instr, Op) and any(values[r.value].dtype in WHOLE for r in instr.reads if r.value in values)
 
@@ -137,11 +137,11 @@ class Scope:
 
     @property
     def program(self) -> Program:
-        """The program of which it is a part."""
+        """The program that the role is a part of."""
         return self.common.program
 
     def group(self, axes: tuple[str, ...]) -> str:
-        """The name of the group along some axes, in the order of the mesh."""
+        """The name of the group along some axes; adds the group if it is new."""
         ordered = tuple(a for a, _ in self.role.submesh.mesh.axes if a in axes)
         return self.groups.setdefault(ordered, self.names.name("group " + "_".join(ordered)))
 
@@ -158,8 +158,8 @@ class Scope:
 
 
 class Weights:
-    """What the weights and buffers of a function are called in a layer: those of the layer by the rest of their names.
-    What else a layer gathers (ZeRO-3) goes by its full name: it is dropped where the layer ends."""
+    """The texts of a function's weights and buffers in a layer. The layer's own have the rest of their names; others
+    that are gathered (ZeRO-3) have their full names, as they are dropped where the layer ends."""
 
     def __init__(self, common: Common, function: Function, layer: str) -> None:
         self.common = common
@@ -168,7 +168,7 @@ class Weights:
         self.names = common.parameters[function.number]
 
     def word(self, name: Name) -> str | None:
-        """How a value is read that is a weight; None for any other, or one that comes from outside."""
+        """The text that reads a weight; None for other values, and for weights that come from outside."""
         if name not in self.names:
             return None
         if name.value in self.common.statistics:
@@ -178,7 +178,7 @@ class Weights:
         return f'w.named("{name.value}")' if name.value in self.gathered else None
 
     def changed(self, buffer: str) -> str:
-        """A buffer as it will be after the step."""
+        """The text of a buffer's value after the step."""
         inside = buffer.startswith(self.within)
         return f'w.next["{buffer.removeprefix(self.within)}"]' if inside else f'weights.under().next["{buffer}"]'
 

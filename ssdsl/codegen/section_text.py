@@ -1,4 +1,4 @@
-"""A section as a Python function: written once for each kind, as its weights go by their names in the layer."""
+"""Writes a section as a Python function, once for each kind: its weights have their names in the layer."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
@@ -13,8 +13,8 @@ from ssdsl.ir.value import Name
 def section_text(
     function: Function, number: int, scope: Scope, leaving: Callable[[], list[frozenset[Name]]], ends: Lifetimes
 ) -> SectionText:
-    """A section of a function, each of which makes what is `leaving` it for others; the scope has the groups that it
-    uses."""
+    """The text of a section of a function; adds the groups that it uses to the scope. `leaving` gives the values that
+    each section makes for others."""
     known, section = scope.common.sections, function.sections[number]
     key = None if section.kind is None else _key(function, section, scope)
     if (text := known.get(key)) is not None:
@@ -28,7 +28,7 @@ def section_text(
 
 
 def _key(function: Function, section: Section, scope: Scope) -> Hashable:
-    """What the text depends on: the kind, the names of groups, and what weights are called."""
+    """Everything that the text depends on: the kind, the mesh, which names groups, and the texts of weights."""
     weights = Weights(scope.common, function, section.layer)
     words = tuple(map(weights.word, section.names()))
     written = tuple(weights.changed(i.buffer) for i in section.body if isinstance(i, Write))
@@ -64,12 +64,12 @@ def _written(function: Function, number: int, scope: Scope, leaving: frozenset[N
 
 
 def time_of(function: Function) -> list[str]:
-    """What a function is told of its indices in time."""
+    """The arguments that tell a function its indices in time: `m`, and `n_m` if the parts are unequal."""
     return [t.name for t in function.time] + [f"n_{t.name}" for t in function.time if t.sizes]
 
 
 def write(body: Body, section: Section, leaving: frozenset[Name], ended: Callable[[int], Iterable[Name]]) -> None:
-    """The lines of a section; behind each but the last goes what has `ended` there."""
+    """Adds the lines of a section to a body; behind each but the last, names are deleted that `ended` there."""
     used = leaving | {n for instr in section.body for n in reads_of(instr)}
     for number, instr in enumerate(section.body, start=1):
         body.add(instr, used)

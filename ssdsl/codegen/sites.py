@@ -1,7 +1,7 @@
-"""Where in the plan and the model what a role's file does comes from, for a rank that waits or fails there.
+"""Maps lines of a role's file to the plan and the model, for reports of a rank that waits or fails there.
 
 A place is a function of the file, the layer it is called for, and the left-hand side of a line: `transformer_h`,
-`transformer.h.0`, `addmm_3`. So it needs no number in the code, and layers that share a function keep their own values.
+`transformer.h.0`, `addmm_3`. So the code needs no numbers, and layers that share a function have places of their own.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ Place = tuple[str, str, str]  # a function of the file, the layer, the left-hand
 
 @dataclass
 class Origins:
-    """A program, asked which statement put a communication there."""
+    """Finds the statements of a program's plan that caused its communication."""
 
     program: Program
     _spans: dict[Span, str] = field(default_factory=dict)
 
     def table(self, places: dict[Place, Instr]) -> tuple[Site, ...]:
-        """The places of a role at which ranks wait for each other, or an operator looks up numbers of the batch."""
+        """The sites of a role at which ranks wait for each other, or an operator looks up numbers of the batch."""
         return tuple(found for place, instr in places.items() if (found := self._site(instr, place)))
 
     def _site(self, instr: Instr, place: Place = ("", "", "")) -> Site | None:
@@ -46,23 +46,23 @@ class Origins:
         return Site(*place, value, self._of(value), self._cut_by(operators, axes)) if axes else None
 
     def _operator(self, operator: Operator, place: Place) -> Site:
-        """An operator with the line of the model that calls it, and the statement that cuts or places it."""
+        """The site of an operator: the line of the model that calls it, and the statement that cuts or places it."""
         indices = self.program.plan.of(operator.name).indices
         plan = self.said(indices[0].span) if indices else self._place(operator.name)
         value = operator.outputs[0].value if operator.outputs else operator.name
         return Site(*place, value, f"{operator.path} {operator.kind}".strip(), plan, source=operator.source)
 
     def statement(self, instr: Instr) -> str:
-        """The statement along whose axis an instruction exchanges something; empty where there is none."""
+        """The statement whose axis an instruction communicates along; empty if it does not communicate."""
         site = self._site(instr)
         return site.plan if site is not None and site.source is None else ""
 
     def message(self, consumer: Function) -> str:
-        """The statement that put a message's reader where it is."""
+        """The statement that places the reader of a message."""
         return next((self._place(op.operator) for op in consumer.operators()), "")
 
     def flat(self, flat: FlatParam) -> str:
-        """The statement for which ranks exchange a flat parameter: it cuts its state, or what its gradient is of."""
+        """The statement that makes ranks exchange a flat parameter: it shards it, or splits or places its readers."""
         for shard in self.program.plan.shards:
             if not shard.weights.isdisjoint(flat.weights):
                 return self.said(shard.span)
@@ -83,7 +83,7 @@ class Origins:
         return self.said(placement.span) if placement is not None else ""
 
     def _cut_by(self, operators: Iterable[Operator], axes: set[str]) -> str:
-        """The `split` along one of the axes that one of the operators has."""
+        """The `split` along one of the axes that applies to one of the operators."""
         spans = (i.span for o in operators for i in self.program.plan.of(o.name).indices if i.name in axes)
         return next((self.said(span) for span in spans), "")
 

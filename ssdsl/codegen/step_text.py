@@ -1,4 +1,4 @@
-"""A role's training step as a function: what it runs, sends, waits for and reduces, in order."""
+"""Writes a role's training step as a function that computes, sends, waits and reduces, in order."""
 
 from collections.abc import Hashable
 from typing import assert_never
@@ -51,14 +51,14 @@ def _about(message: Message) -> str:
 
 
 class _Calls:
-    """The calls of a role's actions. Those that are equal but for their parts have one template."""
+    """The calls of a role's actions. Actions that differ only in their parts share a template."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.program = scope, scope.program
         self.templates: dict[Hashable, str] = {}
 
     def of(self, action: Action) -> str:
-        """An action as a line of the step."""
+        """The line of the step for an action."""
         match action:
             case Compute():
                 key: Hashable = action.function, action.phase

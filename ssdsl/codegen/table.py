@@ -1,4 +1,4 @@
-"""The table that gives each rank its role, groups, weights and messages (ssdsl/runtime/table.py)."""
+"""Makes the table that gives each rank its role, groups, weights and messages (ssdsl/runtime/table.py)."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -34,8 +34,8 @@ SitesOf = dict[str, dict[Place, Instr]]  # by role
 
 
 def program_table(program: Program, groups: Groups, sites: SitesOf, precision: str | None = None) -> Table:
-    """Everything about the program that is data. `groups` are the process groups that the roles' code uses, `sites` the
-    places of each role's code at which ranks wait for each other."""
+    """All data of the program. `groups` are the process groups that the roles' code uses, `sites` the places of each
+    role's code at which ranks wait for each other."""
     graph, plan, origins = program.graph, program.plan, Origins(program)
     wanted = dict(groups)
     roles = tuple(_role(program, r, wanted, origins, sites[r.name]) for r in program.roles if r.actions)
@@ -96,7 +96,7 @@ def _role(program: Program, role: ProgramRole, wanted: Groups, origins: Origins,
 
 
 def _completion(step: param.Completion) -> tuple[str, tuple[str, ...]]:
-    """What a step does, and over which axes of the mesh."""
+    """The name of a completion's step, and the axes of the mesh that it runs over."""
     match step:
         case param.AllReduceGrads():
             return "all_reduce", step.axes
@@ -120,10 +120,10 @@ def _shards(submesh: layout.Submesh, where: Layout) -> list[tuple[str, Shard]]:
 
 
 def _takes(shape: Shape, digits: Iterable[tuple[str, Shard]]) -> tuple[AxisTake, ...]:
-    """The takes that lead from a whole tensor to its local part, for the digits of axes, and of indices in time."""
+    """The slices that lead from a whole tensor to its local part, for the digits of axes and of indices in time."""
     takes: list[AxisTake] = []
     done: list[Shard] = []
-    for name, digit in sorted(digits, key=lambda digit: digit[1].at is not None):  # unequal parts cut what is left
+    for name, digit in sorted(digits, key=lambda digit: digit[1].at is not None):  # unequal parts last
         where = cut(shape, digit, tuple(done))
         takes.append(AxisTake(name, where.dim, where.outer, where.at or where.count))
         done.append(digit)
@@ -131,7 +131,7 @@ def _takes(shape: Shape, digits: Iterable[tuple[str, Shard]]) -> tuple[AxisTake,
 
 
 def _ties(program: Program) -> dict[str, tuple[Submesh, ...]]:
-    """Weights that live on several submeshes: their gradients are summed over all of them."""
+    """The submeshes of each tied weight that is on several: its gradients are summed over all of them."""
     return {
         w: tuple(map(_submesh, step.submeshes))
         for f in program.flats
@@ -145,7 +145,7 @@ def _ties(program: Program) -> dict[str, tuple[Submesh, ...]]:
 
 
 def _inputs_of(program: Program, role: ProgramRole) -> tuple[TensorEntry, ...]:
-    """The part of each input that a role's prologues begin with; they agree."""
+    """The part of each input that a role's prologues begin with; all have the same."""
     found = {
         var.name.value: _tensor(var.name.value, Shape(value.sizes), var.type.layout, prologue.submesh)
         for prologue in program.prologues_of(role)
@@ -156,7 +156,7 @@ def _inputs_of(program: Program, role: ProgramRole) -> tuple[TensorEntry, ...]:
 
 
 def _output(program: Program, result: Result) -> Output:
-    """A tensor that was asked for, with the devices that keep it, and the part that each keeps."""
+    """An output that was asked for, with the devices that keep it, and the part that each keeps."""
     function = program.functions[result.function]
     value, var = program.graph.values[result.value.value], function.variables()[result.value]
     shape, submesh = Shape(value.sizes), function.submesh

@@ -1,4 +1,4 @@
-"""Writes a program's folder: beside its place first, then renamed, so that no half-written folder is ever seen."""
+"""Writes a program's folder: under another name first, then renamed, so that nobody sees a half-written folder."""
 
 import shutil
 import tempfile
@@ -64,10 +64,9 @@ def write_program(
 ) -> None:
     """The folder of a program: the roles' files, their table, the runtime, the plan, the weights and the batches.
 
-    The files of the program that evaluates, if there is one, lie in `evaluate`; it runs on the same weights. The folder
-    is a package. Without a model, or where that has no batches, or neither weights nor recipes for them, the program is
-    to be read, not run. An existing folder is replaced if it holds a program, or is empty; raises FileExistsError
-    otherwise.
+    The files of the program that evaluates, if there is one, are in `evaluate`; it runs on the same weights. The folder
+    is a package. Without a model, or if that has no batches, or neither weights nor recipes, the program can be read
+    but not run. An existing folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
@@ -111,7 +110,7 @@ def _write(texts: Mapping[str, str], folder: Path) -> None:
 
 
 def _copy(package: Traversable, folder: Path) -> None:
-    """The Python files of a package and of those in it."""
+    """Copies the Python files of a package and of the packages in it."""
     folder.mkdir()
     for item in package.iterdir():
         if item.name.endswith(".py"):
@@ -121,7 +120,7 @@ def _copy(package: Traversable, folder: Path) -> None:
 
 
 def program_files(program: Program, precision: str | None = None) -> dict[str, str]:
-    """The generated files by name: one per role and the table. `precision` is that of a model in half precision."""
+    """The generated files by name: one per role and the table. `precision` is set for a model in half precision."""
     common, texts = Common(program), dict[str, str]()
     groups: Groups = {}
     sites: SitesOf = {}

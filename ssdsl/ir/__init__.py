@@ -1,1 +1,1 @@
-"""The compiler's one intermediate representation: typed programs, their text, their verifier."""
+"""The intermediate representation: typed programs, their text, and a check of their references."""

@@ -1,9 +1,10 @@
-"""Actions: what a role does in a training step, one after another.
+"""Actions: the list of things that a role does in a training step, one after another.
 
-Communication between devices is two events. `Start` posts a send or a receive and goes on; `Wait` stands in front of
+Communication between devices is two actions: `Start` posts a send or a receive and goes on; `Wait` stands in front of
 the task that needs what arrives. `Free` drops a value behind its last reader.
 
-A large plan has half a million of these four: they are tuples, which Python makes, hashes and compares fastest.
+A large plan has half a million of `Compute`, `Start`, `Wait` and `Free`: they are named tuples, which Python creates,
+hashes and compares fastest.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Compute(NamedTuple):
 
 
 class End(Enum):
-    """What a role does in a message."""
+    """The end of a message at which a role is: it sends, receives, or both."""
 
     SEND = "send"
     RECEIVE = "receive"
@@ -32,7 +33,7 @@ class End(Enum):
 
 
 class Start(NamedTuple):
-    """Posts this role's end of a message: of a value, or of its gradient."""
+    """Posts this role's end of a message, which carries a value or its gradient."""
 
     message: int
     at: At
@@ -41,7 +42,7 @@ class Start(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Waits for what was posted."""
+    """Waits until a message has arrived whose receive was posted."""
 
     message: int
     at: At
@@ -57,7 +58,7 @@ class Free(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartReduce:
-    """Starts to complete the gradient of a flat parameter, to which nothing is added any more; ZeRO-2's behind each
+    """Starts to complete the gradient of a flat parameter once it has its last addend; with ZeRO-2, behind each
     backward that adds to it."""
 
     flat: int
@@ -65,7 +66,7 @@ class StartReduce:
 
 @dataclass(frozen=True, slots=True)
 class WaitReduce:
-    """Waits for a completed gradient."""
+    """Waits until the gradient of a flat parameter is complete."""
 
     flat: int
 
@@ -77,7 +78,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class GatherParam:
-    """Brings the weights that other devices updated (ZeRO-1 and -2)."""
+    """Gathers the weights that other devices have updated (ZeRO-1 and -2)."""
 
     flat: int
 

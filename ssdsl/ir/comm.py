@@ -1,8 +1,8 @@
 """Communication: collectives between layouts, and messages between devices.
 
-A step turns one layout of a tensor into another, along `axes` of its submesh. Its payload `elements` counts the whole
-tensor as one device sees it: what an all_reduce sums, an all_gather returns, a reduce_scatter is given, an all_to_all
-exchanges. docs/extending.md adds one.
+A step turns one layout of a tensor into another, along `axes` of its submesh. Its payload `elements` is the number of
+elements that an all_reduce sums, an all_gather returns, a reduce_scatter is given, or an all_to_all exchanges, on one
+device. docs/extending.md shows how to add a collective.
 """
 
 from dataclasses import dataclass, fields
@@ -60,8 +60,8 @@ class AllToAll:
 class Exchange:
     """Regions -> regions of the same axis: each device sends others what they need of its part.
 
-    `sums`: what several devices have is added (a gradient, a partial sum); else it is the same. `elements` are the
-    most that a device receives.
+    `sums`: positions that several devices have are added (a gradient, a partial sum); else they are equal. `elements`
+    is the most that a device receives.
     """
 
     kind: ClassVar[str] = "exchange"
@@ -98,17 +98,17 @@ Step = AllReduce | AllGather | ReduceScatter | AllToAll | Exchange | Narrow | Ke
 
 
 def kind_of(step: Step) -> str:
-    """What the runtime, the simulator and the views call the step: "all_reduce", ..."""
+    """The name of the step in the runtime, the simulator and the views: "all_reduce", ..."""
     return step.kind
 
 
 def cuts_of(step: Step) -> tuple[Cut, ...]:
-    """Where the step's digits lie in the local tensor: its `source`, its `target`, or both in this order."""
+    """The cuts of the step's digits in the local tensor: its `source`, its `target`, or both in this order."""
     return tuple(v for field in fields(step) if isinstance(v := getattr(step, field.name), Cut))
 
 
 def travels(step: Step) -> bool:
-    """Whether devices exchange anything."""
+    """Whether devices exchange any data in a step."""
     return not isinstance(step, Narrow | KeepFirst) and step.elements > 0
 
 
@@ -117,7 +117,8 @@ def travels(step: Step) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A box that one device of a move sends another; coordinates are those of the axes that are not aligned."""
+    """A box that one device of a move sends to another. `source` and `target` are their coordinates on the axes that
+    are not aligned; `source_box` and `target_box` are the box's place in what each of them has."""
 
     source: tuple[int, ...]
     target: tuple[int, ...]
@@ -127,7 +128,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One direction of a transfer. Devices that agree on the `aligned` axes exchange `pieces`.
+    """One direction of a transfer. Devices at the same coordinates on the `aligned` axes exchange `pieces`.
 
     A box is a (start, length) for every factor of the local tensor, which has shape `source_shape` / `target_shape`.
     """
@@ -142,8 +143,9 @@ class Move:
 class Transfer:
     """A value of one function that another reads on other devices: forward, and its gradient back.
 
-    `source_slot` and `target_slot` are where the two ends keep the value. `uneven` names the factors whose size varies
-    with an index in time. What travels in one `lane` does so in one order on every device, values and gradients apart.
+    `source_slot` and `target_slot` are the slots in which the two ends keep the value. `uneven` are the factors whose
+    size varies with an index in time. Messages of one `lane` have the same order on every device, values and gradients
+    separately.
     """
 
     number: int
@@ -162,7 +164,7 @@ class Transfer:
     lane: int = 0
 
     def ends(self, gradient: bool) -> tuple[Submesh, Submesh]:
-        """Where the value leaves and arrives, or where its gradient does."""
+        """The submeshes that send and receive the value, or its gradient."""
         return (self.target, self.source) if gradient else (self.source, self.target)
 
 
@@ -179,7 +181,7 @@ class Signal:
     lane: int = 0
 
     def ends(self, gradient: bool) -> tuple[Submesh, Submesh]:
-        """The devices that tell, and those that wait."""
+        """The submesh that signals, and the one that waits."""
         assert not gradient, "a signal has no gradient"
         return self.source, self.target
 

@@ -1,8 +1,8 @@
 """Discrete-event execution of roles: each takes its steps in order, and waits where a step needs others.
 
-This is the only rendezvous engine. With costs it is the simulator, without them the check for deadlock; `steps.py` says
-which steps the actions of a role are. The role that is furthest behind goes first: what shares a link then travels in
-the order in which it could.
+The simulator runs a program's roles with it; `steps.py` turns their actions into steps. The check for deadlock
+(`prove/deadlock.py`) has an engine of its own. The role with the earliest clock goes first, so that messages on one
+link travel in the order in which they become ready.
 """
 
 import heapq
@@ -18,7 +18,7 @@ Roles = tuple[int, ...]
 
 
 class Timed(Protocol):
-    """What an action costs: it occupies its roles, or a link, for `time_s` seconds."""
+    """The cost of an action: it occupies its roles, or a link, for `time_s` seconds."""
 
     @property
     def time_s(self) -> float: ...
@@ -31,8 +31,8 @@ Cost = TypeVar("Cost", bound=Timed)
 
 
 class Meet(NamedTuple):
-    """Done by `roles` together, once the last of them has come; with one role, done alone. Steps of one meeting have
-    the same key, in every role."""
+    """A step that `roles` do together, once the last of them is there; with one role, alone. The steps of one meeting
+    have the same key in every role."""
 
     action: Action
     key: Hashable
@@ -40,9 +40,9 @@ class Meet(NamedTuple):
 
 
 class Post(NamedTuple):
-    """One end of an exchange; the role goes on, a source that it `blocks` when it has sent. It starts to travel to a
-    target when all `sources` and that target have posted it, and what travels in one `lane` between the same roles does
-    so one after another."""
+    """One end of an exchange. The role goes on at once; if the post `blocks`, a source goes on when it has sent. The
+    data starts to travel to a target when all `sources` and that target have posted. Exchanges in one `lane` between
+    the same roles travel one after another."""
 
     action: Action
     key: Hashable
@@ -53,12 +53,12 @@ class Post(NamedTuple):
 
     @property
     def is_collective(self) -> bool:
-        """Whether all give and all get."""
+        """Whether all roles send and all receive."""
         return self.sources == self.targets
 
 
 class Await(NamedTuple):
-    """Blocks until the exchange has arrived here. `sources` must post it."""
+    """Blocks until an exchange has arrived at this role. `sources` are the roles that must post it."""
 
     action: Action
     key: Hashable
@@ -70,18 +70,18 @@ Step = Meet | Post | Await
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What roles do, role by role; `describe` puts an action in words."""
+    """The steps of all roles, with their names; `describe` puts an action in words."""
 
     names: tuple[str, ...]
     of_role: tuple[tuple[Step, ...], ...]
     describe: Callable[[Action], str] = str
 
 
-# -- what happened -----------------------------------------------------------------------------------------------------
+# -- the trace ---------------------------------------------------------------------------------------------------------
 
 
 class Part(Enum):
-    """Which part of an action an interval is."""
+    """The part of an action that an interval shows."""
 
     RUN = "run"
     SENT = "sent"  # a message's journey, as its source sees it
@@ -101,8 +101,9 @@ class Interval(NamedTuple, Generic[Cost]):
 
 @dataclass(slots=True)
 class Trace(Generic[Cost]):
-    """All that happened. `flows` are pairs of numbers of `intervals`: a message where it is sent and where it arrives;
-    `waits` the times at which a role had nothing to do but to await what was on its way; `ended` when each was done."""
+    """The result of an execution. `flows` are pairs of positions in `intervals`: a message where it is sent, and where
+    it arrives. `waits` are the times in which a role waited for data that was on its way; `ended` are the roles'
+    ends."""
 
     intervals: list[Interval[Cost]] = field(default_factory=list)
     flows: list[tuple[int, int]] = field(default_factory=list)
@@ -114,16 +115,17 @@ class Trace(Generic[Cost]):
 
 
 def execute(steps: Steps, cost: Callable[[int, Action], Cost]) -> Trace[Cost]:
-    """Runs all roles to their ends; `cost` is of an action, as a role does it.
+    """Runs all roles to their ends; `cost` gives the cost of an action on a role.
 
-    Raises InternalError with the roles that wait for each other, if some never get there.
+    Raises InternalError with the roles that wait for each other, if some never reach their ends.
     """
     return _Execution(steps, cost).all()
 
 
 @dataclass(slots=True)
 class _Exchange(Generic[Cost]):
-    """The ends that are there, by role with the time, and the journey to each target that it started to."""
+    """An exchange on its way: the roles that have posted it, each with the time; the journeys that have started, by
+    target; the roles that wait for it."""
 
     posted: dict[int, float] = field(default_factory=dict)
     journeys: dict[int, Interval[Cost]] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class _Execution(Generic[Cost]):
         self.trace: Trace[Cost] = Trace()
 
     def all(self) -> Trace[Cost]:
+        """Runs all roles to their ends. Raises InternalError if some never reach them."""
         while self.ready:
             _, r = heapq.heappop(self.ready)
             self._go(r)
@@ -173,7 +176,8 @@ class _Execution(Generic[Cost]):
         return own[self.position[r]] if self.position[r] < len(own) else None
 
     def _meet(self, r: int, step: Meet) -> list[int] | None:
-        """The last to come starts; the slowest sets the pace."""
+        """A meeting: it starts when the last role is there, and takes as long as its slowest role. None: the role has
+        to wait for others."""
         if step.roles == (r,):
             self._run(r, step, self.clock[r], self.cost(r, step.action))
             return []
@@ -208,7 +212,7 @@ class _Execution(Generic[Cost]):
         return woken
 
     def _travel(self, step: Post, target: int, exchange: _Exchange[Cost]) -> Interval[Cost]:
-        """What is sent travels at once, unless its lane is taken."""
+        """The journey to a target: it starts once all ends are posted and the lane is free."""
         source, cost = step.sources[0], self.cost(target, step.action)
         lane = (step.lane, source, target)
         sent = max(exchange.posted[s] for s in step.sources)
@@ -237,7 +241,8 @@ class _Execution(Generic[Cost]):
     # -- deadlock ------------------------------------------------------------------------------------------------------
 
     def _cycle(self) -> str:
-        """Who waits for whom, until a role comes again, or one that is done and never had the step."""
+        """The message of a deadlock: who waits for whom, until a role comes up again, or one that is done and never had
+        the step."""
         waiting = {r: step for r in range(len(self.steps.of_role)) if (step := self._next(r)) is not None}
         missing = {r: min(self._missing(step), default=r) for r, step in waiting.items()}
         path: list[int] = []
@@ -251,7 +256,7 @@ class _Execution(Generic[Cost]):
         return "roles wait for each other, and none can go on:\n" + "\n".join(lines)
 
     def _missing(self, step: Step) -> set[int]:
-        """The roles that a blocked step lacks."""
+        """The roles for which a blocked step still waits."""
         match step:
             case Meet():
                 return set(step.roles) - self.meetings.get(step.key, {}).keys()

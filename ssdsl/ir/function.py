@@ -45,7 +45,7 @@ class Split:
         return (self.dim,) if self.also is None else (self.dim, self.also)
 
     def regions(self, size: int) -> Regions:
-        """Which positions of a dimension of this size each part has, where no other split cuts it."""
+        """The positions of each part of a dimension of this size, if no other split cuts it."""
         return self.at or parts_of((size // self.parts,) * self.parts)
 
     def runs(self, size: int, part: int) -> Runs:
@@ -63,7 +63,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The operator works on partial sums along a coordinate: it is linear in `operands`, each of them one addend."""
+    """The operator works on partial sums along a coordinate: it is linear in `operands` (values), each of which is one
+    addend."""
 
     coordinate: Coordinate
     parts: int
@@ -75,7 +76,7 @@ OpSplit = Split | Carried
 
 
 class Side(Enum):
-    """What an operand is to an operator whose backward comes in halves."""
+    """The side of an operand, for a backward in halves: it decides which half computes its gradient."""
 
     ACTIVATION = "activation"
     WEIGHT = "weight"
@@ -84,7 +85,8 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Where part k along a coordinate begins: at k * stride, or behind the `sizes` (times `stride`) of those before."""
+    """The start of part k along a coordinate: k * stride, or with `sizes` their sum over the parts before, times
+    `stride`."""
 
     coordinate: Coordinate
     stride: int
@@ -93,8 +95,9 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class WindowPart:
-    """Along a coordinate, part k computes the positions `results[k]` of a dimension of the result, from the run
-    `needs[k]` of axis number `axis` of the first operand that is windowed on it, which has `size` positions."""
+    """An operator's windows along a coordinate: part k computes the positions `results[k]` of a dimension of the
+    result, and reads the run `needs[k]` of axis number `axis` of the first operand that is windowed on that dimension.
+    The axis has `size` positions."""
 
     coordinate: Coordinate
     axis: int
@@ -105,10 +108,10 @@ class WindowPart:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Which positions of a tensor's axis the parts have: of axis number `axis`, made of dimensions of the sizes `of`.
+    """The positions that each part has on a tensor's axis number `axis`, which is made of dimensions of the sizes `of`.
 
-    `runs` are positions on the whole axis, of a dimension that is one of several on it as well. They are in the order
-    of the devices along the kernel's axes, as its process group numbers them.
+    `runs` are positions on the whole axis, also if it has several dimensions. The parts are in the order of the devices
+    along the kernel's axes, as its process group numbers them.
     """
 
     axis: int
@@ -118,13 +121,13 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What computes a part of an operator: its own call (`function` empty), or a function of the runtime.
+    """The kernel that computes a part of an operator: its own call (`function` empty), or a function of the runtime.
 
-    `axes` are those over which it communicates by itself. All else is what the function is told, where it is told so:
-    the sum of the `offsets` is where the part begins along the split axis (`{start}`), that of `before` how many parts
-    lie in front of it (`{part}`); `windows` are the axes along which it reads windows (`{parts}`); `region` says which
-    positions of the split axis all parts have (`{regions}`), `size` how long it is; `count` is the number of elements
-    that all parts have along the combined dimensions.
+    `axes` are those over which it communicates by itself. The other fields are arguments, set if the function takes
+    them: the sum of the `offsets` is the part's first position on the split axis (`{start}`), the sum of `before` is
+    the number of parts in front of it (`{part}`); `windows` are the axes along which it reads windows (`{parts}`);
+    `region` has the positions of all parts on the split axis (`{regions}`), `size` is the length of that axis; `count`
+    is the number of elements that all parts have along the combined dimensions.
     """
 
     function: str = ""
@@ -145,10 +148,10 @@ NOTHING_SAVED = Saved()
 class Op:
     """A part of an operator of the graph. `reads` has one name per operand, `results` one value per output.
 
-    `first` are the coordinates of which only the first part adds the operator's addend (a bias). `sides`, where the
-    backward comes in halves, says of each operand to which half its gradient belongs. `saved` is what autograd saves
-    for backward: operands, results and further tensors, with local sizes. `orders`, of an operator that asks how its
-    operands lie, says for each the order of axes in which it is laid out in front of the call.
+    `first` are the coordinates along which only the first part adds an operand (a bias). `sides`, for a backward in
+    halves, is the half of each operand's gradient. `saved` is what autograd saves for backward: operands, results and
+    further tensors, with local sizes. `orders`, for an operator that asks for its operands' strides, is the order of
+    axes in which each operand is laid out in memory before the call.
     """
 
     operator: str
@@ -169,11 +172,12 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Reshard:
-    """Another layout of the same value: the `forward` steps; its gradient takes the `backward` steps.
+    """Brings a value to another layout by the `forward` steps; its gradient takes the `backward` steps.
 
-    `in_place`: whether the first step may overwrite the value, and the gradient. `rows`, of rows that lie with their
-    experts and go to other devices: how many each run has, in the layout of the source and in that of the result.
-    `again`: backward takes the `forward` steps again where it reads the result, and only the source is kept till then.
+    `in_place`: whether the first step may overwrite the value, and the gradient. `rows`, for rows that are sorted by
+    experts and go to other devices: the numbers of rows of each run, in the layout of the source and in that of the
+    result. `again`: backward takes the `forward` steps again where it reads the result, and only the source is kept
+    until then.
     """
 
     source: Name
@@ -199,7 +203,7 @@ class Slice:
 class First:
     """A whole value as an addend along an index in time: the first part has it, the others have zeros.
 
-    So a term that no part computes joins a sum of which each part computes an addend.
+    It lets a term that is the same for all parts join a sum of which each part computes an addend.
     """
 
     source: Name
@@ -209,9 +213,9 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """The part of a value that belongs to the running part of an index in time, behind the parts before it.
+    """The running part of a value along an index in time, joined to the parts before it.
 
-    `earlier` is an input with these parts (see `Earlier`); for the first part there are none.
+    `earlier` is an input with these parts (see `Earlier`); the first part has none.
     """
 
     source: Name
@@ -223,7 +227,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A buffer takes a value, in the buffer's layout; of indices in time, the running part of each is written.
+    """Writes a value to a buffer, in the buffer's layout; along the indices of `slices`, only the running part.
 
     Until the end of the step all readers see the old value. Recomputation does not write again.
     """
@@ -262,18 +266,18 @@ def results_of(instr: Instr) -> tuple[Var, ...]:
 
 
 def saved_names(op: Op, saved: Saved) -> Iterator[Name]:
-    """The local values among what autograd saves of an operator."""
+    """The local values among the tensors that autograd saves of an operator."""
     yield from (r for r in op.reads if r.value in saved.inputs)
     yield from (v.name for v in op.results if v.name.value in saved.outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Instructions of one layer (a module path, empty for the root). A recomputed one keeps only what enters it.
+    """Instructions of one layer (a module path, empty for the root). If it is recomputed, it keeps only what enters it.
 
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered in front of it and dropped behind it.
-    Sections of one `kind` are equal but for names: what is true of one is true of another where each of its names, in
-    the order in which they come, is replaced by the other's.
+    Sections of one `kind` are equal but for names: a fact about one holds for another if the n-th of its `names()` is
+    replaced by the n-th of the other's.
     """
 
     layer: str
@@ -283,19 +287,19 @@ class Section:
     kind: int | None = None
 
     def names(self) -> tuple[Name, ...]:
-        """What its instructions read and make, in the order in which it comes."""
+        """The values that its instructions read and make, each once, in the order in which they appear."""
         return tuple(dict.fromkeys(n for i in self.body for n in (*reads_of(i), *(v.name for v in results_of(i)))))
 
 
-# -- what enters and leaves --------------------------------------------------------------------------------------------
+# -- inputs and outputs ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Concat:
-    """The parts along an index in time are joined where `cut` says.
+    """Joins the parts along an index in time, on the axis and at the places of `cut`.
 
-    With `reads`, a part of the reader along the same index gets this region of the joined axis alone: only parts that
-    overlap it are read, and their gradients are those of what was read. `cut.at` then says where the parts lie.
+    With `reads`, part k of the reader along the same index gets only the region `reads[k]` of the joined axis: it reads
+    the parts that overlap it, and gives gradients for what it has read. `cut.at` then holds the regions of the parts.
     """
 
     index: TimeIndex
@@ -303,7 +307,7 @@ class Concat:
     reads: Regions | None = None
 
     def read_by(self, part: int) -> tuple[int, ...]:
-        """Which parts a part of the reader reads."""
+        """The numbers of the parts that a part of the reader reads."""
         if self.reads is None or self.cut.at is None:
             return tuple(range(self.index.parts))
         return overlapping(self.reads, self.cut.at)[part]
@@ -311,17 +315,17 @@ class Concat:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The parts along an index in time are added up."""
+    """Adds up the parts along an index in time."""
 
     index: TimeIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Of the parts along an index in time, those before the running one are joined where `cut` says.
+    """Joins the parts before the running one along an index in time, at the places of `cut`.
 
-    They are the function's own: what it left for the parts before. Each part of a value that later parts read gets the
-    sum of their gradients.
+    They are the function's own: what it has left for those parts. A part that later parts read gets the sum of their
+    gradients.
     """
 
     index: TimeIndex
@@ -333,10 +337,10 @@ Merge = Concat | Sum | Earlier
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value of another function. Its parts along the `merges` become one; those along the other indices in time of
-    its producer are the parts with the same coordinates. `slot` is where this device keeps them; `time` are the
-    producer's indices. `gradient` flows back unless nothing behind the producer learns. `message` is the number of the
-    transfer that brings it from other devices."""
+    """A value of another function. `time` are its producer's indices in time: along those of `merges` its parts are
+    merged into one; along the others the reader reads the part at its own coordinate. `slot` is where this device keeps
+    the parts. `gradient`: whether a gradient flows back. `message` is the number of the transfer that brings the value
+    from other devices."""
 
     var: Var
     producer: int
@@ -364,9 +368,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A value that leaves the function; its gradient comes back to the same slot. Nobody but the report reads a loss
-    that is not `read`. `wgrad_only`: the backward in halves leaves its gradient to the second half, as it leads to
-    weights alone."""
+    """A value that leaves the function; its gradient comes back to the same slot. `read` is false for a loss that only
+    the report reads. `wgrad_only`: a backward in halves uses its gradient only in the second half, as it leads to
+    weights only."""
 
     name: Name
     slot: str
@@ -376,20 +380,20 @@ class Output:
 
 
 class Backward(Enum):
-    """How a function's backward runs."""
+    """The way in which a function's backward runs."""
 
-    NONE = "none"  # nothing learns
+    NONE = "none"  # nothing has a gradient
     WHOLE = "whole"
     HALVES = "halves"  # the gradients of inputs and those of weights are two tasks
-    DGRAD = "dgrad"  # in halves, of a function without weights
+    DGRAD = "dgrad"  # in halves, but the function has no weights: there is only the first half
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """Operators that run together: one autograd segment.
 
-    `stage` is the same for functions that the plan does not tell apart. `loss` is the number of the output that is the
-    loss, if one is. Functions of one `kind` are equal but for names and devices, as sections are.
+    `stage` is the same for functions with the same devices, indices in time and ordered sets. `loss` is the number of
+    the output that is the loss, if one is. Functions of one `kind` are equal but for names and devices, like sections.
     """
 
     number: int
@@ -416,7 +420,7 @@ class Function:
         return (i for i in self.body() if isinstance(i, Op))
 
     def leaving(self) -> list[frozenset[Name]]:
-        """Of what each section makes, what others read or the function leaves."""
+        """For each section, the values that it makes and that other sections read or the function leaves."""
         made = [frozenset(v.name for i in s.body for v in results_of(i)) for s in self.sections]
         read = [frozenset(r for i in s.body for r in reads_of(i)) for s in self.sections]
         readers = Counter(name for names in read for name in names)
@@ -425,7 +429,7 @@ class Function:
 
     @property
     def trained(self) -> frozenset[str]:
-        """The weights to whose gradients its backward adds."""
+        """The weights whose gradients its backward adds to."""
         return frozenset(p.var.name.value for p in self.parameters if p.var.gradient is not None)
 
     def variables(self) -> dict[Name, Var]:
@@ -436,9 +440,10 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Prologue:
-    """What runs on a submesh outside its functions: constants once, what depends on inputs only once per step.
+    """The operators that run on a submesh outside its functions: `constants` once, the `body`, which depends on inputs
+    only, once per step.
 
-    `results` are the names that functions read.
+    `given` are the inputs and constants that the body reads, `results` the names that functions read.
     """
 
     submesh: Submesh

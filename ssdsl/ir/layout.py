@@ -7,8 +7,8 @@ one factor. A factor of size 16 split by dp = 2 and then m = 4 is written `dp ·
     >>> [(8 * dp + 2 * m, 2) for dp in range(2) for m in range(4)][:3]    # (start, length) of each part
     [(0, 2), (2, 2), (4, 2)]
 
-Shards make every nesting of splits, in space and in time, one notion. Parts of unequal sizes, and parts that overlap
-(what the windows of a convolution need), are regions of the whole factor, one for each part.
+So one class describes every nesting of splits, in space and in time. Parts of unequal sizes, and parts that overlap
+(the windows of a convolution), are regions of the whole factor, one for each part.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
 
 class Whole(Enum):
-    """What a tensor is along an axis that does not shard it: the same everywhere, or one addend of a sum."""
+    """The placement of a tensor along an axis that does not shard it: the same everywhere, or one addend of a sum."""
 
     REPLICATE = "R"
     PARTIAL = "P"
@@ -58,8 +58,8 @@ Placement = Whole | Shard
 
 
 def regions(factor: int, size: int, at: Regions) -> Placement:
-    """The placement of parts that are these regions of a factor: the plain digit where that says the same, and
-    Replicate where each part has all.
+    """The placement of parts that are these regions of a factor: a plain digit if that is the same, Replicate if each
+    part is the whole factor.
 
     >>> regions(0, 12, (((0, 6),), ((6, 12),)))
     Shard(factor=0, stride=6, parts=2, at=None)
@@ -75,8 +75,8 @@ def regions(factor: int, size: int, at: Regions) -> Placement:
 
 
 def regions_of(place: Placement, size: int, parts: int) -> Regions | None:
-    """The region of each of so many parts of a factor of this size, in its order; None where a part is no region that
-    depends on this place alone.
+    """The region of each of `parts` parts of a factor of this size. None if the regions depend on other digits too: the
+    digit is not the outermost one.
 
     >>> regions_of(Shard(0, 6, 2), 12, 2)
     (((0, 6),), ((6, 12),))
@@ -95,7 +95,7 @@ class Layout:
     places: tuple[Placement, ...]
 
     def shards(self) -> tuple[Shard, ...]:
-        """The digits that a device has one value of, in the order of the axes."""
+        """The digits of which a device has one value, in the order of the axes."""
         return tuple(p for p in self.places if isinstance(p, Shard))
 
     def replacing(self, axis: int, place: Placement) -> "Layout":
@@ -122,7 +122,7 @@ class Layout:
 
     def stored(self, shape: "Shape") -> "Layout":
         """The layout in which a weight of `shape` lives: partial sums completed, parts that overlap joined. Parts of
-        unequal sizes are joined where others lie inside of them in the same axis of the tensor.
+        unequal sizes are joined too if another digit lies inside them in the same axis of the tensor.
 
         >>> parts = Shard(0, 1, 2, (((0, 3),), ((3, 4),)))
         >>> [str(Layout((parts, Shard(other, 1, 2))).stored(Shape(((4, 2), (2,))))) for other in (1, 2)]
@@ -139,7 +139,7 @@ class Layout:
         return Layout(tuple(p if lives(p) else REPLICATE for p in self.places))
 
     def refactored(self, before: "Shape", after: "Shape") -> "Layout | None":
-        """The same parts of a tensor whose axes are made of other factors; None where these cannot say them.
+        """The layout with the same parts for a tensor whose axes have other factors; None if these cannot express it.
 
         >>> heads = Layout((Shard(1, 2, 2),))                          # of [qkv 3 · heads 4]
         >>> heads.refactored(Shape(((3, 4),)), Shape(((12,),)))
@@ -159,14 +159,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Submesh:
-    """The devices of a mesh whose `fixed` axes have the given coordinates. `axes` are the free ones of more than one
+    """The devices of a mesh at the given coordinates on its `fixed` axes. `axes` are the free ones with more than one
     device."""
 
     mesh: Mesh
     fixed: tuple[tuple[str, int], ...] = ()
 
     def __hash__(self) -> int:
-        return self._hash  # of nested tuples, and asked for all the time
+        return self._hash  # cached: submeshes are keys everywhere, and their tuples are nested
 
     @cached_property
     def _hash(self) -> int:
@@ -194,7 +194,7 @@ class Submesh:
         return ranks
 
     def rank(self, held: Mapping[str, int], others: Sequence[int]) -> int:
-        """The rank at coordinates on some free axes, by their names, and those on the other ones, in order."""
+        """The rank at the coordinates `held` on some free axes, by name, and `others` on the other axes, in order."""
         left = iter(others)
         at = dict(self.fixed) | {a: held[a] if a in held else next(left) for a, _ in self.axes}
         rank = 0
@@ -218,18 +218,18 @@ class Submesh:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tensor's axes as sequences of factor sizes, whole or of one task's part."""
+    """A tensor's axes as sequences of factor sizes: of the whole tensor, or of one task's part."""
 
     axes: tuple[tuple[int, ...], ...]
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """The sizes of all factors, through the axes."""
+        """The sizes of all factors, axis by axis."""
         return tuple(n for axis in self.axes for n in axis)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The size of each axis, as torch says it."""
+        """The size of each axis, as in torch."""
         return tuple(math.prod(axis) for axis in self.axes)
 
     @property
@@ -247,7 +247,7 @@ class Shape:
         raise IndexError(factor)
 
     def local(self, digits: tuple[Shard, ...]) -> "Shape":
-        """The shape of the part that carries one value of each of these digits; of unequal parts the largest."""
+        """The shape of a part that has one value of each of these digits; the largest one if parts are unequal."""
         left = list(self.factors)
         for d in digits:
             left[d.factor] = max(d.lengths) if d.lengths is not None else left[d.factor] // d.parts
@@ -257,10 +257,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a digit lies in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle.
+    """The place of a digit in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle.
 
-    `rest` is the size of the axis over outer * count. `runtime/cut.py` takes by it. With `at` the parts are these
-    regions of each of the `outer` blocks.
+    `rest` is the size of the axis divided by outer * count. `runtime/cut.py` cuts tensors by it. With `at` the parts
+    are these regions of each of the `outer` blocks.
     """
 
     dim: int
@@ -270,7 +270,8 @@ class Cut:
 
 
 def _refactored(shard: Shard, before: Shape, after: Shape) -> Shard | None:
-    """The digit of an axis that a digit of one of its factors is, as a digit of one of the axis' other factors."""
+    """The digit that makes the same parts where the axis has the factors that `after` gives it; None if there is none.
+    Example: stride 2 in `heads` of [qkv 3 · heads 4] is stride 2 in the axis of 12."""
     axis = before.axis_of(shard.factor)
     old, new = before.axes[axis], after.axes[axis]
     first = sum(map(len, before.axes[:axis]))
@@ -287,7 +288,7 @@ def _refactored(shard: Shard, before: Shape, after: Shape) -> Shard | None:
 
 @lru_cache(maxsize=65536)
 def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
-    """The place of `digit` in the part of a tensor of `shape` that carries one value of each of the `fixed` digits.
+    """The place of `digit` in the part of a tensor of `shape` that has one value of each of the `fixed` digits.
 
     >>> fused = Shape(((3, 4, 64),))            # GPT-2's c_attn: 768 = qkv 3 · heads 4 · head_dim 64
     >>> cut(fused, Shard(1, 2, 2), ())          # heads into 2 parts: a strided part of each of q, k, v
@@ -303,6 +304,7 @@ def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
         inner = math.prod(local[digit.factor + 1 : first + len(shape.axes[dim])])
         scaled = tuple(tuple((s * inner, e * inner) for s, e in runs) for runs in digit.at)
         return Cut(dim, before, digit.parts, scaled)
+    # 16 = dp 2 · m 4 · 2: above m are 2 positions in the whole tensor, and 1 where dp is fixed
     above = shape.factors[digit.factor] // (digit.stride * digit.parts)
     for other in fixed:
         if other.factor == digit.factor and other.stride > digit.stride:
@@ -312,8 +314,8 @@ def cut(shape: Shape, digit: Shard, fixed: tuple[Shard, ...]) -> Cut:
 
 
 def is_apart(digit: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:
-    """Whether a digit lies at one place in all parts that hold one value of each of the others: in its axis of the
-    tensor nothing outside of it is cut into parts of unequal sizes, and of regions nothing inside of them either.
+    """Whether a digit has the same place in all parts that have one value of each of the others: in its axis of the
+    tensor nothing outside it is cut into unequal parts; and if it has regions itself, nothing inside it either.
 
     >>> rows, parts = Shape(((4, 2),)), Shard(0, 1, 2, (((0, 3),), ((3, 4),)))
     >>> is_apart(Shard(1, 1, 2), (parts,), rows), is_apart(parts, (Shard(1, 1, 2),), rows)
@@ -325,7 +327,7 @@ def is_apart(digit: Shard, others: tuple[Shard, ...], shape: Shape) -> bool:
 
 
 def nests(digits: tuple[Shard, ...], size: int) -> bool:
-    """Whether the digits of one factor can be carried at once: each lies wholly above or below every other.
+    """Whether a part can have values of all these digits of one factor: each lies wholly above or below every other.
 
     >>> nests((Shard(0, 8, 2), Shard(0, 2, 4)), 16), nests((Shard(0, 8, 2), Shard(0, 4, 4)), 16)
     (True, False)

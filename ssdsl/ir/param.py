@@ -1,7 +1,7 @@
-"""Parameters: where each weight lives, and how its gradient is completed and its state is sharded.
+"""Parameters: the place of each weight, the completion of its gradient, and the sharding of its state.
 
-Weights of equal treatment are laid end to end as one flat parameter, as FSDP and Megatron do. ZeRO (Rajbhandari et al.
-2020) shards the state of a flat parameter over some axes of the mesh.
+Weights that are treated alike are laid end to end as one flat parameter, as in FSDP and Megatron. ZeRO (Rajbhandari et
+al. 2020) shards the state of a flat parameter over some axes of the mesh.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ssdsl.ir.layout import PARTIAL, Layout, Shape, Submesh
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A weight or buffer on a submesh. `partial` are the axes along which its gradient is a sum still to be taken.
+    """A weight or buffer on a submesh. `partial` are the axes along which its gradient is a pending sum.
 
     `trained`: the loss depends on it through differentiable operators; another one gets no gradient and is not updated.
     """
@@ -33,23 +33,23 @@ class Param:
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """The axes along which all devices have the same of it."""
+        """The axes along which all devices have the same part of it."""
         places = zip(self.submesh.axes, self.layout.places, strict=True)
         return tuple(axis for (axis, _), place in places if place not in self.layout.shards())
 
     def cut_over(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """Over which of these axes, in the mesh's order, its state can be cut: those along which there are copies."""
+        """Those of these axes over which its state can be cut, in the mesh's order: along them there are copies."""
         ways = dict(self.submesh.axes)
         return tuple(axis for axis in self.copied if axis in axes and ways[axis] != 1)
 
     @property
     def elements(self) -> int:
-        """Elements of the local tensor, not sharded by ZeRO; of unequal parts of the largest."""
+        """The elements of the local tensor, before ZeRO shards it; the largest part if parts are unequal."""
         return self.shape.local(self.layout.shards()).numel
 
 
 class Zero(Enum):
-    """Which state is sharded, each stage with those before it."""
+    """The state that is sharded: each stage adds to those before it."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"  # ZeRO-1
@@ -59,28 +59,28 @@ class Zero(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AllReduceGrads:
-    """The sum over the groups along these axes, whole on every device."""
+    """Sums a gradient over the groups along these axes; every device gets the whole sum."""
 
     axes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceScatterGrads:
-    """The sum over the shard group, each device its part."""
+    """Sums a gradient over the groups along these axes; every device gets its part of the sum."""
 
     axes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkGrads:
-    """Each device's part of a gradient that is whole on all of the shard group; nothing travels."""
+    """Keeps each device's part of a gradient that is equal along these axes; nothing travels."""
 
     axes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SumTiedGrads:
-    """The sum over all the submeshes on which the weight lives."""
+    """Sums a gradient over all submeshes on which a tied weight lives."""
 
     submeshes: tuple[Submesh, ...]
 
@@ -93,8 +93,8 @@ class FlatParam:
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `completion` are the steps from the gradient that backward leaves to the one that the optimizer needs. `elements`
-    is the local length, gathered; where weights have unequal parts the largest. `updated_together`: the
-    optimizer's step is of the whole flat parameter's shard.
+    is the length on a device before ZeRO shards it, padded to equal shards; the largest one if weights have unequal
+    parts.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Which parts of a value a task reads, and what backward phases a function has."""
+"""The parts of a value that each task reads, and the backward phases of a function."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from ssdsl.plan.plan import Phase
 BACK_PHASES: dict[Backward, tuple[Phase, ...]] = {
     Backward.NONE: (),
     Backward.WHOLE: (Phase.BACKWARD,),
-    Backward.HALVES: (Phase.DGRAD, Phase.WGRAD),  # the first hands gradients on
+    Backward.HALVES: (Phase.DGRAD, Phase.WGRAD),  # the first returns gradients of inputs to other functions
     Backward.DGRAD: (Phase.DGRAD,),
 }
 
@@ -23,7 +23,7 @@ def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
 
 
 def parts_read(given: Input, time: tuple[TimeIndex, ...]) -> tuple[tuple[At, At], ...]:
-    """The pairs of a part of an input's producer and a part of its consumer that reads it."""
+    """Pairs of coordinates in time: a part of the input's producer, and a part of its consumer that reads it."""
     return _pairs(given.time, given.merges, time)
 
 
@@ -40,7 +40,8 @@ def reads_of_tasks(function: Function) -> dict[At, list[tuple[Input, At]]]:
 def _pairs(
     given: tuple[TimeIndex, ...], merges: tuple[Merge, ...], time: tuple[TimeIndex, ...]
 ) -> tuple[tuple[At, At], ...]:
-    """The same of the indices of a producer and of a consumer; they are equal for nearly all inputs of a program."""
+    """`parts_read` for the indices of a producer (`given`) and of a consumer (`time`). Cached, as most inputs of a
+    program have equal ones."""
     merged = {m.index.name for m in merges}
     names = [t.name for t in time]
     within = [
@@ -61,5 +62,5 @@ def _pairs(
 
 
 def _is_read(merge: Concat | Earlier, a: int, b: int) -> bool:
-    """Whether part `b` of a reader reads part `a` of what is merged."""
+    """Whether part `b` of a reader reads part `a` of the value that is merged."""
     return a < b if isinstance(merge, Earlier) else a in merge.read_by(b)

@@ -1,7 +1,8 @@
-"""The program: all that a training step does on all devices, once for what is symmetric.
+"""The program: everything that a training step does on all devices. Symmetric devices are described once.
 
 A role stands for all devices that run the same code, a function for every device of its submesh, a message for the
-sends and receives of all of its devices. So a program's size does not depend on the width of any axis.
+sends and receives of all its devices. So a program's size does not depend on the size of any axis that no
+placement fixes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,8 +30,9 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An output that was asked for by name: what a function leaves in a slot, complete on the devices, to the end of
-    the step. Over the function's indices in time the parts are joined, or summed, as the type of the value says."""
+    """An output that was asked for by name: a value that a function leaves in a slot until the end of the step, with
+    its sums over devices taken. Its parts along the function's indices in time are joined, or summed, as its type
+    says."""
 
     name: str
     function: int
@@ -40,14 +42,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Devices that run the same code, with what they do in a step, in order."""
+    """Devices that run the same code, with their actions in a step, in order."""
 
     name: str
     submesh: Submesh
     actions: tuple[Action, ...]
 
     def is_in(self, submesh: Submesh) -> bool:
-        """Whether these devices lie in a submesh; they do all or none."""
+        """Whether these devices lie in a submesh: either all of them do, or none."""
         own = self.submesh
         if own is submesh:
             return True
@@ -62,7 +64,7 @@ class Role:
 
 
 class Members(dict[Submesh, tuple[int, ...]]):
-    """The roles on the devices of each submesh, by their numbers; found when they are asked for."""
+    """By submesh, the numbers of the roles on its devices; found at the first look-up."""
 
     def __init__(self, roles: Sequence[Role]) -> None:
         super().__init__()
@@ -74,7 +76,7 @@ class Members(dict[Submesh, tuple[int, ...]]):
         return found
 
     def ends(self, message: Message, gradient: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The roles that send a message, or that of a gradient, and those that receive it."""
+        """The roles that send a message, or its gradient, and those that receive it."""
         key = message.number, gradient
         if key not in self._ends:
             source, target = message.ends(gradient)
@@ -82,7 +84,7 @@ class Members(dict[Submesh, tuple[int, ...]]):
         return self._ends[key]
 
     def end(self, role: int, message: Message, gradient: bool) -> End | None:
-        """What a role does in a message; None if it takes no part."""
+        """The end of a message, or of its gradient, at which a role is; None if it takes no part."""
         sources, targets = self.ends(message, gradient)
         if role in sources:
             return End.BOTH if role in targets else End.SEND
@@ -91,10 +93,10 @@ class Members(dict[Submesh, tuple[int, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A plan for a model, compiled. `stated` are the statements of the plan that gave an action its place.
+    """A compiled plan for a model. `stated` are the statements of the plan that gave an action its place.
 
-    One that does not train (`trains`) has no gradients and no update. Its parameters may be those of the program that
-    trains the same weights, and then include some that it does not read.
+    If `trains` is false, it has no gradients and no update. Its parameters may then be those of the program that trains
+    the same weights, and include some that it does not read.
     """
 
     plan: Plan

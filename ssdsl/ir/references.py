@@ -1,8 +1,8 @@
-"""What a program refers to is there: numbers are positions, names are those of the model's values and operators, and a
-parameter has a place for each axis of its devices.
+"""Checks that a program refers to nothing that is not there: numbers are positions, names are those of the model's
+values and operators, and a parameter has a placement for each axis of its submesh.
 
-So much is asked of every program, proved or not. Whether it computes what the model computes is the question of the
-proof (`ssdsl/prove`), which counts on this.
+Every program is checked, proved or not. The proof (`ssdsl/prove`), which shows that a program computes what the model
+computes, relies on this check.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,14 @@ MOST_SHOWN = 8
 
 
 def check_references(program: Program) -> None:
-    """Raises InternalError with what refers to nothing, if anything does."""
+    """Raises InternalError with the references to nothing, if there are any."""
     if found := [*dangling(program)]:
         more = [f"... {len(found) - MOST_SHOWN} more"] if len(found) > MOST_SHOWN else []
         raise InternalError("\n".join(["the compiler made a program that is not legal:", *found[:MOST_SHOWN], *more]))
 
 
 def dangling(program: Program) -> Iterator[str]:
-    """Every number that is no position and every name of nothing, as a sentence."""
+    """Yields a sentence for each reference to nothing: a number that is no position, or a name of nothing."""
     for what, numbers in (
         ("function", [f.number for f in program.functions]),
         ("message", [m.number for m in program.messages]),
@@ -56,7 +56,7 @@ def dangling(program: Program) -> Iterator[str]:
 def _values(program: Program) -> Iterator[str]:
     """All values of the model that a program names."""
     yield from (program.loss.name.value, *(r.value.value for r in program.results))
-    if program.trains:  # another one has the parameters of the program that trains, also such as it does not read
+    if program.trains:  # an evaluation has the parameters of the training program, also those that it does not read
         yield from (p.weight for p in program.params)
         yield from (w for f in program.flats for w in f.weights)
     yield from (m.value for m in program.messages if isinstance(m, Transfer))

@@ -1,4 +1,4 @@
-"""What the actions of roles are to each other: which of them meet, what they exchange, and where they wait."""
+"""Turns the actions of roles into steps for `execute`: meetings, posts of exchanges, and waits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,10 +32,10 @@ def steps_of(
     overlaps: bool = True,
     blocks: bool = False,
 ) -> Steps:
-    """The steps that the roles' actions are.
+    """The steps of the roles' actions.
 
     `meets`: whether a computation brings the roles of its function together (it has collectives). Without `overlaps`
-    gradients are reduced where they are awaited, not in the background; if it `blocks`, whoever sends waits meanwhile.
+    gradients are reduced where they are awaited, not in the background. With `blocks` a sender waits until it has sent.
     """
     found = _Translation(tuple(roles), functions, messages, flats, meets, overlaps, blocks)
     steps = tuple(tuple(s for a in role.actions for s in found.steps(r, a)) for r, role in enumerate(roles))
@@ -53,13 +53,14 @@ class _Translation:
     blocks: bool
     members: Members = field(init=False)
     _runs: list[Roles] = field(init=False)  # by function
-    _reduced: dict[tuple[int, int], int] = field(default_factory=dict)  # how often, by role and flat parameter
+    _reduced: dict[tuple[int, int], int] = field(default_factory=dict)  # reductions so far, by role and flat parameter
 
     def __post_init__(self) -> None:
         self.members = Members(self.roles)
         self._runs = [self.members[f.submesh] for f in self.functions]
 
     def steps(self, r: int, action: Action) -> Iterator[Step]:
+        """Yields the steps of an action of role number `r`: none for a drop, or a reduction that exchanges nothing."""
         match action:
             case Compute():
                 members = self._runs[action.function]
@@ -90,7 +91,8 @@ class _Translation:
     # -- gradients -----------------------------------------------------------------------------------------------------
 
     def _start_reduce(self, r: int, action: StartReduce) -> Iterator[Step]:
-        """Sums travel while tasks go on; where devices own parts of the state (ZeRO), parts are handed over at once."""
+        """The start of a reduction: a post, which travels while tasks go on. With ZeRO it is a meeting instead: parts
+        go to their owners at once."""
         flat = self.flats[action.flat]
         if not travels(flat):
             return
@@ -102,7 +104,7 @@ class _Translation:
             yield Post(action, action, members, members, flat.submesh)
 
     def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
-        """The copies of a tied weight are summed last, with all that have one."""
+        """The wait for a reduction; then, for a tied weight, a meeting of all roles that have a copy, to sum these."""
         flat = self.flats[action.flat]
         members = self.members[flat.submesh]
         if travels(flat) and flat.zero is Zero.NONE:

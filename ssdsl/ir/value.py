@@ -1,11 +1,11 @@
-"""Local values: which logical value of the graph a tensor stands for, which region of it, and what it still lacks.
+"""Local values: tensors on a device, each a region of a logical value of the graph, perhaps with pending sums.
 
-The type of a local value says, per coordinate, how the tensor relates to the value of the single device:
+The type of a local value says, for each coordinate, how the tensor relates to the value on a single device:
 
 - *along a mesh axis* the layout's placement: the same everywhere, one addend of a sum, or one digit of the position;
-- *along an index in time*: a digit (`time`), an addend (`owed`), or nothing, where every part has the same.
+- *along an index in time*: a digit (`time`), an addend (`owed`), or nothing if every part has the same.
 
-Digits are those of the whole logical value, also where a task sees only a part of it.
+Digits are those of the whole logical value, even in a task that sees only a part of it.
 """
 
 import math
@@ -35,7 +35,7 @@ Coordinate = Axis | Time
 
 @dataclass(frozen=True, slots=True)
 class TimeIndex:
-    """An index in time with its parts; `sizes` where they are unequal."""
+    """An index in time with the number of its parts; `sizes` if these are unequal."""
 
     name: str
     parts: int
@@ -54,7 +54,7 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A region of a logical value, and the sums that it still lacks: along axes (in `layout`) and in time (`owed`)."""
+    """A region of a logical value, and its pending sums: along axes (PARTIAL in `layout`) and in time (`owed`)."""
 
     layout: Layout
     time: tuple[tuple[str, Shard], ...] = ()
@@ -70,13 +70,13 @@ class Varying:
 
     @property
     def mean(self) -> int:
-        """Rounded up."""
+        """The mean size, rounded up."""
         return -(-sum(self.sizes) // len(self.sizes))
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The local size of an axis: `known`, times the size of the part along each coordinate with unequal parts.
+    """The local size of an axis: `known`, times the size of the part along each coordinate in `uneven`.
 
     >>> Size(8).mean, str(Size(8)), str(Size(4, (Varying(Time("m"), (3, 5)),)))
     (8, '8', '4*n_m')
@@ -87,7 +87,7 @@ class Size:
 
     @property
     def mean(self) -> int:
-        """The size in the mean over the parts, rounded up."""
+        """The mean size over the parts, rounded up."""
         return self.known * math.prod(v.mean for v in self.uneven)
 
     def at(self, part: Mapping[Coordinate, int]) -> "Size":
@@ -103,7 +103,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A local value with its type, its gradient's (None: it has no gradient), its local sizes and its dtype."""
+    """A local value: its type, its gradient's type (None: it has no gradient), its local sizes and its dtype."""
 
     name: Name
     type: Type
@@ -113,5 +113,5 @@ class Var:
 
     @property
     def elements(self) -> int:
-        """Elements of the local tensor, of unequal parts in the mean."""
+        """The elements of the local tensor; the mean if parts are unequal."""
         return math.prod(s.mean for s in self.shape)

@@ -1,1 +1,1 @@
-"""Text to Script: reading, layout of indentation, parsing and formatting of plans."""
+"""From text to Script: reads, parses and formats plans."""

@@ -1,5 +1,5 @@
-"""Where the grammar and the standard library lie: in the installed package, or at the top level of a checkout; and
-where results are kept for the next process."""
+"""The folders of the grammar, the standard library and the examples (in the installed package, or at the top level of a
+checkout), and the folder of caches."""
 
 import os
 import re
@@ -17,8 +17,8 @@ def assets_folder(name: str) -> Path:
 
 
 def cache_folder(name: str) -> Path:
-    """Where this user's results of a kind are kept: in `$XDG_CACHE_HOME/ssdsl`, by default in `~/.cache`. Raises
-    RuntimeError for a user without a home."""
+    """The folder that caches results of this kind for the user: in `$XDG_CACHE_HOME/ssdsl`, by default in `~/.cache`.
+    Raises RuntimeError for a user without a home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ssdsl" / name
 
 
@@ -33,6 +33,7 @@ def library_files() -> tuple[Path, ...]:
 
 @cache
 def library_names() -> dict[str, str]:
-    """The names that the standard library defines, each with the file that `use` takes it from."""
+    """The names that the standard library defines, each with the name of the file that defines it (`use FILE:
+    NAME`)."""
     found = [(path.stem, path.read_text("utf-8")) for path in library_files()]
     return {name: stem for stem, text in found for name in re.findall(r"^(?:def|let) ([a-z]\w*)", text, re.MULTILINE)}

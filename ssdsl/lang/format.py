@@ -1,4 +1,4 @@
-"""Script to text, in the one layout: four spaces a block, one space around operators, comments kept and aligned."""
+"""From script to text in one layout: four spaces a block, one space around operators; comments are kept and aligned."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,7 +21,7 @@ class _Row:
 
 
 def format_script(script: Script, source: Source | None = None) -> str:
-    """The text of a script; with its source, the comments and single empty lines of that are kept."""
+    """The text of a script. With `source`, its comments stay, and one empty line wherever it has some."""
     lines = list(write(script))
     if source is None:
         return "".join(f"{'    ' * line.indent}{line.text}\n" for line in lines)
@@ -57,7 +57,7 @@ def _depth(rows: list[_Row]) -> int:
 
 
 def _run(rows: list[_Row], at: int) -> int:
-    """Where the run of neighbouring lines begins whose trailing comments are aligned."""
+    """The first row of the run of neighbouring lines whose trailing comments are aligned with row `at`."""
     while at > 0 and rows[at].text and rows[at].comment and rows[at - 1].text and rows[at - 1].comment:
         if rows[at].first != rows[at - 1].last + 1:
             break
@@ -85,7 +85,7 @@ def _spaced(rows: list[_Row], lines: list[str]) -> list[str]:
 
 
 class _Lines:
-    """Line numbers of offsets that only grow, in one pass over the source."""
+    """Line numbers of offsets in a source, mostly ascending: it counts newlines from the last offset on."""
 
     def __init__(self, source: Source) -> None:
         self.text, self.at, self.line = source.text, 0, 1

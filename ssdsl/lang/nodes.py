@@ -1,7 +1,7 @@
-"""The syntax of a plan as values. Spans tell where a node stands and do not count when two nodes are compared.
+"""The syntax of a plan as values. Spans say where a node stands; comparing nodes ignores them.
 
-A kind of statement is one class here, which also holds what else is said about it: its keyword, an example, its help.
-Error messages, `:help`, completion and formatting follow from the classes: see `docs/extending-statement.md`.
+A kind of statement is one class here, with its keyword, an example and its help. Error messages, `:help`, completion
+and formatting follow from the classes: see `docs/extending-statement.md`.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Word(Node):
-    """A name where it is introduced or looked up by the statement itself."""
+    """A name that the statement itself introduces or looks up."""
 
     text: str
 
@@ -189,8 +189,8 @@ class Dim(Keyworded):
 
 @dataclass(frozen=True, slots=True)
 class Cut(Node):
-    """`tp`, `m = M`, `m = [3, 5]` or `cp parts [[0, 3], [1, 2]]` of a `split`; `phrase` is the word in front of the
-    chunks."""
+    """One `into` of a `split`: `tp`, `m = M`, `m = [3, 5]` or `cp parts [[0, 3], [1, 2]]`; `phrase` is the word in
+    front of the chunks."""
 
     name: Word
     count: Expr | None
@@ -317,7 +317,7 @@ class Return(Keyworded):
 
 @dataclass(frozen=True, slots=True)
 class For(Keyworded):
-    """A loop; `is_suffix` when it stands behind its one statement."""
+    """A loop; `is_suffix` when it stands after its one statement."""
 
     keyword = "for"
     form = "for s in 0..S:"

@@ -1,4 +1,4 @@
-"""Text to Script: the LALR parser over the grammar, fed with the tokens of the layout."""
+"""From text to Script: the LALR parser over the grammar, fed with the tokens of the layout."""
 
 import hashlib
 from contextlib import suppress
@@ -17,7 +17,7 @@ from ssdsl.text.source import Source
 
 @lru_cache(maxsize=64)
 def parse(source: Source) -> Script:
-    """The syntax of a plan, found once for a text; raises PlanError with the first mistake in it."""
+    """The syntax of a plan, parsed once for each text. Raises PlanError with the first mistake in it."""
     layout = Layout(source)
     parser = _parser().parse_interactive()
     try:
@@ -34,8 +34,8 @@ def parse(source: Source) -> Script:
 
 @cache
 def _parser() -> Lark:
-    """The parser. Making its tables takes longer than reading a plan, so they are kept; Lark makes them anew where the
-    file is not for this grammar, or cannot be read."""
+    """The parser. Its tables take longer to make than a plan to parse, so Lark caches them in a file, and makes them
+    again where that file is of another grammar or cannot be read."""
     text, kept = grammar_text(), None
     with suppress(OSError, RuntimeError):  # where there can be no folder
         folder = cache_folder("grammar")

@@ -11,7 +11,7 @@ LARGEST_BYTES = 1 << 18
 
 
 def read_source(path: str | Path, name: str | None = None) -> Source:
-    """The text of a plan; its name in diagnostics is the path as given, unless another is."""
+    """The text of a plan; diagnostics call it `name`, by default the path as given. Raises PlanError."""
     name = name or str(path)
     data = _read_bytes(Path(path), name)
     if len(data) > LARGEST_BYTES:

@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all."""
+"""Writes a file as a whole or not at all."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def save_text(file: str, text: str | bytes) -> None:
-    """Writes a file. Raises PlanError where that cannot be."""
+    """Writes a file as a whole. Raises PlanError where it cannot be written."""
     try:
         put_whole(Path(file), text)
     except (OSError, ValueError) as error:
@@ -17,7 +17,8 @@ def save_text(file: str, text: str | bytes) -> None:
 
 
 def check_folder(file: str | None) -> None:
-    """Before long work whose result goes into a file: raises PlanError where its folder is none that may be written."""
+    """Raises PlanError where the file's folder does not exist or cannot be written: for use before long work whose
+    result goes into the file."""
     if file is None:
         return
     folder = Path(file).resolve().parent
@@ -28,8 +29,8 @@ def check_folder(file: str | None) -> None:
 
 
 def put_whole(path: Path, text: str | bytes, *, overwrite: bool = True) -> None:
-    """Writes beside the file, then gives it its name. Raises OSError, or ValueError for a name that is none;
-    FileExistsError where there is a file that must not be overwritten."""
+    """Writes a temporary file in the same folder, then gives it the file's name. Raises OSError, or ValueError for an
+    invalid name; FileExistsError where the file exists and must not be overwritten."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -43,5 +44,5 @@ def put_whole(path: Path, text: str | bytes, *, overwrite: bool = True) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file could not be written, in the words of the system."""
+    """The system's words for why a file could not be written."""
     return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,4 +1,4 @@
-"""The plans that come with ssdsl: the examples, those of papers among them, and the standard library, by name."""
+"""The plans that come with ssdsl, by name: the examples, those of papers among them, and the standard library."""
 
 from pathlib import Path
 
@@ -11,7 +11,8 @@ FOLDERS = (Path("examples"), Path("examples/papers"), Path("stdlib"))
 
 
 def plan_path(name: str) -> Path:
-    """The file of PLAN: as given, or else an example or a plan of the standard library by its name."""
+    """The file of the argument PLAN: a path as given, or the name of an example or of a plan of the standard library.
+    Raises PlanError for an unknown name."""
     path = Path(name)
     if path.suffix == ".ssp" or path.exists() or len(path.parts) > 1:
         return path if path.exists() else _shipped_path(path)
@@ -23,7 +24,8 @@ def plan_path(name: str) -> Path:
 
 
 def _shipped_path(path: Path) -> Path:
-    """`examples/megatron.ssp` names the shipped one where there is no such file, as outside a checkout."""
+    """The file of a path: the shipped one for `examples/megatron.ssp` where there is no such file, as outside a
+    checkout."""
     shipped = _folder(path.parent) / path.name if path.parent in FOLDERS else path
     return shipped if shipped.exists() else path
 
@@ -33,12 +35,12 @@ def _folder(path: Path) -> Path:
 
 
 def example_plans() -> list[Path]:
-    """The plans for any model, which come with ssdsl."""
+    """The plans for any model that come with ssdsl: the examples, without those of papers."""
     return sorted(_folder(FOLDERS[0]).glob("*.ssp"))
 
 
 def shipped_plans() -> list[tuple[str, Path]]:
-    """The plans of all folders by name; an example comes before a library file of its name."""
+    """The plans of all folders, by name; an example comes before a library file of the same name."""
     found: dict[str, Path] = {}
     for folder in FOLDERS:
         for path in sorted(_folder(folder).glob("*.ssp")):

@@ -1,4 +1,4 @@
-"""The nearest known word to one that is not known."""
+"""Suggests known words that are like an unknown one, and joins words for messages."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -1,7 +1,7 @@
-"""Lowering a plan that differs little from the last one: in the order of its tasks, or in where its text says what.
+"""Lowers a plan again if it differs from the last one only in the order of tasks, or in the places of statements.
 
-Nothing in a formed function follows from an order but which sets of tasks are ordered, so that what was formed for one
-order serves for others. And nothing in a program follows from the places of statements.
+Formed functions depend on which sets of tasks are ordered, but not on the orders themselves, so functions formed for
+one order serve for others. And nothing but spans in a program depends on the places of statements in the text.
 """
 
 from collections.abc import Hashable
@@ -15,8 +15,8 @@ from ssdsl.plan.plan import HALVES, OpPlan, Plan
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A plan as its text says it, its formed functions and its program. Programs of one `like` differ in nothing but
-    the places of statements."""
+    """A plan as its text says it, its formed functions, and its program. Two with the same object `like` have programs
+    that differ only in the places of statements."""
 
     plan: Plan
     formed: Lowering
@@ -25,7 +25,8 @@ class Lowered:
 
 
 def lowered_again(last: Lowered, plan: Plan) -> Lowered | None:
-    """The program of a plan, if so much of it is as in the last one. Raises PlanError for an order that is a circle."""
+    """The plan with its program, if it forms the same functions as the last one; else None. Raises PlanError for an
+    order that is a cycle."""
     if last.formed.graph is not plan.graph or not forms_the_same(last.plan, plan):
         return None
     formed = replace(last.formed, plan=_as_formed(last, plan))
@@ -37,7 +38,8 @@ def lowered_again(last: Lowered, plan: Plan) -> Lowered | None:
 
 
 def forms_the_same(a: Plan, b: Plan) -> bool:
-    """Whether two plans for a graph say the same of operators and state, and order the same sets in the same way."""
+    """Whether two plans for one graph form the same functions: they say the same of operators and state, and order the
+    same sets, by the same indices."""
     return (
         (a.meshes, a.shards) == (b.meshes, b.shards)
         and _ordered(a) == _ordered(b)
@@ -51,12 +53,13 @@ def _are_equal(pairs: dict[tuple[int, int], tuple[OpPlan, OpPlan]]) -> bool:
 
 
 def _ordered(plan: Plan) -> frozenset[Hashable]:
-    """The sets of operators that a plan orders, by which indices, and whether in halves of a backward."""
+    """The sets of operators that a plan orders, each with the indices that it fixes, and whether in halves of a
+    backward."""
     return frozenset((t.number, frozenset(name for name, _ in t.fixed), t.phase in HALVES) for t in plan.ordered())
 
 
 def _as_formed(last: Lowered, plan: Plan) -> Plan:
-    """The plan without those indices that forming took from operators of the last one."""
+    """The plan without the indices that forming took away from operators of the last one."""
     before, after = last.plan.operators, last.formed.plan.operators
     left = {name: {i.name for i in record.indices} for name, record in after.items() if record is not before.get(name)}
     return plan.cutting({o: tuple(i for i in plan.of(o).indices if i.name in names) for o, names in left.items()})

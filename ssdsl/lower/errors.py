@@ -1,4 +1,4 @@
-"""What can be wrong with a plan once its operators meet: contradictions of layout, placement and order."""
+"""Diagnostics of lowering: contradictions of layout, placement and order, and statements without effect."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,13 +12,13 @@ from ssdsl.text.source import Span
 class UnevenWithOthers(Diagnostic):
     """A dimension is cut into parts of unequal sizes, or into parts that read windows, and by a second index as well.
 
-    The parts of the two indices would not line up: communication between layouts counts on parts of one size, or on
-    regions that depend on one index. Beside equal parts one index of a dimension may have sizes: `split model by batch
-    into dp, m = [3, 1]` cuts each of the parts of `dp` into 3 and 1, and `m = [6, 2], dp` says the same of all of it.
-    It may not where a part has to be a run of the dimension, as in a loss along its classes. Cut a dimension that
-    convolutions read by windows, such as the height of an image, by one index. Of causal attention a part of the
-    queries reads the keys in front of it: another index cannot cut these. Parts of one size in another order stand
-    behind the index that cuts equal ones: `into m = 4, way parts [[1], [0]]`.
+    The parts of the two indices would not line up: communication between layouts needs parts of one size, or regions
+    that depend on one index. Beside equal parts, one index of a dimension may have sizes: `split model by batch into
+    dp, m = [3, 1]` cuts each part of `dp` into 3 and 1, and `m = [6, 2], dp` says the same for the whole dimension. It
+    may not have them where a part has to be a run of the dimension, as in a loss along its classes. Cut a dimension
+    that convolutions read by windows, such as the height of an image, by one index only. In causal attention a part of
+    the queries reads the keys in front of it: another index cannot cut the keys. Write parts of one size in another
+    order behind the index that cuts equal parts: `into m = 4, way parts [[1], [0]]`.
     """
 
     code: ClassVar[str] = "E0401"
@@ -50,9 +50,9 @@ class UnevenWithOthers(Diagnostic):
 class PartsApart(Diagnostic):
     """A part has chunks that do not touch, where an operator needs one run of positions.
 
-    `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention takes its queries and keys
-    so, and what treats all positions alike. A convolution reads the neighbours of a run; a loss along its classes is
-    told where its run begins; and parts that take turns, one after another, are runs.
+    `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention can work on such queries and
+    keys, and so can operators that treat all positions alike. But a convolution reads the neighbours of a run; a loss
+    along its classes is told where its run begins; and parts that run one after another in time have to be runs.
     """
 
     code: ClassVar[str] = "E0408"
@@ -131,11 +131,11 @@ class CombinedInTime(Diagnostic):
 
 @dataclass(frozen=True)
 class Whole:
-    """An operator that needs all parts along an index in time at once.
+    """The cause of a cycle: an operator that needs all parts along an index in time at once.
 
-    `sums`: they are addends of a sum; `split`: the operator is itself split by the index; `backward`: they read what
-    the operator makes, and the sum is its gradient. With `beside` it needs these alone, for one `part` of its own.
-    `outside` is an index in whose parts those of this one lie: of which positions a part is hangs on that one's size.
+    `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
+    read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside`
+    is an index that cuts the same dimension outside this one, so that the positions of a part depend on it.
     """
 
     kind: str
@@ -188,7 +188,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class End:
-    """An operator that makes a value or reads it, where it runs, and the statement that puts it there."""
+    """An operator that makes or reads a value, the devices on which it runs, and the statement that puts it there."""
 
     kind: str
     path: str
@@ -202,8 +202,8 @@ class End:
 
 @dataclass(frozen=True)
 class Back:
-    """A value that goes back to an earlier stage. `own` is the path of what a module calls itself, if one end is so:
-    the maker, or else the reader."""
+    """The cause of a cycle: a value that goes back to an earlier stage. `own` is set if the maker, or else the reader,
+    is an operator that a module calls itself: the path that selects it."""
 
     maker: End
     reader: End
@@ -238,15 +238,15 @@ class Back:
 class OrderCycle(Diagnostic):
     """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves.
 
-    Where a value goes back, from a stage to an earlier one, an `assign` is at the root of it: `model - first` also
-    takes the operators that modules call themselves, such as the sum of two embeddings, and puts them on the last
-    stage. The first stage then waits for the last, and the last for the first.
+    If a value goes back from a stage to an earlier one, the cause is an `assign`: `model - first` also selects the
+    operators that modules call themselves, such as the sum of two embeddings, and puts them on the last stage. The
+    first stage then waits for the last, and the last for the first.
 
-    Often the data flow is at the root of it: an operator of the model needs all micro-batches at once. The exponential
-    of a mean loss, a product of two means, a similarity of every example with every other are no sums of terms that
-    micro-batches have for themselves. The gradient of each micro-batch then waits for the forward of all of them. An
-    order that runs a backward before the last forward, as 1F1B does, asks for what cannot be. Terms that are added to
-    such a sum (a weight penalty) are no obstacle.
+    Often the cause is the data flow: an operator of the model needs all micro-batches at once. The exponential of a
+    mean loss, a product of two means, or a similarity of every example with every other one is not a sum of terms of
+    single micro-batches. The gradient of each micro-batch then waits for the forward of all of them. An order that runs
+    a backward before the last forward, as 1F1B does, is then impossible. Terms that are added to such a sum (a weight
+    penalty) are no obstacle.
     """
 
     code: ClassVar[str] = "E0403"
@@ -292,10 +292,10 @@ class OrderCycle(Diagnostic):
 
 @dataclass(frozen=True)
 class ShardConflict(Diagnostic):
-    """The state of no weight that the statement names can be cut along this axis.
+    """The statement names no weight whose state can be cut along this axis.
 
-    Along it the plan cuts these weights themselves already, or they are on a mesh without it. As long as there are
-    other weights beside them, they stay as they are along it.
+    Either the plan already cuts these weights themselves along it, or they are on a mesh without this axis. If the
+    statement also names weights whose state can be cut, the others stay as they are, without an error.
     """
 
     code: ClassVar[str] = "E0404"
@@ -361,9 +361,9 @@ class StateApart(Diagnostic):
 class StateLeftWhole(Diagnostic):
     """A statement cuts state over devices, and that of some weights stays whole on each of them.
 
-    What is stored in parts is what is trained: a weight without a gradient is on every device whole, and has no other
-    state. A weight that lives on several sets of devices of unlike axes stays whole too, as their parts of its gradient
-    could not be summed one by one.
+    Only trained weights are stored in parts: a weight without a gradient is whole on every device, and has no other
+    state. A weight that lives on several sets of devices with different axes stays whole too, as their parts of its
+    gradient could not be summed one by one.
     """
 
     code: ClassVar[str] = "E0272"
@@ -426,9 +426,9 @@ class ParamsOverlap(Diagnostic):
 class BufferApart(Diagnostic):
     """A buffer that the forward changes is read or changed on two sets of devices.
 
-    Such a buffer, as the running mean of a batch norm or a moving average, takes its new value where this is computed.
-    A copy of it elsewhere would keep the old one. `balance` keeps the operators together that read or change it, as far
-    as that leaves enough stages.
+    Such a buffer, for example the running mean of a batch norm or a moving average, is updated on the devices that
+    compute its new value. A copy on other devices would keep the old one. `balance` keeps the operators that read or
+    change it together, if that leaves enough stages.
     """
 
     code: ClassVar[str] = "E0366"

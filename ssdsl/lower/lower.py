@@ -1,4 +1,4 @@
-"""Plan -> Program, pass by pass."""
+"""Lowers a plan to a program: `PASSES` are the passes, in order. docs/glossary.md says what each does."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ After = Callable[[str, Lowering], None]
 
 
 def place_operators(lowering: Lowering) -> Lowering:
-    """Adds the devices of each placed operator; equal placements share one submesh."""
+    """Adds the submesh of each placed operator; equal placements share one object."""
     meshes = {m.name: m for m in lowering.plan.meshes}
     made: dict[tuple[str, tuple[tuple[str, int], ...]], Submesh] = {}
     submeshes = {
@@ -88,12 +88,12 @@ def lower(
     held: Held = Held(),
     trains: bool = True,
 ) -> Program:
-    """The program of a plan, with the communication that is cheapest on a cluster; `after` is called with each pass's
-    name and result. What is `held` by another program stays as it is there; one that does not train (`trains`) is the
-    forward alone.
+    """The program of a plan, with the communication that is cheapest on a cluster. `after` is called with each pass's
+    name and result. Parameters `held` by another program stay as they are there; a program that does not train
+    (`trains`) is the forward alone.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
-    a circle, more devices than the cluster has, a weight that lies elsewhere where it is held.
+    a cycle, more devices than the cluster has, a weight on devices on which it is not held.
     """
     return scheduled(formed(plan, cluster, after, held, trains), after)
 
@@ -101,7 +101,7 @@ def lower(
 def formed(
     plan: Plan, cluster: Cluster | None = None, after: After | None = None, held: Held = Held(), trains: bool = True
 ) -> Lowering:
-    """A plan's functions with their communication, before anything is said of the order in which they run."""
+    """A plan's functions with their communication, before their tasks are ordered."""
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
     return _after(FORMING, Lowering(plan, cluster, held, trains), after)

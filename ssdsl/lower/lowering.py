@@ -1,4 +1,4 @@
-"""What the passes hand on: a plan with all that has been decided so far."""
+"""The value that passes return and take: a plan with everything that has been decided so far."""
 
 from dataclasses import dataclass, field
 
@@ -20,13 +20,13 @@ from ssdsl.plan.plan import Plan
 from ssdsl.text.diagnostic import InternalError
 from ssdsl.text.source import Span
 
-Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]  # where, in which parts, in which ordered sets
+Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]  # submesh, indices in time, numbers of ordered sets
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Operators that become one function: what they have in common. `in_halves`: the plan orders the halves of their
-    backward apart."""
+    """Operators that become one function, and what they have in common. `in_halves`: the plan orders the halves of
+    their backward separately."""
 
     submesh: Submesh
     time: tuple[TimeIndex, ...]
@@ -37,7 +37,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the program that trains the same weights has, as it lies there: weights and buffers, and flat parameters."""
+    """The parameters and flat parameters of the program that trains the same weights: an evaluation keeps them."""
 
     params: tuple[Param, ...] = ()
     flats: tuple[FlatParam, ...] = ()
@@ -45,7 +45,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class TypedOperand:
-    """What an operator needs of a tensor or leaves of it, and its gradient's type; the whole shape and local sizes."""
+    """A tensor as an operator reads or leaves it: its whole shape, its type, its gradient's type, its local sizes."""
 
     shape: Shape
     type: Type
@@ -55,9 +55,9 @@ class TypedOperand:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What an operator that is cut reads and leaves, its kernel, and the coordinates of which only the first part adds
-    its addend. `number` is that of the pair of its call and its cut. If it learns, autograd saves `saved` for its
-    backward, by the names of `like`, an operator of the same call."""
+    """An operator's types: what its parts read and leave, and their kernel. Along the coordinates `first` only the
+    first part adds an operand such as a bias. `number` stands for the pair of call and cut. `saved` is what autograd
+    saves for its backward, if it has one, by the names of `like`, an operator of the same call."""
 
     number: int
     like: Operator
@@ -68,7 +68,7 @@ class Typed:
     saved: Saved
 
     def saved_by(self, operator: Operator) -> Saved:
-        """What autograd saves of an operator of this call."""
+        """The tensors that autograd saves of an operator of this call, by its own names."""
         return self.saved.renamed(self.like, operator)
 
 
@@ -76,12 +76,12 @@ class Typed:
 class Lowering:
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
-    `splits[op]` are an operator's, `joined[op]` the indices in time of its readers that one on weights alone takes part
-    in, `sunk[op]` the axes and indices along which the gradients of its outputs stay partial sums, `learning` the
-    values that have a gradient; operators of one of the `kinds` and one of the `levels` are a function; `tasks` are
-    each role's tasks in order. What is `held` by a program that has the weights
-    already stays as it is. Where nothing `trains`, nothing has a gradient and no weight changes. Communication is
-    chosen for the links of the `cluster`, by default for processes of one machine.
+    By operator: `splits`; `joined`, the indices in time that an operator on weights alone gets from its readers;
+    `sunk`, the axes and indices along which the gradients of its outputs stay partial sums; `kinds` and `levels`:
+    operators of one kind and level are one function. `learning` are the values that have a gradient; `tasks` are each
+    role's tasks in order. Parameters `held` by a program that has the weights already stay as they are. If `trains` is
+    false, nothing has a gradient and no weight changes. Communication is chosen for the links of the `cluster`, by
+    default for processes of one machine.
     """
 
     plan: Plan
@@ -116,18 +116,18 @@ class Lowering:
 
     @property
     def graph(self) -> Graph:
-        """The model."""
+        """The graph of the model."""
         return self.plan.graph
 
     @property
     def cut(self) -> Splits:
-        """The splits of operators by indices."""
+        """The splits of operators: a table that lasts as long as the graph's signatures."""
         if not self._splits or self._splits[0].signatures is not self.graph.signatures:
             self._splits[:] = [Splits(self.graph.signatures)]
         return self._splits[0]
 
     def links(self, submesh: Submesh) -> tuple[Link, ...]:
-        """The link along each axis of a submesh, the slowest of its groups'."""
+        """The link along each axis of a submesh: the slowest among the groups of that axis."""
         if submesh not in self._links:
             self._links[submesh] = tuple(self._link(submesh, axis) for axis, _ in submesh.axes)
         return self._links[submesh]

@@ -1,4 +1,4 @@
-"""A partly lowered plan in words: what has been decided so far, for `ssdsl compile --print-after PASS`."""
+"""Prints a partly lowered plan, for `ssdsl compile --print-after PASS`."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,8 @@ from ssdsl.plan.plan import Phase
 
 
 def lowering_text(lowering: Lowering) -> str:
-    """Everything there is at this point; what a later form replaces (operators by functions) is not printed again."""
+    """The text of everything that is decided so far. A form that a later one replaces (operators by functions) is left
+    out."""
     return "\n\n".join("\n".join(block) for block in _blocks(lowering) if block) + "\n"
 
 
@@ -41,7 +42,7 @@ def _blocks(lowering: Lowering) -> Iterator[list[str]]:
 
 
 def _operator(lowering: Lowering, operator: Operator) -> str:
-    """`h.0.mlp.c_fc: linear (linear_3) on gpus over (ffn: tp)`."""
+    """The line of an operator: `h.0.mlp.c_fc: linear (linear_3) on gpus over (ffn: tp)`."""
     submesh = lowering.submeshes.get(operator.name)
     learns = any(o.value in lowering.learning for o in operator.outputs)
     sunk = sorted(lowering.sunk.get(operator.name, ()))

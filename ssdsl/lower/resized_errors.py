@@ -1,4 +1,4 @@
-"""What can be wrong with the program of a batch of another size, which runs on the weights of its plan's: E0525."""
+"""The diagnostic of a program for a batch of another size, which keeps the flat parameters of the plan's own: E0525."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,8 +11,8 @@ class GradientsApart(Diagnostic):
     """With a batch of another size the gradients of weights that lie together are summed over different axes.
 
     Weights whose gradients are sums over the same axes lie in one flat parameter. A batch with fewer samples than
-    devices is computed by each of them, so that gradients are sums over fewer axes; a plan that cuts other layers over
-    the same axis by another dimension has gradients that still are.
+    devices is computed whole by each of them, so that gradients are sums over fewer axes. But where the plan cuts other
+    layers over the same axis by another dimension, their gradients still are sums over it.
     """
 
     code: ClassVar[str] = "E0525"

@@ -1,8 +1,8 @@
-"""What a plan says and its program does not have.
+"""Finds statements of a plan that have no effect on its program.
 
-Each fact of a plan has the span of the statement that says it. Here the program is asked, kind by kind, which spans it
-has something of. A statement that is left over changes nothing, and gets a warning. One that only says what holds
-anyway adds no fact, so it has no span here.
+Each fact of a plan has the span of the statement that says it. For each kind of statement, the program is searched for
+the spans of which it has something. A statement that is left over changes nothing, and gets a warning. A statement that
+only says what holds anyway adds no fact, so its span does not occur here.
 """
 
 import itertools
@@ -21,7 +21,8 @@ from ssdsl.text.source import Source, Span
 
 
 def unread(plan: Plan, program: Program, source: Source) -> tuple[Diagnostic, ...]:
-    """A warning for each statement of the plan's own text that the program shows nothing of."""
+    """A warning for each statement of the plan's own text that has no effect on the program, for state that stays whole
+    and for devices that run nothing."""
     parts = (_statements(plan, program), _orders(plan, program), _state(plan, program), _devices(program))
     found: Iterable[Diagnostic] = itertools.chain(*parts)
     return tuple(d for d in found if d.span is not None and d.span.source is source)
@@ -47,7 +48,8 @@ _Spans = Callable[[Plan, Program], Iterable[Span]]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of statement: the spans of a plan's facts of that kind, and those of which the program has something."""
+    """A kind of statement: `said` finds the spans of the plan's facts of that kind, `read` those of which the program
+    has something."""
 
     statement: str
     idle: Idle
@@ -56,7 +58,7 @@ class _Kind:
 
 
 def _split(plan: Plan, _: Program) -> Iterator[Span]:
-    """Of all indices, also those that an operator cannot have in time."""
+    """Yields the spans of all indices, also of those that the operators lost because they cannot have them in time."""
     dims = {o.name: o.dims for o in plan.graph.operators}
     for name, record in plan.operators.items():
         yield from (i.span for i in record.indices)
@@ -81,7 +83,7 @@ def _recomputed(plan: Plan, program: Program) -> Iterator[Span]:
 
 
 def _asked(plan: Plan, _: Program) -> Iterator[Span]:
-    """Of operators that run on several devices: elsewhere there is nothing to gather."""
+    """Yields the spans of `recompute OPS.gathers` for operators on several devices: one device gathers nothing."""
     wide = {m.name: {axis for axis, size in m.axes if size > 1} for m in plan.meshes}
     for record in plan.operators.values():
         if record.regathers and wide[record.home.mesh] - {axis for axis, _ in record.home.fixed}:
@@ -97,7 +99,7 @@ def _gathered_again(plan: Plan, program: Program) -> Iterator[Span]:
 
 
 def _prefetched(plan: Plan, __: Program) -> Iterator[Span]:
-    """Of operators of stages, if there are several."""
+    """Yields the spans of `prefetch` for operators of a stage, if there are several stages."""
     sizes = {m.name: dict(m.axes) for m in plan.meshes}
     for record in plan.operators.values():
         place = record.place
@@ -110,13 +112,14 @@ def _received(plan: Plan, program: Program) -> Iterator[Span]:
 
 
 def _most(plan: Plan, program: Program) -> Iterator[Span]:
-    """Of operators that run as one the largest number holds."""
+    """Yields the spans of the largest `prefetch` in each function that receives: the others have no effect."""
     for those in _numbers(plan, program):
         yield from (mark.span for mark in those if mark.value == max(m.value for m in those))
 
 
 def _numbers(plan: Plan, program: Program) -> Iterator[list[Mark]]:
-    """What the plan says of the operators of each function that reads what other devices send, values or gradients."""
+    """Yields, for each message from other devices and direction, the `prefetch` marks of operators in the function that
+    reads it."""
     members = Members(program.roles)
     for message in (m for m in program.messages if isinstance(m, Transfer)):
         back = [(True, message.producer)] if message.backward is not None else []
@@ -140,7 +143,8 @@ KINDS = (
 
 
 def _state(plan: Plan, program: Program) -> Iterator[StateLeftWhole]:
-    """Of statements on state, the weights that stay whole though they have copies along one of the axes."""
+    """Yields a warning for each statement on state that leaves weights whole, though they are replicated along one of
+    its axes."""
     cut = {(weight, flat.submesh) for flat in program.flats if flat.shard_axes for weight in flat.weights}
     for shard, _ in dict.fromkeys((s, s.span) for s in plan.shards):
         those = [p for p in program.params if p.weight in shard.weights and p.cut_over(shard.axes)]
@@ -154,7 +158,7 @@ def _state(plan: Plan, program: Program) -> Iterator[StateLeftWhole]:
 
 
 def _devices(program: Program) -> Iterator[IdleDevices]:
-    """Of each mesh the devices that run nothing."""
+    """Yields a warning for each mesh with devices that run nothing."""
     for mesh in program.plan.meshes:
         idle = [r.submesh for r in program.roles if r.submesh.mesh == mesh and not r.actions]
         if idle:

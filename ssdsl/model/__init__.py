@@ -1,1 +1,1 @@
-"""From an nn.Module to a Graph: capture, the rules of operators, the dimensions they discover."""
+"""Turns an nn.Module into a Graph: capture, the rules of operators, the dimensions that follow from them."""

@@ -41,6 +41,8 @@ class Reading:
 
 @dataclass(slots=True)
 class Analysis:
+    """The factors of every axis of every value, and the calls with their letters bound to these."""
+
     factors: Factors
     axes: dict[str, list[list[int]]]
     readings: list[Reading]
@@ -84,9 +86,9 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
 
 
 def signature_of(call: Call, capture: Capture) -> Signature | None:
-    """What the row of a call says of its axes; None where there is no row, the row knows no rule, or misfits.
+    """The signature that the row of a call gives; None where there is no row, or no rule in it that fits.
 
-    Calls that keep their factors have no signature.
+    Reshapes, which keep their factors, have no signature.
     """
     op = find(call.target.name())
     found = None if op is None or op.dims is regroup else _signature(op, call, capture)
@@ -166,7 +168,7 @@ def _input(reading: Reading, pattern: Pattern, value: str, found: Analysis) -> N
 
 
 def _axis(reading: Reading, axis: tuple[Letter, ...], factors: list[int], found: Analysis) -> list[str]:
-    """Binds the letters of one axis; where the axis has no common refinement with what they were, both stay whole."""
+    """Binds the letters of one axis; an axis that its letters cannot refine becomes one letter that cannot be split."""
     if len(axis) > 1:
         size = math.prod(found.factors.size(f) for f in factors)
         known = math.prod(letter.size or 1 for letter in axis)
@@ -178,6 +180,7 @@ def _axis(reading: Reading, axis: tuple[Letter, ...], factors: list[int], found:
 
 
 def _one(reading: Reading, letter: Letter, factors: list[int], found: Analysis) -> str:
+    """Binds one letter; where it is bound already and both have no common refinement, neither can be split."""
     slot = reading.slots.get(letter.name)
     if slot is None:
         reading.slots[letter.name] = Slot(letter, factors)
@@ -254,8 +257,8 @@ def _row(call: Call, capture: Capture) -> str:
 def stages(capture: Capture) -> tuple[set[str], set[str]]:
     """The calls that depend on no input and no weight, and those that depend on inputs only.
 
-    What repeats a constant, as a mask for every sample, is neither: a part repeats it for itself. Whole, it would be as
-    large as the batch, and lie there for all of the step.
+    A call that repeats a constant (a mask, for every sample) is neither: each part repeats it for itself. The whole
+    result would be as large as the batch, and stay in memory for all of the step.
     """
     known = {Origin.CONSTANT: 0, Origin.INPUT: 1, Origin.SEED: 1}
     level = {name: known.get(origin, 2) for name, origin in capture.origins.items()}

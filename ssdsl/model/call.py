@@ -5,12 +5,11 @@ from typing import Any
 
 from ssdsl.model.found import Found
 from ssdsl.model.graph import Order, refs_in
-from ssdsl.model.overloads import target_of
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of a value: its shape and dtype, and whether a gradient can flow through it."""
+    """The shape and dtype of a value, and whether a gradient can flow through it."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -26,8 +25,8 @@ class Tensor:
 class Call:
     """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
 
-    `found` is what experiments showed, if the operator has no row. `orders`, of an operator that asks for it, says of
-    each tensor in `refs` how it lies in memory on one device.
+    `found` is the rule that experiments showed, if the operator has no row. `orders` has the memory order of each
+    tensor in `refs` on one device, if the operator asks for it.
     """
 
     name: str
@@ -47,4 +46,10 @@ class Call:
 
     def argument(self, name: str) -> Any:
         """An argument by the name that the operator's schema gives it, or its default."""
-        return target_of(self.target).bound(self.args, self.kwargs).get(name)
+        for position, parameter in enumerate(self.target._schema.arguments):
+            if parameter.name == name:
+                if position < len(self.args):
+                    return self.args[position]
+                default = parameter.default_value
+                return self.kwargs.get(name, tuple(default) if isinstance(default, list) else default)
+        return self.kwargs.get(name)

@@ -1,4 +1,4 @@
-"""From a module to captured calls: torch.export, decomposed to operators with rules, every tensor given its name."""
+"""Captures a module as calls: exports it, decomposes it to operators with rules, and names every tensor."""
 
 import operator
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Capture:
     outputs: dict[str, str] = field(default_factory=dict)
 
     def results(self) -> set[str]:
-        """The values that calls are there for."""
+        """The values that the calls are for: the loss, new values of buffers, and outputs that were asked for."""
         return {self.loss, *self.updates.values(), *self.outputs.values()}
 
 
@@ -140,8 +140,8 @@ def _constant(program: torch.export.ExportedProgram, target: str, model: Model) 
 
 
 def _constant_name(target: str, tensor: torch.Tensor, model: Model) -> str:
-    """The name of a tensor that torch.export has lifted and numbered: of two programs on one state, two tensors have
-    two names."""
+    """The name of a tensor that torch.export has lifted and numbered. Where the training program has another tensor of
+    that name, the evaluation's gets a name of its own."""
     known = model.evaluation.constants.get(target) if model.evaluation is not None else None
     if known is None or (known.dtype == tensor.dtype and torch.equal(known, tensor)):
         return target
@@ -235,8 +235,8 @@ class _Reader:
         )
 
     def _in_memory(self, node: fx.Node, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Order, ...]]:
-        """The arguments of an `as_strided` of a view, which may read what lies around it: the tensor behind the view,
-        as a constant, with the view put in."""
+        """The arguments of an `as_strided` of a view, which may read memory around the view: the detached base of the
+        view, with the view scattered into it."""
         view, base = node.all_input_nodes[0], behind_view(node.all_input_nodes[0])
         shown, whole = view.meta["val"], base.meta["val"]
         place = tuple(shown.shape), shown.stride(), shown.storage_offset()
@@ -249,7 +249,7 @@ class _Reader:
     def _added(
         self, near: fx.Node, word: str, like: torch.Tensor, target: Any, *args: Any, of: Sequence[torch.Tensor] = ()
     ) -> Ref:
-        """Adds a call that torch.export has not recorded; `of` are the tensors that it asks to lie as they do."""
+        """Adds a call that torch.export has not recorded; `of` are the tensors whose memory order it depends on."""
         name = self._free(f"{near.name}_{word}")
         self.capture.tensors[name] = Tensor(tuple(like.shape), _dtype(like))
         orders, place = tuple(map(order_of, of)), (path_of(near), source_of(near))
@@ -277,7 +277,7 @@ def _data_dependent(model: str, node: fx.Node) -> CaptureFailed:
 
 
 def _orders(node: fx.Node) -> tuple[Order, ...]:
-    """How the tensors that a node reads lie in memory, in the order of its arguments."""
+    """The memory order of each tensor that a node reads, in the order of its arguments."""
     read = (leaf for leaf in tree_leaves((node.args, node.kwargs)) if isinstance(leaf, fx.Node))
     return tuple(order_of(leaf.meta["val"]) for leaf in read)
 
@@ -292,7 +292,7 @@ def _depends_on_data(result: Any) -> bool:
 
 
 def kind_of(target: Any) -> str:
-    """What selections and the rule table call an operator: `linear` of `aten.linear.default`."""
+    """The name that selections and the rule table give an operator: `linear` for `aten.linear.default`."""
     return str(target).split(".")[1]
 
 

@@ -1,4 +1,4 @@
-"""The graph of what `--model` names: read from a file, kept from an earlier command, or captured now.
+"""Finds the graph that `--model` names: in a file, in the cache of an earlier command, or by capturing it now.
 
 Neither torch nor the model is loaded, unless the graph has to be captured or something asks for the module itself.
 """
@@ -46,10 +46,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph with how it was compared with the module; `is_compared`: nothing is left to compare.
+    """A graph, and how it was compared with the module; `is_compared` says that nothing is left to compare.
 
-    `remarks` are warnings of how the model was built. `not_kept` says why the next command will not find the graph, if
-    that is so; `origin` is, of a graph from a file, the model that it was captured from.
+    `remarks` are warnings of how the model was built. `not_kept` is the reason why the next command will not find the
+    graph in the cache, if there is one. `origin` is the model that a graph from a file was captured from.
     """
 
     request: Request
@@ -70,7 +70,7 @@ class Captured:
 
 
 def captured(request: Request, working: Working = _silent, keep: bool = True) -> Captured:
-    """The graph of a model; with `keep` a kept one is taken, and a new one is kept. Raises PlanError."""
+    """The graph of a model; with `keep` it is read from the cache, or written there. Raises PlanError."""
     if request.spec.endswith(GRAPH):
         return _from_file(request)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded

@@ -1,11 +1,11 @@
-"""The captured graph against the untouched module, both in this process: the loss, every gradient and every buffer of
+"""Compares the captured graph with the untouched module in one process: the loss, every gradient and every buffer of
 one step.
 
-What is refused at capture is what leaves a trace there. A forward can also depend on a global variable, the time or
-whether it is being compiled; then the numbers differ, and no plan is to blame. Both run nearly the same kernels, so
-what may differ is rounding: 1e-4 of a tensor's largest element, and 5e-2 where anything is computed in half precision.
-Whether a weight gets a gradient at all is compared as well: an optimizer decays a weight whose gradient is zero, and
-leaves one alone that has none.
+Capture refuses what it can see. A forward can also depend on a global variable, the time or whether it is being
+compiled; then the numbers differ, and no plan is to blame. Both run nearly the same kernels, so only rounding may
+differ: 1e-4 of a tensor's largest element, and 5e-2 where anything is computed in half precision. Whether a weight gets
+a gradient at all is compared as well: an optimizer decays a weight whose gradient is zero, and leaves one alone that
+has none.
 """
 
 import math
@@ -27,8 +27,8 @@ from ssdsl.runtime.draws import Draws
 from ssdsl.text.diagnostic import PlanError
 
 ALLOWED = 1e-4
-FLOOR = 1e-6  # of the largest gradient of the model: what is zero but for rounding
-HALF = 500  # times as much
+FLOOR = 1e-6  # of the largest gradient of the model: less than this is rounding
+HALF = 500  # times as much is allowed in half precision
 SEED_AND_STEP = (0, 0)  # of random numbers
 SMALL = 4_000_000  # numbers of weights and buffers
 QUICK = 1e9  # floating-point operations of a step
@@ -63,7 +63,7 @@ Comparison = Compared | NotCompared
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one step of forward and backward gives."""
+    """The results of one step of forward and backward."""
 
     loss: torch.Tensor
     gradients: Values
@@ -71,7 +71,7 @@ class _Step:
 
 
 def check_if_small(model: Model, graph: Graph) -> Comparison:
-    """As `check_capture`, of a model that takes no time: others are checked before they train."""
+    """As `check_capture`, for models that are so small that it takes no time; others are checked before they train."""
     tensors = [*model.module.parameters(), *model.module.buffers()]
     if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
         return NotCompared(
@@ -81,9 +81,9 @@ def check_if_small(model: Model, graph: Graph) -> Comparison:
 
 
 def check_capture(model: Model, graph: Graph) -> Comparison:
-    """Raise PlanError that names the first tensor in which the graph and the module differ.
+    """Runs one step of the module and of the graph; raises PlanError for the first tensor in which they differ.
 
-    Models on the meta device are not checked: they cannot run.
+    Models on the meta device are not compared: they cannot run.
     """
     if model.is_meta or any(t.is_meta for t in model.batches[0].values()):
         return NotCompared("the weights have no numbers here")
@@ -129,7 +129,7 @@ def _differs(model: Model, what: str, graph: str, module: str) -> CaptureDiffers
 
 
 def _reason(model: Model) -> str:
-    """What a second run of the module tells of the cause."""
+    """A hint at the cause: whether the module by itself gives the same loss twice."""
     losses = []
     for _ in range(2):
         with module_kept(model.module):
@@ -148,7 +148,7 @@ def _of_module(model: Model, batch: Values) -> _Step:
 
 
 def _of_graph(model: Model, graph: Graph) -> _Step:
-    """What the graph gives: a weight has a gradient where a plan gives it one."""
+    """One step of the graph. As in a plan, every weight that the graph trains has a gradient, of zeros if need be."""
     values = _outside(model, graph)
     for operator in graph.operators:
         results = _run(operator, values)
@@ -161,8 +161,8 @@ def _of_graph(model: Model, graph: Graph) -> _Step:
 
 
 def _buffers(model: Model, graph: Graph, values: Values) -> Values:
-    """The buffers behind the step, each under its first name: its new value, its own where an operator changes it in
-    place, what it was where nothing reads it."""
+    """The buffers after the step, each under its first name: the new value, if the graph computes one; else the tensor
+    that operators read and may have changed in place; else, if none reads it, the module's own."""
     names: dict[int, list[str]] = {}
     for name, buffer in model.module.named_buffers(remove_duplicate=False):
         names.setdefault(id(buffer), []).append(name)
@@ -205,5 +205,5 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of a tensor of any type."""
+    """The numbers of a tensor of any dtype as float64; complex ones as pairs."""
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()

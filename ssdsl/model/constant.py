@@ -5,7 +5,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-FORMATS = {  # of a number, as the module `struct` calls it; bfloat16 is the upper half of a float32
+FORMATS = {  # the letters of one number in the module `struct`; bfloat16 is the upper half of a float32
     "float64": "d",
     "float32": "f",
     "float16": "e",
@@ -30,7 +30,7 @@ class Constant:
     data: bytes | None
 
     def numbers(self) -> Any:
-        """The numbers, in lists within lists; of a tensor without axes, its number.
+        """The numbers as nested lists; a tensor without axes gives one number.
 
         >>> Constant("int64", (2, 1), bytes([7] + [0] * 7 + [8] + [0] * 7)).numbers()
         [[7], [8]]

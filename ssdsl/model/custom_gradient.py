@@ -1,8 +1,8 @@
-"""Custom `autograd.Function`s: whether their backward is the derivative of their forward, on the example batch.
+"""Checks that the backward of custom `autograd.Function`s is the derivative of their forward, on the example batch.
 
 A capture holds the operators of the forward, and a program differentiates these. So the backward is compared with
-torch's own derivative of the forward, for every call that one run of the model makes. A derivative is linear: gradients
-of several sizes come in, so that a backward that clips is seen.
+torch's own derivative of the forward, for every call that one run of the model makes. A derivative is linear in the
+incoming gradient; gradients of several sizes are tried, so that a backward that clips is found.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.place import Place
 from ssdsl.text.diagnostic import Diagnostic
 
-SCALES = (1.0, -1e3, 1e6, 1e-3)  # of the gradients that come in
+SCALES = (1.0, -1e3, 1e6, 1e-3)  # of the incoming gradients
 ALLOWED = 1e-3  # of the largest element; a half-precision type rounds by more
 CHANGE = "write it with operators: `x + (y - x).detach()` has the value of `y` and the gradient of `x`"
 
@@ -36,7 +36,7 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
 
 @contextlib.contextmanager
 def _compared(found: dict[type[Any], str]) -> Iterator[None]:
-    """Every `apply` is compared first; `found` collects what is wrong with a function, or "" where nothing is."""
+    """Within it, every `apply` is compared first; `found` collects why a function is wrong, or "" where it is not."""
     original = vars(torch.autograd.Function)["apply"]
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ def _compared(found: dict[type[Any], str]) -> Iterator[None]:
 
 
 class _Context:
-    """What a forward writes to instead of torch's context."""
+    """The context that a forward gets in place of torch's."""
 
     needs_input_grad: tuple[bool, ...] = ()
 
@@ -63,7 +63,7 @@ class _Context:
 
 
 def _reason(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) -> str:
-    """What is wrong with a function's backward, or nothing."""
+    """The reason why a function's backward is wrong; "" where it is the derivative of the forward."""
     with torch.enable_grad():
         ours, theirs = _own(args), _own(args)
         custom = _tensors(apply(*ours))
@@ -78,7 +78,7 @@ def _reason(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) ->
         for one, other in zip(got, expected, strict=True):
             allowed = ALLOWED * 20 if one.dtype in (torch.bfloat16, torch.float16) else ALLOWED
             error = (one - other).abs()
-            if one.numel() and not error.max() <= allowed * other.abs().max():
+            if one.numel() and not error.max() <= allowed * other.abs().max():  # `not <=`: NaN is wrong too
                 at = int(error.argmax())
                 values = (float(t.flatten()[at]) for t in (one, other))
                 return "it gives {:.4g} where the derivative of the forward is {:.4g}".format(*values)
@@ -86,7 +86,7 @@ def _reason(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) ->
 
 
 def _own(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, with tensors of their own that learn if the given ones do."""
+    """The arguments with copies of their tensors, which require gradients if the given ones do."""
     return tuple(a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args)
 
 

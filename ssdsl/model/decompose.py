@@ -1,9 +1,9 @@
-"""An exported program in operators that have rules, none of which changes a tensor in place.
+"""Rewrites an exported program in operators that have rules, none of which changes a tensor in place.
 
-`run_decompositions` of torch traces the whole program once more, which takes as long as exporting it. Here a graph is
-copied call by call instead. A call that torch composes of others is replaced by these, recorded once for all calls of
-equal shapes; a call that changes a tensor gives a new one, which later calls read. torch traces only what cannot be
-written so: a view that is changed, where its base or another view is read later.
+`run_decompositions` of torch traces the whole program once more, which takes as long as exporting it. Here the graph is
+copied call by call instead. A call that torch composes of others is replaced by those, recorded once for all calls of
+equal shapes. A call that changes a tensor becomes one that makes a new tensor, which later calls read. torch traces
+only programs that cannot be copied so: a view is changed, and its base or another view is read later.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 DATA = (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers that depend on a tensor's values
 KEPT = (aten.dropout.default, aten.batch_norm.default)  # composed of others that change tensors
-TRACED = (*AS_STRIDED, aten.instance_norm.default)  # reads memory behind a view; changes buffers that its name hides
+# Calls that are not copied: the first read memory around a view, the last changes buffers, which its name hides.
+TRACED = (*AS_STRIDED, aten.instance_norm.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class _TraceAll(Exception):
 
 
 def decompose(program: torch.export.ExportedProgram) -> Decomposed:
-    """The program in operators with rules; raises what torch raises where it cannot be written so."""
+    """The program in operators with rules; raises what torch raises where that is impossible."""
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
     with _draws_kept():
@@ -59,15 +60,15 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
 
 
 def _draws_kept() -> contextlib.AbstractContextManager[None]:
-    """Calls that draw numbers stay in the graph though nothing reads them: they count."""
+    """Within it, calls that draw numbers stay in the graph though nothing reads them: draws are numbered."""
     from torch._inductor import config
 
     return config.patch(fallback_random=True)  # type: ignore[no-any-return]
 
 
 def _composites() -> dict[Any, Any]:
-    """The operators that torch defines by others, and autograd differentiates through these: those without a rule, and
-    those whose definition changes a buffer that the operator's name does not show."""
+    """The decompositions of composite operators (autograd differentiates what they are composed of) without a rule,
+    and of instance_norm, which changes buffers though its name does not show it."""
     found = {
         target: decomposition
         for target, decomposition in dict(torch.export.default_decompositions()).items()
@@ -79,7 +80,8 @@ def _composites() -> dict[Any, Any]:
 
 
 class _Copy:
-    """A functional copy of a program's graph; `copies` has for each node what it is in the copy, and is now."""
+    """A functional copy of a program's graph. `copies` maps each node to its newest value in the copy: another one
+    after each call that changes its tensor in place."""
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
@@ -92,7 +94,7 @@ class _Copy:
         self.changed: dict[str, fx.Node] = {}
 
     def decomposed(self) -> Decomposed:
-        """Raises _TraceAll."""
+        """The copy; raises _TraceAll where a call cannot be copied."""
         for node in self.program.graph.nodes:
             self.copies[node] = self._copied(node)
         signature = self.program.graph_signature
@@ -115,7 +117,7 @@ class _Copy:
                     yield self.buffers[statistics.name]
 
     def _copied(self, node: Any) -> Any:
-        """The copy of a node; of a composed call, what has its results."""
+        """The copy of a node; for a composed call, the nodes of its results."""
         if node.target is operator.getitem and not isinstance(self.copies[node.args[0]], fx.Node):
             return self.copies[node.args[0]][node.args[1]]
         if any(isinstance(leaf, DATA) for leaf in tree_leaves(node.meta.get("val"))):
@@ -141,7 +143,7 @@ class _Copy:
         return node
 
     def _new_value(self, node: Any) -> fx.Node:
-        """The tensor that a call changes, as it is afterwards: the result of the same call that changes nothing."""
+        """The new value of the tensor that a call changes: the result of the functional form of that call."""
         target, tensor = _functional_form(node.target), _value(node.args[0])
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), _value)
         with _on_fakes(tensor.fake_mode):
@@ -176,12 +178,12 @@ class _Copy:
 
 
 def _named(spec: OutputSpec, result: Any) -> OutputSpec:
-    """An output of a program, with the name that its node has now."""
+    """An output of a program, with the name of its node in the copy."""
     return replace(spec, arg=TensorArgument(result.name)) if isinstance(result, fx.Node) else spec
 
 
 class _Aliases:
-    """Which nodes of a graph look into one memory."""
+    """The nodes of a graph that share memory."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self.position = {node: number for number, node in enumerate(graph.nodes)}
@@ -192,7 +194,7 @@ class _Aliases:
                 self.sharing.setdefault(memory, []).append(node)
 
     def changed_by(self, node: fx.Node) -> list[fx.Node]:
-        """The nodes that are the tensor which a call changes; raises _TraceAll where a view of it is read later."""
+        """The nodes that are the tensor that a call changes; raises _TraceAll where a view of it is read later."""
         at, root = self.position[node], _root(node)
         before = [n for n in self.sharing[_memory(_value(node))] if self.position[n] <= at]
         if any(_root(n) is not root and self._is_read(n, at) for n in before):
@@ -200,12 +202,12 @@ class _Aliases:
         return [n for n in before if _root(n) is root and n is not node]
 
     def _is_read(self, node: fx.Node, at: int) -> bool:
-        """Whether a node is read behind a position; so is what comes from outside."""
+        """Whether a node is read after a position; inputs, weights and buffers always are."""
         return node.op == "placeholder" or any(self.position[user] > at for user in node.users)
 
 
 def _root(node: Any) -> Any:
-    """The node whose tensor a call returns changed; the node itself, of any other call."""
+    """The node whose tensor a chain of in-place calls changes and returns; for any other call, the node itself."""
     while isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
         node = node.args[0]
     return node
@@ -278,7 +280,7 @@ def _record(node: Any, tensors: list[fx.Node], module: fx.GraphModule) -> fx.Gra
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes the calls on tensors into a graph: what arrives below autograd, where nothing was decomposed yet."""
+    """Records calls on tensors as a graph: those that arrive below autograd, before torch decomposes anything."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -295,7 +297,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results = func(*args, **(kwargs or {}))
         if func.namespace == "prim" and not isinstance(results, torch.Tensor):  # a device
             return results
-        if func._schema.is_mutable or not is_known(func):  # as of what only checks something
+        if func._schema.is_mutable or not is_known(func):  # a check of values, for example
             raise _TraceAll
         node = self.graph.call_function(func, *self.nodes_of((args, kwargs or {})))
         node.meta["val"] = results  # which keeps it alive, so that no other tensor gets its id

@@ -1,4 +1,4 @@
-"""What a model does that a captured graph would not do: each is refused, because training would differ silently."""
+"""Diagnostics E0340 to E0346: a forward does what a captured graph would not do, so that training would differ."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -124,8 +124,8 @@ class CaptureDiffers(Diagnostic):
     ssdsl runs the captured graph and the module once each on the same batch and weights, when it captures a small model
     and before any is trained, and compares the loss, all gradients and all buffers. They differ where the forward
     depends on something other than its inputs, weights and buffers: a global variable, the time,
-    `torch.compiler.is_compiling()`. No gradient is another than zeros: an optimizer decays a weight that has these. The
-    capture is then not the model; plans have nothing to do with it.
+    `torch.compiler.is_compiling()`. A missing gradient differs from one of zeros, because an optimizer decays a weight
+    that has zeros. A capture that differs is not the model; plans have nothing to do with it.
     """
 
     code: ClassVar[str] = "E0346"

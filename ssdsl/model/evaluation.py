@@ -1,4 +1,4 @@
-"""Evaluation: the same model in eval mode, with results by name. Dropout is off, running statistics are read."""
+"""Captures the same model in eval mode, with outputs by name: dropout is off, running statistics are read."""
 
 import copy
 from dataclasses import replace
@@ -12,11 +12,11 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def capture_evaluation(model: Model, outputs: Outputs, training: Graph) -> Graph:
-    """The graph of a copy of the module in eval mode; `training` is the graph of the module as it trains.
+    """The graph of a copy of the module in eval mode; `training` is the graph of the module in training mode.
 
-    What training changes (running statistics) is state here as well, which nothing changes. With outputs None they are
-    all that operators on weights compute. Raises PlanError: as `capture`, and for named outputs that the forward does
-    not return, or that no operator on weights computes.
+    Buffers that training changes (running statistics) are buffers here as well, but nothing changes them. With
+    `outputs` None, the graph has all outputs that operators on weights compute. Raises PlanError as `capture` does, and
+    for named outputs that the forward does not return, or that no operator on weights computes.
     """
     buffers = frozenset(v.name for v in training.of(Origin.BUFFER))
     module = copy.deepcopy(model.module).eval()

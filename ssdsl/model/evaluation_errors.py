@@ -1,4 +1,4 @@
-"""What can be wrong with the evaluation of a model that trains: E042x."""
+"""Diagnostics E0420 to E0423: mistakes in the evaluation of a model that trains."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -50,7 +50,7 @@ class WeightElsewhere(Diagnostic):
     """The evaluation of a model needs a weight on devices that do not hold it.
 
     An evaluation runs on the weights that training has, where they are. An operator that only the eval mode has runs
-    beside a weight that it reads; it cannot read a second one of other devices, nor one that training never reads.
+    beside a weight that it reads; it cannot read a second one on other devices, nor one that training never reads.
     """
 
     code: ClassVar[str] = "E0422"

@@ -1,4 +1,4 @@
-"""torch.export, with everything refused that it would drop or change without a word."""
+"""Runs torch.export, and refuses everything in a forward that it would silently drop or change."""
 
 import contextlib
 import io
@@ -38,7 +38,7 @@ CTC = "give the lengths as tensors: their mean as numbers is computed where no g
 
 
 class LossOf(torch.nn.Module):
-    """Computes a model's loss from the tensors of a batch; sees what the call leaves behind."""
+    """The module that is exported: it computes a model's loss from the tensors of a batch, and finds side effects."""
 
     def __init__(self, model: Model, witness: Witness, constants: Constants) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class LossOf(torch.nn.Module):
 
 
 class _Watch:
-    """What one call of the module did besides computing."""
+    """The side effects of one call of the module."""
 
     def __init__(self, witness: Witness) -> None:
         self.witness = witness
@@ -93,7 +93,7 @@ class Exported:
 
 
 def export(model: Model) -> Exported:
-    """Captures the module.
+    """Exports the module with its loss.
 
     Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
     """
@@ -127,7 +127,7 @@ def export(model: Model) -> Exported:
 
 @contextlib.contextmanager
 def _own_lines() -> Iterator[None]:
-    """Operators remember every line of the user's code, not only those in a `forward`."""
+    """Within it, operators record every line of the user's code that led to them, not only those in a `forward`."""
 
     def own(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
         return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
@@ -147,7 +147,7 @@ def _device(model: Model) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Holds back what torch.export prints, which is the whole graph where it fails."""
+    """Within it, prints, warnings and log messages are dropped: torch.export prints the whole graph when it fails."""
     level, held = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.ERROR)
     try:
@@ -159,7 +159,7 @@ def quiet() -> Iterator[None]:
 
 
 def failure(model: Model, error: Exception) -> Diagnostic:
-    """Why there is no graph: the module's own mistake, if it fails without torch.export as well."""
+    """The diagnostic for a failed export: the module's own mistake, if it fails without torch.export as well."""
     reason = SYMBOLS.sub(_sorted, str(error).strip().split("\n")[0]) or type(error).__name__
     if (own := _eager(model)) is not None:
         return own_failure(model, "forward", own)
@@ -178,12 +178,12 @@ def failure(model: Model, error: Exception) -> Diagnostic:
 
 
 def _sorted(symbols: re.Match[str]) -> str:
-    """Names that torch lists in no order."""
+    """The symbols of a message, sorted: torch lists them in no fixed order."""
     return ", ".join(sorted(symbols[0].split(", ")))
 
 
 def _eager(model: Model) -> Exception | None:
-    """The exception that the module raises by itself."""
+    """The exception that the module raises without torch.export; None if it raises none."""
     try:
         with quiet(), module_kept(model.module), device_of(model):
             model.compute(model.example())

@@ -14,11 +14,11 @@ class Factors:
 
     def __init__(self) -> None:
         self._size: list[int] = []
-        self._same_as: list[int] = []
-        self._parts: list[tuple[int, ...]] = []
+        self._same_as: list[int] = []  # the parents of a union-find: roots are their own
+        self._parts: list[tuple[int, ...]] = []  # what a root was refined into; () for leaves
 
     def new(self, size: int) -> int:
-        """A factor that nothing is known of but its size."""
+        """Adds a factor of which only the size is known; returns its number."""
         self._size.append(size)
         self._same_as.append(len(self._same_as))
         self._parts.append(())
@@ -46,10 +46,20 @@ class Factors:
         return found
 
     def unite(self, a: Sequence[int], b: Sequence[int]) -> bool:
-        """Makes two sequences the same, refining both; without a common refinement False, and nothing is changed."""
+        """Makes two sequences the same by refining both; returns False, and changes nothing, if they have no common
+        refinement.
+
+        >>> factors = Factors()
+        >>> qkv, heads, fused, other = factors.new(3), factors.new(4), factors.new(12), factors.new(8)
+        >>> factors.unite([qkv, heads], [fused]), factors.leaves([fused])
+        (True, [0, 1])
+        >>> factors.unite([fused], [other])
+        False
+        """
         left, right = self.leaves(a), self.leaves(b)
         if self._is_empty(left) or self._is_empty(right):
             return self._unite_empty(left, right)
+        # Each boundary has to divide the next: [2, 3] and [3, 2] have them at 1, 2, 3 and 6, and 2 does not divide 3.
         cuts = sorted(set(self._cuts(left)) | set(self._cuts(right)))
         if self._cuts(left)[-1] != self._cuts(right)[-1] or any(y % x for x, y in pairwise(cuts)):
             return False
@@ -68,7 +78,7 @@ class Factors:
         return any(self._size[f] == 0 for f in sequence)
 
     def _unite_empty(self, left: Sequence[int], right: Sequence[int]) -> bool:
-        """Without elements there is nothing to refine by: sequences are the same if their sizes are."""
+        """Sequences without elements have no boundaries to refine at: they are the same if their sizes are."""
         if [self._size[f] for f in left] != [self._size[f] for f in right]:
             return False
         self._identify(left, right)
@@ -90,6 +100,7 @@ class Factors:
         return sizes
 
     def _runs(self, sequence: Sequence[int], common: list[int]) -> list[list[int]]:
+        """A sequence, cut at boundaries that are common to two sequences."""
         runs: list[list[int]] = []
         rest = math.prod(self._size[f] for f in sequence)
         for factor in sequence:
@@ -100,6 +111,7 @@ class Factors:
         return runs
 
     def _refine(self, sequence: Sequence[int], cuts: list[int]) -> None:
+        """Cuts each factor of a sequence at the boundaries inside it."""
         low = 1
         for factor in reversed(sequence):
             high = low * self._size[factor]

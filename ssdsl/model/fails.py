@@ -9,7 +9,8 @@ from ssdsl.model.trace_errors import FailsInHalf
 
 
 def own_failure(model: Model, phase: str, error: Exception) -> ForwardFailed | FailsInHalf:
-    """An exception of the module by its type, its message and the user's line; or of the precision, if that is why."""
+    """The diagnostic for an exception of the module: its type, its message and the user's line. It blames the precision
+    if the module runs in float32."""
     first, _, rest = str(error).strip().partition("\n")
     name, place = type(error).__name__, raised(error)
     span = place.span() if place and is_own(place.file) else None

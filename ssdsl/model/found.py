@@ -1,15 +1,15 @@
-"""What experiments showed of one call of an operator that has no row."""
+"""The rule that experiments showed for one call of an operator that has no row."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A rule that was seen to hold, and no wider.
+    """A rule that held in all experiments, and nothing beyond what they showed.
 
-    `signature` is written as in a row. `linear_in` are sets of parameters, as in a row. `flows` says of each result
+    `signature` is written as in a row; `linear_in` has sets of parameters, as in a row. `flows` says for each result
     whether a gradient flows through it. `contraction`: it sums products of two inputs. `module` is the Python module
-    that defines the operator, empty for torch's own. `why_whole` says why nothing can be split, where that is so.
+    that defines the operator, empty for torch's own. `why_whole` says why nothing can be split, if nothing can.
     `unsteady`: the same inputs gave other results.
     """
 

@@ -25,7 +25,7 @@ Order = tuple[int, ...]  # of the axes of a tensor in memory: the outermost firs
 
 
 class Stage(StrEnum):
-    """What an operator depends on, which decides when and where it runs."""
+    """When and where an operator runs: this follows from what it depends on."""
 
     CONSTANT = "constant"  # on no input and no weight: computed once
     DATA = "data"  # on inputs only: computed once per step, wherever it is needed
@@ -47,8 +47,9 @@ class Dim:
     `fixed` is the reason why it cannot be split, or empty. `combined` marks a dimension whose split runs another kernel
     (a vocabulary-parallel cross entropy), which combines the parts itself. `cls` is the same number for all the
     dimensions, of any operator, that the analysis found to be the same. A dimension that no output carries is summed
-    over (unless combined): split, it leaves partial sums. A part has the region of a dimension with a `window` that its
-    results need. One index may cut a combined dimension together with the one that it is `beside`: keys with queries.
+    over (unless combined): split, it leaves partial sums. Along a dimension with a `window`, a part has the region that
+    its results need. One index may cut a combined dimension together with the one that it is `beside`: keys with
+    queries.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that an operator reads or writes, and which of the operator's `dims` each of its axes is made of.
+    """A tensor that an operator reads or makes, and for each of its axes the operator's `dims` that it is made of.
 
     An axis of size one is the empty sequence. `once` marks an addend (a bias): when the operator is split along a
     summed dimension, only the first part may add it.
@@ -84,7 +85,7 @@ class Ref:
 
 
 def refs_in(item: Any) -> Iterator[str]:
-    """The tensors in an argument, or in all of a call's, in their order."""
+    """The names of the tensors in an argument, or in all arguments of a call, in order."""
     match item:
         case Ref(value):
             yield value
@@ -94,7 +95,7 @@ def refs_in(item: Any) -> Iterator[str]:
 
 
 def replace_refs(item: Any, by: Callable[[str], Any], leaf: Callable[[Any], Any] = lambda item: item) -> Any:
-    """An argument, or all of a call's, with `by` of each tensor's name in place of it; `leaf` maps all else.
+    """An argument, or all arguments of a call, with `by(name)` in place of each tensor; `leaf` maps all else.
 
     >>> replace_refs((Ref("x"), (Ref("y"), 1)), {"x": 2, "y": 3}.get)
     (2, (3, 1))
@@ -119,10 +120,10 @@ class Operator:
     `name` is unique in the graph; `kind` is what selections call it ("linear"), `target` torch's full name of it
     ("aten::linear", "aten::max.dim"), by which its row in the table of operators is found; `path` is the module path
     ("transformer.h.0.attn.c_attn", a later call of the same module "trunk#2.fc", empty for the root) and `source` the
-    place in the model's code ("modeling_gpt2.py:123"). `args` begin with what is called. `flops` counts the
-    multiply-adds of the forward twice. `found` is what experiments showed, if the operator has no row. `orders`, of an
-    operator that asks for it, says of each tensor in its arguments how it lies in memory on one device. `row` is what
-    is known of the operator, `observed` what torch showed of the call.
+    place in the model's code ("modeling_gpt2.py:123"). `args` begin with the overload that is called. `flops` counts
+    the multiply-adds of the forward twice. `found` is the rule that experiments showed, if the operator has no row.
+    `orders` has the memory order of each tensor in its arguments on one device, if the operator asks for it. `row` is
+    the operator's entry in the table of operators, `observed` what torch showed of the call.
     """
 
     name: str
@@ -149,7 +150,7 @@ class Operator:
 
     @property
     def own_path(self) -> str:
-        """The path of what its module calls itself, without the modules in that: `h.0.`, and `.` for the model."""
+        """The path that selects what its module calls, without what modules in it call: `h.0.`, `.` for the model."""
         return f"{self.path}." if self.path else ROOT
 
     @property
@@ -161,11 +162,11 @@ class Operator:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What it reads, then what it makes."""
+        """The values that it reads, then those that it makes."""
         return tuple(o.value for o in (*self.inputs, *self.outputs))
 
     def refs(self) -> tuple[str, ...]:
-        """All tensors in its arguments, in their order: of a constant as well, which has no operands."""
+        """The names of all tensors in its arguments, in order. A constant has them too, though it has no inputs."""
         return tuple(refs_in((self.args, tuple(v for _, v in self.kwargs))))
 
     def summed(self, dim: int) -> bool:
@@ -228,18 +229,18 @@ class Graph:
 
     @cached_property
     def by_name(self) -> dict[str, Operator]:
-        """Each operator."""
+        """The operators by name."""
         return {o.name: o for o in self.operators}
 
     @cached_property
     def computing(self) -> tuple[Operator, ...]:
-        """The operators that functions have, in order."""
+        """The operators that functions have, in order: those that depend on weights."""
         return tuple(o for o in self.operators if o.stage is Stage.COMPUTE)
 
     @cached_property
     def sources(self) -> dict[str, tuple[tuple[int, Operator, int], ...]]:
-        """Of each computing operator the operands that others make: the number of the operand, its maker, and the
-        number of the result there."""
+        """For each computing operator its operands that computing operators make: the operand's number, the maker, and
+        the number of the maker's result."""
         made = {o.value: (operator, n) for operator in self.computing for n, o in enumerate(operator.outputs)}
         return {
             o.name: tuple((n, *made[i.value]) for n, i in enumerate(o.inputs) if i.value in made)
@@ -248,12 +249,12 @@ class Graph:
 
     @cached_property
     def makers(self) -> dict[str, Operator]:
-        """The operator that leaves each value that one leaves."""
+        """The operator that makes each value; inputs, weights, buffers and constants have none."""
         return {o.value: operator for operator in self.operators for o in operator.outputs}
 
     @cached_property
     def readers(self) -> dict[str, tuple[Operator, ...]]:
-        """The operators that read each value that one reads, in order, once for each operand."""
+        """The operators that read each value, in order, once for each operand; values that none reads are left out."""
         found: dict[str, list[Operator]] = {}
         for operator in self.operators:
             for operand in operator.inputs:
@@ -280,7 +281,7 @@ class Graph:
 
     @cached_property
     def tails(self) -> "Tails":
-        """The operators at its ends."""
+        """The operators at the ends of the model (`tails.py`)."""
         from ssdsl.model.tails import tails
 
         return tails(self)
@@ -293,16 +294,16 @@ class Graph:
 
     @cached_property
     def parents(self) -> frozenset[str]:
-        """The paths of modules with modules in them, "" for the model itself. What these call themselves, such as a
-        residual, lies in no module that a path such as `h.0.mlp` names."""
+        """The paths of modules with modules in them, "" for the model itself. Operators that they call themselves, such
+        as a residual, lie in no module that a path such as `h.0.mlp` names."""
         paths = {op.path for op in self.operators}
         inside = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "."}
         return frozenset(inside | ({""} if any(paths) else set()))
 
     @cached_property
     def axes_of_windows(self) -> dict[int, int]:
-        """Of each class of dimensions that windows join the first one that they join it with: one axis of the model at
-        several resolutions."""
+        """For each class of dimensions that windows join, the lowest class that it is joined with: all that have the
+        same are one axis of the model at several resolutions."""
         found: dict[int, int] = {}
 
         def first(cls: int) -> int:
@@ -318,9 +319,8 @@ class Graph:
 
     @cached_property
     def learning(self) -> frozenset[str]:
-        """The values that have a gradient: those from which the loss follows through differentiable operators. On one
-        device all others have none, and weights among them: what requires a gradient but is read under `no_grad` or
-        behind `detach` only."""
+        """The values that have a gradient: those from which the loss follows through differentiable operators. A weight
+        that requires a gradient, but is read only under `no_grad` or behind `detach`, has none."""
         found = {self.loss} if self.values[self.loss].differentiable else set()
         for operator in reversed(self.operators):
             if any(o.value in found for o in operator.outputs):
@@ -329,7 +329,8 @@ class Graph:
 
     @property
     def step_flops(self) -> int:
-        """Flops of a training step: forward once, backward twice that where there is a gradient; nothing twice."""
+        """FLOPs of a training step: the forward, and twice that for backward where there is a gradient; no
+        recomputation."""
         total = 0
         for operator in self.operators:
             if operator.stage is Stage.COMPUTE:
@@ -344,7 +345,7 @@ class Graph:
 
     @cached_property
     def users_of_changed(self) -> dict[str, list[str]]:
-        """For each buffer that a step changes the operators that read it or make its new value, in their order."""
+        """For each buffer that a step changes, the operators that read it or make its new value, in order."""
         found: dict[str, list[str]] = {buffer: [] for buffer in self.updates}
         found |= {buffer: [] for operator in self.operators for buffer in operator.statistics}
         for operator in self.operators:

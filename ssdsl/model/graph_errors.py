@@ -1,4 +1,4 @@
-"""What can be wrong with `--model FILE.graph`: the file, or that a command needs more than a graph."""
+"""Diagnostics E0319 to E0322: a graph cannot be read or written, or a command needs more than a graph."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class GraphUnreadable(Diagnostic):
-    """`--model` names a file of a captured graph that is not there, or that is none.
+    """`--model` names a file that does not exist, or is no captured graph.
 
     `ssdsl capture MODEL -o FILE.graph` writes such a file. It is read by the version of ssdsl that wrote it, and by
     later ones that know its version. A graph is data: reading it loads neither torch nor the model.

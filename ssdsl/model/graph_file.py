@@ -1,4 +1,4 @@
-"""A captured graph as a file, which another process, or another machine, reads without torch and without the model.
+"""Writes and reads files of captured graphs: another process or machine needs neither torch nor the model for them.
 
 The file is a zip archive of three members:
 
@@ -10,8 +10,8 @@ The file is a zip archive of three members:
 A node is null, a boolean, a number or a text, which stand for themselves, or a list of a word and of numbers of nodes:
 `["tuple", 3, 4]`, `["dict", key, value, ...]`, `["set", ...]`, `["complex", real, imaginary]`, `["bytes", start, end]`,
 where the last two are positions in `constants`, or a class and its fields in order: `["Dim", 7, 12, ...]`. A row of
-ssdsl's own table is `["row", name]`; of another one a graph needs all but how its dimensions and FLOPs are found. Equal
-things are one node. Nothing in a file is executed.
+ssdsl's own table is `["row", name]`; any other row is a node without its fields `dims` and `flops`, which are used at
+capture only. Equal things are one node. Nothing in a file is executed.
 """
 
 import io
@@ -50,22 +50,22 @@ OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops"))
 WRITTEN = {c.__name__: [*(OF_ROWS if c is Op else names)] for c, names in FIELDS.items()}
 
 
-DAMAGED = (  # what reading a damaged archive, or a list of anything, may raise
+DAMAGED = (  # exceptions that reading a damaged archive, or a list of anything, may raise
     *(zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError),
     *(ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError, MemoryError),
 )
 
 
 class NotData(Exception):
-    """Something in a graph is a function of the user's; the message says what."""
+    """A graph has something that no file can hold, such as a user's function; the message says what."""
 
 
 class BadGraphFile(Exception):
-    """A file is no graph, or one that this version cannot read; the message says why."""
+    """A file is no graph, or this version cannot read it; the message says why."""
 
 
 def write_graph(graph: Graph, header: Mapping[str, Any]) -> bytes:
-    """The file of a graph; raises NotData. `header` is anything that JSON can say."""
+    """The bytes of a graph's file; raises NotData. `header` is anything that JSON can express."""
     writer = _Writer()
     writer.node(graph)
     file = io.BytesIO()
@@ -78,13 +78,13 @@ def write_graph(graph: Graph, header: Mapping[str, Any]) -> bytes:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """What the writer of a file said of it; raises BadGraphFile, and OSError where there is no file."""
+    """The header of a file; raises BadGraphFile, and OSError where there is no file."""
     with _opened(path) as archive:
         return _header(archive)
 
 
 def read_graph(path: Path) -> tuple[Graph, dict[str, Any]]:
-    """The graph in a file, and the header; raises BadGraphFile, and OSError where there is no file."""
+    """The graph in a file, and its header; raises BadGraphFile, and OSError where there is no file."""
     with _opened(path) as archive:
         header = _header(archive)
         try:
@@ -118,14 +118,14 @@ def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
 
 
 class _Writer:
-    """Gives each distinct thing a node."""
+    """Turns a graph into a list of nodes, one for each distinct thing."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[bytes] = []
         self.size = 0
         self.known: dict[Any, int] = {}
-        self.by_identity: dict[int, tuple[Any, int]] = {}  # the thing is kept, so that its number stays its own
+        self.by_identity: dict[int, tuple[Any, int]] = {}  # the thing is kept alive, so that no other gets its id
 
     def node(self, item: Any) -> int:
         """The number of the node of a thing."""
@@ -171,7 +171,7 @@ class _Writer:
 
 
 def _field(op: Op, name: str) -> Any:
-    """A field of a row that is no function, nor has one."""
+    """A field of a row; raises NotData if it is a function, or has one."""
     value = getattr(op, name)
     parts = {name: value}
     if isinstance(value, PartKernel):

@@ -1,8 +1,8 @@
-"""A graph as text: `%y[batch, ffn] : float32* = linear aten::addmm(%bias[ffn] once, %x[batch, hidden], ...)`.
+"""Prints a graph: `%y[batch, ffn] : float32* = linear aten::addmm(%bias[ffn] once, %x[batch, hidden], ...)`.
 
-The text is complete: two graphs with equal text are equal, but for the lines of the model's code that operators come
-from. An axis is the product of its factors, as `heads·head_dim`, or 1; a star marks what has a gradient. A dimension
-goes by its name in the operator; `seq.keys (seq#2) 16` is of the second class that is called `seq`.
+The text is complete: two graphs with equal text are equal, except for the lines of the model's code that operators come
+from. An axis is the product of its factors, such as `heads·head_dim`, or 1; a star marks values that may have a
+gradient. A dimension has its name in the operator: `seq.keys (seq#2) 16` is one of the second class named `seq`.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any
 from ssdsl.model.constant import Constant
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage, Value
 
-FEW = 16  # the numbers of a constant that are shown; of a larger one, a checksum is
+FEW = 16  # constants of up to so many numbers are shown; of larger ones, a checksum
 
 Block = list[str]
 
@@ -25,7 +25,7 @@ def graph_text(graph: Graph) -> str:
 
 
 def graph_blocks(graph: Graph) -> Iterator[Block]:
-    """The parts of the text, each a list of lines: dimensions, results, what is given, the operators by module."""
+    """The parts of the text, each a list of lines: dimensions, results, given values, then the operators by module."""
     words = _Words(graph)
     yield [f"graph of {graph.name}", f"classes {', '.join(f'{cls} {word}' for cls, word in words.classes.items())}"]
     outputs = (f"output {name} = %{value}" for name, value in graph.outputs.items())
@@ -61,7 +61,7 @@ class _Words:
         return f"{value.origin} {value.name} : {_type(value)}[{axes}]{_odd_shape(value)}{named}"
 
     def operator(self, operator: Operator) -> Iterator[str]:
-        """The call; below it the dimensions, and what else is known of it."""
+        """The line of the call; below it its dimensions and all other facts."""
         dims, refs = [*_numbered((d.name for d in operator.dims), "'{}")], operator.refs()
         reads = [_operand(i, dims) for i in operator.inputs]
         is_told = refs == tuple(i.value for i in operator.inputs)
@@ -83,7 +83,7 @@ class _Words:
             yield f"  {said}"
 
     def _over(self, operator: Operator, words: Sequence[str]) -> Iterator[str]:
-        """Each dimension with its class and size, and what keeps it from being split as any other."""
+        """Each dimension with its class and size, and with marks where it is not split like any other."""
         for word, dim in zip(words, operator.dims, strict=True):
             cls, window = self.classes[dim.cls], dim.window
             marks = [word, f"({cls})" if cls != word else "", f"{dim.size}", "combined" if dim.combined else ""]
@@ -93,7 +93,7 @@ class _Words:
             yield " ".join(filter(None, marks))
 
     def _result(self, operator: Operator, operand: Operand, dims: Sequence[str]) -> str:
-        """A result with its type, and with its factors where they are not those of the operator's dimensions."""
+        """A result with its type, and with its factors where they differ from the operator's dimensions."""
         value = self.graph.values[operand.value]
         factors = tuple(tuple(operator.dims[d].cls for d in axis) for axis in operand.axes)
         sizes = tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes)
@@ -102,7 +102,7 @@ class _Words:
 
 
 def _called(operator: Operator) -> str:
-    """`linear aten::addmm`, or `aten::relu` of an operator whose kind is torch's name of it."""
+    """The kind and the target, `linear aten::addmm`; `aten::relu` alone, if the kind is torch's name."""
     kind = "" if operator.kind == operator.target.partition("::")[2].partition(".")[0] else f"{operator.kind} "
     function = str(operator.args[0])
     by = "" if function.removesuffix(".default").replace(".", "::", 1) == operator.target else f" by {function}"
@@ -146,7 +146,7 @@ def _constant(name: str, tensor: Constant) -> str:
 
 
 def _numbered(names: Iterable[str], behind: str) -> Iterator[str]:
-    """The names; those that were there before with a number behind them.
+    """The names; the second and later uses of a name get a number.
 
     >>> [*_numbered(["seq", "heads", "seq"], "#{}")]
     ['seq', 'heads', 'seq#2']

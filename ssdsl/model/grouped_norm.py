@@ -1,8 +1,8 @@
-"""Batch normalisation in groups: each micro-batch by its own statistics, on the single device as in any plan.
+"""Batch normalisation in groups: each micro-batch has its own statistics, on a single device as in any plan.
 
-Training by micro-batches usually normalises each of them by itself (GPipe, 2019; "ghost" batch norm, Hoffer et al.
-2017). That is another model than one with the statistics of the whole batch, so the model has to say it: the plan never
-changes what is computed. Running statistics are updated as if the groups had come one after another.
+Training with micro-batches usually normalises each of them by itself (GPipe, 2019; "ghost" batch norm, Hoffer et al.
+2017). A model with the statistics of the whole batch computes something else. A plan never changes what is computed, so
+the model has to ask for groups. Running statistics are updated as if the groups had come one after another.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ class GroupedBatchNorm(nn.Module):
 
 
 def micro_batch_statistics(module: nn.Module, groups: int) -> nn.Module:
-    """The module with every batch norm in it normalising each of `groups` equal parts of the batch by itself.
+    """The module, in which every batch norm now normalises each of `groups` equal parts of the batch by itself.
 
     The weights and buffers stay the same objects under the same names. Raises ValueError for less than one group.
     """
@@ -51,9 +51,9 @@ def micro_batch_statistics(module: nn.Module, groups: int) -> nn.Module:
 
 
 def grouped_batch_norm(norm: Any, x: Tensor, groups: int) -> Tensor:
-    """What a batch norm computes of x [batch, channel, ...], in groups of the batch.
+    """Batch norm of x [batch, channel, ...], in groups of the batch; the result has the shape of x.
 
-    The groups become channels: [batch / groups, groups · channel, ...].
+    Inside, the groups become channels: [batch / groups, groups · channel, ...].
     """
     if not norm.training and norm.running_mean is not None:
         return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
@@ -72,7 +72,7 @@ def grouped_batch_norm(norm: Any, x: Tensor, groups: int) -> Tensor:
 
 
 def _track(norm: Any, parts: Tensor, groups: int) -> None:
-    """Updates the running statistics with those of parts [in group, group, channel, space], one after another."""
+    """Updates the running statistics as if the groups of parts [in group, group, channel, space] came one by one."""
     n = parts.shape[0] * parts.shape[3]
     mean = parts.sum((0, 3)) / n
     variance = (parts - mean[:, :, None]).square().sum((0, 3)) / max(1, n - 1)
@@ -83,9 +83,10 @@ def _track(norm: Any, parts: Tensor, groups: int) -> None:
 
 
 def _shares(norm: Any, groups: int, like: Tensor) -> tuple[Any, Any]:
-    """What the old running statistics and those of each group count for, [group, 1] or a number.
+    """The weight of the old running statistics, a number, and of each group's, [group, 1] or a number for all.
 
-    Without a momentum, the running statistics are the mean of all that were seen.
+    With momentum m, group i of g has weight m (1 - m)^(g - 1 - i): later groups have decayed it. Without a momentum,
+    the running statistics are the mean of all that were seen.
     """
     if norm.momentum is None:
         before = norm.num_batches_tracked.to(like.dtype)

@@ -1,4 +1,4 @@
-"""Hooks that run in the backward, or on every module: a captured graph never calls them."""
+"""Finds hooks that a captured graph never calls: those that run in the backward, or on every module."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

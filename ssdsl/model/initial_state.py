@@ -1,4 +1,4 @@
-"""What a program starts from: the model's weights and buffers, and the constants of its graph."""
+"""The state that a program starts from: the model's weights and buffers, and the constants of its graph."""
 
 import torch
 
@@ -17,12 +17,12 @@ def initial_state(model: Model, graph: Graph, evaluation: Graph | None = None) -
 
 
 def constants_of(graph: Graph) -> dict[str, torch.Tensor]:
-    """The tensors stored in a graph, those without numbers on the meta device."""
+    """The tensors stored in a graph by name; those without numbers are on the meta device."""
     return {name: tensor_of(constant) for name, constant in graph.constants.items()}
 
 
 def first_names(module: torch.nn.Module) -> dict[str, str]:
-    """Each name of the module's `state_dict`, with the first name of the same tensor."""
+    """For each name in the module's `state_dict`, the first name of the same tensor."""
     firsts: dict[int, str] = {}
     tensors = module.state_dict(keep_vars=True)
     return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""An instance norm with running statistics in operators that a graph shows: its kernel changes them unseen."""
+"""Instance norm with running statistics, in operators that a graph shows: torch's kernel changes them unseen."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Any:
-    """`torch.instance_norm` of x [batch, channel, ...]; NotImplemented where nothing is to be written otherwise.
+    """`torch.instance_norm` of x [batch, channel, ...]; NotImplemented where there are no running statistics.
 
-    Without statistics of its input it is a batch norm that evaluates.
+    Without statistics of its input it is a batch norm in eval mode.
     """
     if running_mean is None or running_var is None:
         return NotImplemented
@@ -30,9 +30,9 @@ def instance_norm(
 
 
 def _track(x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float) -> None:
-    """Updates the statistics with those of x [batch, channel, space]: the mean of those that each example has.
+    """Updates the running statistics with the mean of each example's statistics in x [batch, channel, space].
 
-    Written as sums over the batch and over space, so that parts of both have addends.
+    They are written as sums over the batch and over space, so that parts of both give addends.
     """
     batch, _, space = x.shape
     mean = x.sum(2) / space

@@ -1,4 +1,4 @@
-"""A module run without a trace: its attributes, weights, buffers and random numbers are afterwards what they were."""
+"""Runs a module and restores its attributes, weights and buffers, and the random generators, afterwards."""
 
 import contextlib
 import random
@@ -14,7 +14,7 @@ Contents = list[tuple[Any, Any]]
 
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Puts back every attribute of every module, and what lists, dictionaries and sets among them hold."""
+    """Restores every attribute of every module on exit, and the contents of lists, dictionaries and sets among them."""
     every = [(one, dict(vars(one))) for one in module.modules()]
     contents = [_copy(value) for _, held in every for value in held.values() if _holds(value)]
     try:
@@ -29,7 +29,7 @@ def attributes_kept(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def module_kept(module: nn.Module) -> Iterator[None]:
-    """Also puts back the numbers of weights and buffers, gradients, and the states of the random generators."""
+    """Also restores the numbers of weights and buffers and the states of the random generators; drops gradients."""
     tensors = [*module.parameters(), *module.buffers()]
     numbers = [(t, t.detach().clone(), t.requires_grad) for t in tensors]
     drawn = random.getstate()

@@ -1,9 +1,9 @@
-"""Questions of a forward (`if x < y`) whose answer is the same in every step: capture gives it.
+"""Answers conditions of a forward (`if x < y`) during capture, where the answer is the same in every step.
 
 Control flow on the values of tensors cannot be captured. But some tensors have values that never change, and some
-comparisons cannot come out differently: a mask in a buffer that nothing writes to is the causal one or not, and a draw
-from [0, 1) is never below 0. What a question depends on stands in the graph that is being recorded: it is followed back
-to its leaves, and computed if these are constants.
+comparisons have only one result: a mask in a buffer that nothing writes to is the causal one or not, and a draw from
+[0, 1) is never below 0. The graph that is being recorded shows what a condition depends on: it is followed back to its
+leaves, and computed if these are constants.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class Constants:
         return Constants(model, {n: b for n, b in model.module.named_buffers() if b.numel() <= MOST})
 
     def find(self, module: torch.nn.Module) -> None:
-        """Learn the nodes of the buffers when the forward begins."""
+        """Finds the nodes of the buffers; to be called when the forward begins."""
         for name, buffer in module.named_buffers():
             if name in self.given and (node := _node(buffer)) is not None:
                 self.nodes[node] = name
@@ -57,7 +57,7 @@ class _Unknown(Exception):
 
 @contextlib.contextmanager
 def answering(constants: Constants) -> Iterator[None]:
-    """While a forward is recorded, tensors whose truth is known have one."""
+    """Within it, `bool(tensor)` gives the answer while a forward is recorded, if it is known."""
     known: Callable[[torch.Tensor], bool] = torch.Tensor.__bool__
 
     def truth(tensor: torch.Tensor) -> bool:
@@ -77,7 +77,7 @@ def answering(constants: Constants) -> Iterator[None]:
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:
-    """The node of the graph that is being recorded which gives a tensor."""
+    """The node that makes a tensor, in the graph that is being recorded."""
     mode = get_proxy_mode()
     slot: Any = get_proxy_slot(tensor, mode.tracer, None) if mode is not None else None
     node = getattr(getattr(slot, "proxy", None), "node", None)
@@ -85,7 +85,7 @@ def _node(tensor: torch.Tensor) -> fx.Node | None:
 
 
 def _answer(node: fx.Node, constants: Constants) -> bool:
-    """Raises _Unknown."""
+    """The truth of a node's value; raises _Unknown."""
     if (found := _of_draw(node)) is not None:
         return found
     with _disable_current_modes(), torch.no_grad():
@@ -94,7 +94,7 @@ def _answer(node: fx.Node, constants: Constants) -> bool:
 
 
 def _of_draw(node: fx.Node) -> bool | None:
-    """What comparing a draw from [0, 1) with a bound gives, where every draw gives the same."""
+    """The result of comparing a draw from [0, 1) with a bound; None unless it is the same for every draw."""
     given = node.args[0] if node.args else None
     bound = node.args[1] if len(node.args) > 1 else None
     if not isinstance(given, fx.Node) or given.target not in DRAWS or not isinstance(bound, (int, float)):

@@ -1,4 +1,4 @@
-"""Layers: the repeated modules of a model (`h.3`, `layers.0.blocks.1`)."""
+"""Finds the layers of a model: its repeated modules (`h.3`, `layers.0.blocks.1`)."""
 
 import re
 
@@ -6,7 +6,7 @@ from ssdsl.model.graph import Graph
 
 
 def layer_paths(graph: Graph) -> frozenset[str]:
-    """The paths of repeated modules (`h.3`, `layers.0.blocks.1`): numbered ones with named modules inside."""
+    """The paths of repeated modules: numbered modules with named modules inside."""
     found = set[str]()
     for path in {operator.path for operator in graph.operators}:
         parts = path.split(".")
@@ -26,7 +26,7 @@ def layer_of(path: str, layers: frozenset[str]) -> str:
 
 
 def module_of(path: str) -> str:
-    """The module that a path is a call of: its own name, without the numbers of later calls.
+    """The path of a module, given that of one of its calls: without the numbers of later calls.
 
     >>> module_of("trunk#2.0")
     'trunk.0'

@@ -1,8 +1,9 @@
-"""Operators that ask how their operands lie in memory, and the order in which these lie on one device.
+"""Operators that depend on the memory order of their operands, and the order that these have on one device.
 
-`view_as_complex` wants pairs side by side, `as_strided` reads memory whatever the axes are, and a kernel of the user's
-own may do either. A part of a tensor that was gathered, joined or sliced lies otherwise than the whole, so a program
-lays such an operand as one device has it. A copy that the model makes for this (`contiguous`) is no operator here.
+`view_as_complex` needs pairs side by side, `as_strided` reads memory whatever the axes are, and a kernel of the user's
+own may do either. A part of a tensor that was gathered, joined or sliced may have another order than the whole, so a
+program gives such an operand the order that it has on one device. A copy that the model makes for this (`contiguous`)
+is no operator of the graph.
 """
 
 import math
@@ -15,21 +16,21 @@ from ssdsl.model.graph import Order
 
 aten = torch.ops.aten
 AS_STRIDED = (aten.as_strided.default, aten.as_strided_scatter.default)
-KERNELS = (aten.linalg_matrix_exp.default, aten._grouped_mm.default)  # which view what they are given
+KERNELS = (aten.linalg_matrix_exp.default, aten._grouped_mm.default)  # they take views of their operands
 STRIDED = (aten.view_as_complex.default, aten.view.dtype, *AS_STRIDED, *KERNELS)  # torch does not tag them
 TAGS = {torch.Tag.needs_exact_strides, torch.Tag.needs_fixed_stride_order, torch.Tag.needs_contiguous_strides}
 
 
 def asks_for_order(target: Any) -> bool:
-    """Whether a result depends on how the operands lie in memory, or may: as of every operator that is not torch's and
-    is not tagged as one of a flexible layout."""
+    """Whether the result may depend on the memory order of the operands. That of an operator that is not torch's may,
+    unless it is tagged `flexible_layout`."""
     if target.namespace in ("aten", "prims", "ssdsl"):
         return target in STRIDED or not TAGS.isdisjoint(target.tags)
     return torch.Tag.flexible_layout not in target.tags
 
 
 def order_of(tensor: torch.Tensor) -> Order:
-    """The order of a tensor's axes in memory, as `empty_like` takes it over: repeated elements have no place.
+    """The order of a tensor's axes in memory, as `empty_like` keeps it; repeated elements (stride 0) do not count.
 
     >>> order_of(torch.empty(2, 3, 4)), order_of(torch.empty(2, 3, 4).mT)
     ((0, 1, 2), (0, 2, 1))
@@ -42,12 +43,12 @@ def order_of(tensor: torch.Tensor) -> Order:
 
 
 def fills_memory(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is all of its memory: it looks into no larger one."""
+    """Whether a tensor fills its memory: it is no view of a larger one."""
     return math.prod(tensor.shape) * tensor.element_size() == tensor.untyped_storage().nbytes()
 
 
 def behind_view(node: fx.Node) -> fx.Node:
-    """The value whose memory a node of a captured graph looks into; the node itself, if it is no view."""
+    """The node of the value that a node of a captured graph is a view of; the node itself, if it is no view."""
     memory = node.meta["val"].untyped_storage()._cdata
     for given in node.all_input_nodes:
         value = given.meta.get("val")

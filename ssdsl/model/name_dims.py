@@ -1,8 +1,8 @@
-"""Names for dimension classes, in the words of the field.
+"""Names dimension classes in the words of the field.
 
-The user's own names come first, then what an operator says of its letters (`vocab`, `hidden`, `heads`), then what the
-place of a dimension in the graph says of it (`seq`, `experts`, `ffn`), and at last the weight or the operator that
-introduces it: `h.0.mixer.A_log.1`. A name does not depend on what stands beside the operators that have the dimension.
+The user's own names come first, then the letters of operators' rows (`vocab`, `hidden`, `heads`), then names that
+follow from the place of a dimension in the graph (`seq`, `experts`, `ffn`), and at last the weight or the operator that
+introduces it: `h.0.mixer.A_log.1`. A name does not depend on operators that do not have the dimension.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ from ssdsl.model.ops.registry import row
 CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
-IN_GROUPS = {"heads": "heads_per_group"}  # of a dimension in two pieces, the inner one
-BESIDE = {"heads": "qkv", "ffn": "gate_up"}  # what stands in front of it in an axis of a weight: fused projections
+IN_GROUPS = {"heads": "heads_per_group"}  # the name of the inner piece, where a dimension is in two pieces
+BESIDE = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of it in an axis of a weight: fused projections
 
 Names = Iterator[tuple[list[int], str]]
 Operands = list[tuple[str, list[list[str]], bool]]
@@ -54,7 +54,7 @@ class _Naming:
         self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
 
     def looks_up(self, reading: Reading) -> bool:
-        """Whether it is an embedding of what the model is given, not of positions."""
+        """Whether it is an embedding of an input or of computed indices, not of constant positions."""
         is_embedding = reading.call.target.name() == "aten::embedding" and "vocab" in reading.slots
         return is_embedding and reading.call.refs()[1] in self.computed
 
@@ -80,7 +80,7 @@ class _Naming:
         return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
 
     def is_weight(self, value: str) -> bool:
-        """Whether a value is a weight, what autocast makes of one, or one with its axes in another order."""
+        """Whether a value is a weight, a cast of one, or one that is reshaped or transposed."""
         return value in self.weights
 
     def projects(self, reading: Reading) -> bool:
@@ -90,17 +90,17 @@ class _Naming:
 
 
 def _of_inputs(n: _Naming) -> Names:
-    """What the user says of the axes of the inputs, or convention does."""
+    """Axes of inputs have the names that the user or convention gives them."""
     return ((leaves, name) for leaves, name, own in _inputs(n) if own)
 
 
 def _of_nameless_inputs(n: _Naming) -> Names:
-    """An axis of an input that nobody has named is called by its place."""
+    """Axes of inputs that nobody has named have their input's name and their number."""
     return ((leaves, name) for leaves, name, own in _inputs(n) if not own)
 
 
 def _inputs(n: _Naming) -> Iterator[tuple[list[int], str, bool]]:
-    """The axes of the inputs: dimensions, name, and whether it says what the axis is."""
+    """The axes of the inputs: dimensions, name, and whether somebody chose that name."""
     for name, axes in n.model.axes.items():
         for at, (factors, axis) in enumerate(zip(n.found.axes.get(name, ()), axes, strict=False)):
             yield n.found.factors.leaves(factors), axis, axis != automatic(name, at)
@@ -115,8 +115,8 @@ def _of_attention(n: _Naming) -> Names:
 
 
 def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
-    """A sequence; several dimensions that attention sees as one are a window of an image, unless other operators say
-    what they are: pixels between convolutions are called by height and width there, too."""
+    """One dimension of positions is a sequence. Several, which attention sees as one, are a window of an image, unless
+    other operators name them: between convolutions, pixels are called height and width in attention too."""
     for leaves in axes:
         name = "seq" if len(leaves) == 1 else "window"
         if name not in n.taken and (len(leaves) == 1 or not n.pixels.issuperset(leaves)):
@@ -124,7 +124,8 @@ def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
 
 
 def _of_tables(n: _Naming) -> Names:
-    """What an embedding looks up, what a loss chooses among, and what a model's layers hand on."""
+    """`vocab`, `positions`, `classes` and `hidden`: the axes of embeddings' tables and of losses' scores, and the
+    stream between layers."""
     sizes = [n.size(n.found.factors.leaves(v)) for v in n.vocabularies]
     for reading in n.found.readings:
         if leaves := n.leaves(reading, "vocab"):
@@ -138,7 +139,7 @@ def _of_tables(n: _Naming) -> Names:
 
 
 def _of_softmax(n: _Naming) -> Names:
-    """Attention in plain operators: of scores with four axes the second is the heads."""
+    """Attention in plain operators: the second axis of scores with four axes is the heads."""
     for reading in n.found.readings:
         if row(reading.call).dims is softmax and (heads := n.leaves(reading, "heads")):
             yield heads, "heads"
@@ -146,7 +147,7 @@ def _of_softmax(n: _Naming) -> Names:
 
 
 def _of_letters(*roles: str) -> Callable[[_Naming], Names]:
-    """Letters that a row calls by the dimension's name; a prime tells a second one apart."""
+    """A rule: letters that a row calls by one of these names have it; a prime marks a second one (`hidden'`)."""
 
     def rule(n: _Naming) -> Names:
         for role in roles:
@@ -164,7 +165,7 @@ def _of_values(n: _Naming) -> Names:
 
 
 def _beside_heads(n: _Naming) -> Names:
-    """An axis of heads has their elements behind them."""
+    """In an axis of heads, the innermost dimension is `head_dim`."""
     for axes in n.found.axes.values():
         for leaves in map(n.found.factors.leaves, axes):
             words = [n.names.get(leaf, "") for leaf in leaves]
@@ -173,7 +174,7 @@ def _beside_heads(n: _Naming) -> Names:
 
 
 def _in_front(n: _Naming) -> Names:
-    """Projections that are computed as one: the number of them, in front of what each of them gives."""
+    """The number of projections that one weight fuses, in front of the dimension that each of them makes."""
     for name in (name for name, origin in n.capture.origins.items() if origin is Origin.WEIGHT):
         for leaves in map(n.found.factors.leaves, n.found.axes[name]):
             words = [n.names.get(leaf, "") for leaf in leaves]
@@ -183,7 +184,7 @@ def _in_front(n: _Naming) -> Names:
 
 
 def _of_experts(n: _Naming) -> Names:
-    """What a product has one weight for each of: a letter of the weight, the activation and the result."""
+    """Letters of a product that the weight, the activation and the result have: each expert has a weight."""
     for reading in n.found.readings:
         weights = [i for i in reading.inputs if n.is_weight(i[0])]
         if row(reading.call).contraction and len(weights) == 1 and len(reading.inputs) > 1:
@@ -193,11 +194,11 @@ def _of_experts(n: _Naming) -> Names:
 
 
 def _between_projections(n: _Naming) -> Names:
-    """Dimensions that one projection makes and another sums over, with nothing between that needs all of them.
+    """Dimensions that one projection makes and another sums over, with no operator between that needs them whole.
 
-    Of two neighbours one is `ffn`, so that splitting by it cuts the first projection by its results and the second by
-    what it sums over (Megatron-LM, 2019). A dimension that few projections have goes first: what all layers hand on is
-    the stream between them.
+    No projection has two that are called `ffn`, so that splitting by it cuts the first projection by its results and
+    the second by what it sums over (Megatron-LM, 2019). Dimensions of few projections go first: one that all layers
+    have is the stream between them, `hidden`.
     """
     users: dict[int, list[int]] = {}
     made, summed, barred, streams = set[int](), set[int](), set[int](), set[int]()
@@ -227,7 +228,7 @@ def _twice(n: _Naming, reading: Reading) -> set[int]:
 
 
 def _not_passed(n: _Naming, reading: Reading, given: set[int], result: set[int]) -> set[int]:
-    """Dimensions that an operator does more with than to pass them on, element by element or slice by slice."""
+    """Dimensions of an operator that it does not just pass on, element by element or slice by slice."""
     if row(reading.call).contraction:
         return given | result
     fixed = {leaf for name, slot in reading.slots.items() if slot.letter.fixed for leaf in n.leaves(reading, name)}

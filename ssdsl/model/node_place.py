@@ -1,4 +1,4 @@
-"""Where a node of an exported graph comes from: the module that made the call, and the line of the user's code."""
+"""Finds the origin of a node of an exported graph: the module that made the call, and the line of the user's code."""
 
 import re
 
@@ -44,11 +44,11 @@ def place_of(node: fx.Node) -> Place | None:
 
 
 def source_of(node: fx.Node) -> str:
-    """That line as `name.py:12`."""
+    """The line of `place_of` as `name.py:12`, or `unknown`."""
     return str(place_of(node) or "unknown")
 
 
 def span_of(node: fx.Node) -> Span | None:
-    """The text of that line, where its file can be read."""
+    """The span of the line of `place_of`; None unless it is the user's and its file can be read."""
     place = place_of(node)
     return place.span() if place is not None and is_own(place.file) else None

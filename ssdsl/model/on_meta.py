@@ -1,8 +1,8 @@
-"""A forward whose weights have no numbers: on the meta device, or as torch.export sees it, on the CPU it will run on.
+"""Runs and captures a forward whose weights have no numbers.
 
-A capture has to see the device: `torch.autocast` casts nothing on meta, and a forward may ask where its tensors are.
-So the weights are torch's *fake* tensors while it is captured, as torch.export makes of any model's weights. Elsewhere
-what a forward makes without naming a device is on meta too.
+A capture has to see the CPU as device: `torch.autocast` casts nothing on meta, and a forward may ask where its tensors
+are. So the weights are torch's *fake* tensors during capture, as torch.export makes them of any weights. When such a
+forward is only run, the tensors that it makes without naming a device are on meta like its weights.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ OF_DATA = {torch.tensor, torch.as_tensor, torch.asarray, torch.from_file}  # the
 
 
 class _OnMeta(TorchFunctionMode):
-    """Makes tensors on the meta device, as the module's weights are there: `torch.arange(len(x))` beside `x`."""
+    """Makes tensors on the meta device, where the module's weights are: `torch.arange(len(x))` beside `x`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -37,9 +37,9 @@ def device_of(model: Model) -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def captured_batch(model: Model) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The first batch to capture the model with, whose weights are fake tensors on the CPU if they are on meta.
+    """The tensors of the first batch; within it, a model's weights on meta are fake tensors on the CPU.
 
-    Whoever calls it puts the module's tensors back (`attributes_kept`).
+    The caller restores the module's tensors afterwards (`attributes_kept`).
     """
     if not model.is_meta:
         yield tuple(model.example().values())

@@ -1,4 +1,4 @@
-"""Between torch's objects and the data by which a graph has them: `target.py`, `constant.py`."""
+"""Converts torch's objects to the data of a graph (`target.py`, `constant.py`) and back."""
 
 from functools import cache
 from typing import Any
@@ -30,14 +30,14 @@ def overload(target: Target) -> Any:
 
 
 def overload_named(name: str) -> Any:
-    """The same by its full name, as torch says it: `aten::max.dim`; None where there is none."""
+    """torch's object of an overload by its full name, `aten::max.dim`; None where there is none."""
     namespace, _, rest = name.partition("::")
     kind, _, which = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace), kind, None), which or "default", None)
 
 
 def as_data(item: Any) -> Any:
-    """An argument of a call, as a graph has it."""
+    """An argument of a call as data."""
     match item:
         case torch.dtype() | torch.layout() | torch.memory_format():
             return TorchWord(type(item).__name__, str(item).removeprefix("torch."))  # type: ignore[arg-type]

@@ -1,15 +1,15 @@
-"""Which results of a call, and which gradients that its backward makes, a collective may change in place: new tensors
+"""Finds results of a call, and gradients that its backward makes, that a collective may change in place: new tensors
 that autograd does not keep."""
 
 from ssdsl.model.graph import Operator
 
-OWN_CALL = ("", "conv_part", "conv_transpose_part")  # kernels: a plain call, or one of what its windows read
+OWN_CALL = ("", "conv_part", "conv_transpose_part")  # kernels of parts that run the operator's own call
 
 
 def overwritable(operator: Operator) -> tuple[frozenset[str], frozenset[str]]:
-    """The results that may be overwritten, and the values that are read whose gradients may be, by their names.
+    """The names of results that may be overwritten, and of values read whose gradients may be.
 
-    What does not run on tensors without numbers is what its row says.
+    If the call does not run on tensors without numbers, its row decides (`fresh`).
     """
     names = tuple(dict.fromkeys(o.value for o in operator.inputs))
     outputs = tuple(o.value for o in operator.outputs)

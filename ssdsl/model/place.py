@@ -1,4 +1,4 @@
-"""Where in the user's own code something happened: the file and line, and the module that was running."""
+"""Finds places in the user's own code: the file and line, and the module that was running."""
 
 import linecache
 import sys
@@ -84,13 +84,13 @@ def running(paths: dict[int, str], direct: bool = False) -> Place | None:
 
 
 def of_function(function: Any, path: str = "") -> Place | None:
-    """Where a function is defined."""
+    """The place where a function is defined; None for one that is not written in Python."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, path) if code is not None else None
 
 
 def innermost(frames: Iterable[tuple[str, int]], path: str = "") -> Place | None:
-    """Of files and lines, outermost first, the last of the user's code, or of any code where none is."""
+    """The last of some files and lines (outermost first) that is the user's code; the last of all, if none is."""
     every = list(frames)
     own = [f for f in every if is_own(f[0])] or every
     return Place(*own[-1], path) if own else None

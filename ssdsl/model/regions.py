@@ -1,9 +1,9 @@
-"""Regions of `no_grad` and `autocast`, written into the graph as operators.
+"""Writes regions of `no_grad` and `autocast` into the graph as operators.
 
-torch.export makes a function of each region, whose operators forget their modules; and of a `no_grad` inside an
-`autocast` it forgets that nothing learns. Here it leaves the begin and the end of a region in the graph instead. What
-is computed without gradients is detached where the region ends. What autocast casts becomes a function of one operator,
-with the module of its call: decomposing these writes the casts into the graph.
+torch.export makes a function of each region, whose operators forget their modules; and it forgets a `no_grad` inside an
+`autocast`. Here it leaves the begin and the end of a region in the graph instead. Values computed without gradients are
+detached where the region ends. Each operator whose arguments autocast casts is put into a function of its own, with the
+module of its call: decomposing these functions writes the casts into the graph.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Setting = tuple[Any, ...]  # device, dtype, enabled, cached: the arguments of au
 
 @contextlib.contextmanager
 def regions_left_open() -> Iterator[None]:
-    """Exporting makes no functions of regions."""
+    """Within it, exporting makes no functions of regions."""
     with contextlib.ExitStack() as stack:
         for module in (replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass):
             name = module.__name__.rpartition(".")[2]
@@ -48,7 +48,7 @@ def without_gradient(graph: fx.Graph) -> set[fx.Node]:
 
 
 def write_regions(module: fx.GraphModule) -> None:
-    """Detaches what leaves the regions without gradients; puts what autocast casts into functions of one operator."""
+    """Detaches values that leave `no_grad` regions; puts each operator that autocast casts into its own function."""
     _detach(module.graph)
     around: list[Setting] = []
     for node in list(module.graph.nodes):

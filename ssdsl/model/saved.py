@@ -1,4 +1,4 @@
-"""What autograd keeps: for every operator, which of its tensors wait for its backward."""
+"""The tensors of an operator that autograd keeps for its backward."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from ssdsl.model.saved_tensors import Saved
 
 
 def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, function: str | None = None) -> Saved:
-    """What autograd keeps of a call until its backward has run; nothing where no gradient flows.
+    """The tensors that autograd keeps of a call until its backward has run; none where no gradient flows.
 
-    `sizes` are the local sizes of the operator's dimensions, by default all of them. A kernel of parts keeps what it
-    says: that of this `function` (none if it is empty), by default the row's `kernel` if the dimensions that it
-    combines are split. Weights are named like any operand. The truth is that of PyTorch's CPU kernels; Python scalars
-    are not counted.
+    `sizes` are the local sizes of the operator's dimensions, by default the full ones. A kernel of parts has its own
+    rule: that of the kernel with this `function` ("": no kernel), by default that of the row's kernel if the dimensions
+    that it combines are split. Weights are named like any operand. The tensors are those that PyTorch's CPU kernels
+    keep, without Python scalars.
     """
     if not any(graph.values[o.value].differentiable for o in operator.outputs):
         return Saved()
@@ -30,7 +30,7 @@ def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, 
 
 
 def saved_when_fused(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Saved:
-    """The same of an operator that GPUs have a fused kernel for."""
+    """The same for the fused kernel that GPUs have for an operator."""
     if not any(graph.values[o.value].differentiable for o in operator.outputs):
         return Saved()
     op = operator.row
@@ -45,7 +45,7 @@ def _by(rule: SavedRule, reader: Reader) -> Saved:
 
 
 def _observed(reader: Reader) -> Saved:
-    """What a call saves that was observed when it was captured."""
+    """The tensors that the call was seen to save at capture, or is seen to save now."""
     operator = reader.operator
     shapes = [reader.shape(o.axes) for o in (*operator.inputs, *operator.outputs)]
     found = _shapes(reader, shapes)

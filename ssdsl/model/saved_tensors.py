@@ -9,7 +9,7 @@ from ssdsl.model.graph import ITEMSIZE, Operator
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A saved tensor that is neither operand nor result: a mean, a mask, a copy in another order. Local bytes."""
+    """A saved tensor that is neither operand nor result: a mean, a mask, a copy in another order. In local bytes."""
 
     what: str
     size_bytes: int
@@ -24,7 +24,7 @@ class Saved:
     extras: tuple[Extra, ...] = ()
 
     def renamed(self, like: Operator, operator: Operator) -> "Saved":
-        """What an operator saves, where this is what one `like` it does: an equal call."""
+        """The tensors that `operator` saves, if these are those that an equal call, `like`, saves."""
         if not (self.inputs or self.outputs):
             return self
         names = dict(zip(like.values, operator.values, strict=True))
@@ -39,7 +39,7 @@ class Saved:
 
 
 def extra(what: str, shape: Iterable[int], dtype: str, count: int = 1) -> Saved:
-    """As many further tensors of one shape.
+    """`count` further tensors of one shape, as one extra.
 
     >>> extra("mean and deviation", (4, 8), "bfloat16", 2)
     Saved(inputs=(), outputs=(), extras=(Extra(what='mean and deviation', size_bytes=128),))

@@ -1,11 +1,12 @@
-"""Signatures: which axes of an operator's tensors are the same dimension, written as an einsum over named letters.
+"""Signatures tell which axes of an operator's tensors are the same dimension, like an einsum with named letters.
 
     "... in, out in, out+? -> ... out"
 
-Operands are separated by commas, axes by spaces. `...` stands for any number of axes, which broadcast. Behind a letter:
-`!` it cannot be split; `*` split, another kernel combines the parts itself. Behind an operand's last axis: `?` the
-operand may be absent; `+` it is added once to a sum (a bias). `(k:3 n)` is an axis made of two letters, the first of
-size 3; `1` is an axis of size one; `_` a scalar. A letter missing on the right is summed.
+Commas separate operands, spaces separate axes. `...` stands for any number of axes, which broadcast. After a letter,
+`!` means that it cannot be split, `*` that another kernel runs when it is split, and combines the parts itself. After
+an operand's last axis, `?` means that the operand may be absent, `+` that it is added once to a sum (a bias). `(k:3 n)`
+is an axis made of two letters, the first of size 3; `1` is an axis of size one; `_` a scalar. A letter that is missing
+on the right is summed.
 
 Rules that depend on a call's arguments build the same objects: `signature([[*axes("b"), whole("n")]], [axes("b")])`.
 """
@@ -24,7 +25,7 @@ class Misfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """A dimension of an input of which a run of results needs a run: `of` is the letter of the results."""
+    """The window of an input's letter: a run along the results' letter `of` needs a run along it."""
 
     of: str
     shape: Window
@@ -32,7 +33,8 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """`beside`: an index may cut this combined letter together with that one, as keys with queries."""
+    """A dimension in a signature. `beside`: an index may cut it, a combined one, together with that letter, as keys
+    with queries."""
 
     name: str
     fixed: bool = False
@@ -73,6 +75,8 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
+    """The patterns of an operator's inputs and outputs."""
+
     inputs: tuple[Pattern, ...]
     outputs: tuple[Pattern, ...]
 
@@ -105,12 +109,12 @@ def combined(name: str) -> Axis:
 
 
 def kept_whole(axis: Axis) -> Axis:
-    """The axis, of which no letter can be split."""
+    """The axis with letters that cannot be split."""
     return tuple(replace(x, fixed=True) for x in axis)
 
 
 def axes(count: int, word: str = "d") -> list[Axis]:
-    """As many free axes: `d0 d1 d2`."""
+    """`count` axes that may be split: `d0 d1 d2`."""
     return [free(f"{word}{i}") for i in range(count)]
 
 

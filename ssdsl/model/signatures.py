@@ -1,7 +1,8 @@
-"""Which operators are the same call but for the names of what they read and make: they have one signature, a number.
+"""Numbers operators by signature: equal calls, which differ in the names of their values only, have one number.
 
 Two operators of one signature have the same target and arguments, the same dimensions, and tensors of the same sizes,
-dtypes and memory of which the same have gradients. What follows from these alone is found once for each signature.
+dtypes and memory layout, the same of which have gradients. Facts that follow from these alone are found once for each
+signature.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Weights whose gradients are sparse on one device: tables that are only looked up, with `sparse=True`.
 
-A plan's gradients are dense. They are the same numbers, so what differs is which optimizers take them.
+A plan's gradients are dense. Their numbers are the same, but some optimizers take only one of the two kinds.
 """
 
 from ssdsl.model.graph import Graph, Operator, Origin, Ref
@@ -9,7 +9,7 @@ TABLES = ("aten::embedding", "aten::_embedding_bag")
 
 
 def sparse_weights(graph: Graph) -> tuple[str, ...]:
-    """The names of the weights of which all gradients that PyTorch adds up are sparse."""
+    """The names of the trained weights to whose gradients every operator adds a sparse one."""
     readers: dict[str, list[Operator]] = {v.name: [] for v in graph.of(Origin.WEIGHT) if v.name in graph.learning}
     for operator in graph.operators:
         for name in {i.value for i in operator.inputs} & readers.keys():

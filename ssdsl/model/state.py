@@ -1,4 +1,4 @@
-"""What a forward leaves behind in Python: attributes that are another value after every call.
+"""Finds state that a forward leaves behind in Python: attributes that have another value after every call.
 
 An attribute that has the same value after the first call and after the second (a cache, the last activation) does no
 harm, nor does a tensor that the next call does not read. A counter or a list that grows would be a constant in the
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 def snapshot(module: nn.Module) -> Snapshot:
-    """What the module holds now; tensors are told apart by identity."""
+    """A snapshot of the module as it is now; tensors are compared by identity."""
     return Snapshot(_attributes(module, id), _registered(module), _versions(module), _drawn())
 
 
@@ -53,8 +53,8 @@ def changes(before: Snapshot, module: nn.Module) -> tuple[str, ...]:
 
 
 def written(before: Snapshot, module: nn.Module) -> tuple[str, ...]:
-    """The buffers that were changed in place since the snapshot, as far as PyTorch counts it: a kernel's own writes, as
-    a batch norm's, are not counted."""
+    """The buffers that were changed in place since the snapshot, as far as PyTorch counts changes: it does not count
+    those that a kernel makes itself, such as a batch norm's."""
     return tuple(n for n, version in _versions(module).items() if before.versions.get(n, version) != version)
 
 
@@ -104,7 +104,7 @@ def _call(model: Model) -> float:
 
 
 def _reads(model: Model, name: str) -> bool:
-    """Whether a call reads what a tensor attribute was before it: whether the loss is NaN where that is NaN."""
+    """Whether a call reads the value that a tensor attribute had before: whether the loss is NaN if that is NaN."""
     path, _, last = name.rpartition(".")
     value = _of(model.module, name)
     if not value.is_floating_point():

@@ -1,6 +1,6 @@
-"""The memory of values, in the program of the unsplit model: a part of a tensor is laid out as the whole is.
+"""The memory of values in the program of the unsplit model; a part of a tensor is laid out like the whole.
 
-A view (a transpose, a slice, most reshapes) costs nothing, and whoever keeps it keeps all of the tensor it looks into.
+A view (a transpose, a slice, most reshapes) costs nothing, and keeping it keeps all of the tensor that it is a view of.
 """
 
 import itertools
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The memory of a value: that of `root`, which is the value itself or what it is a view of; strides in elements."""
+    """The memory of a value: that of `root`, the value itself or the one that it is a view of; strides in elements."""
 
     root: str
     strides: tuple[int, ...]
 
 
 def aliases(operator: "Operator", places: Mapping[str, Storage]) -> dict[str, str]:
-    """The outputs that are views, each with the input that it looks into."""
+    """The outputs that are views, each with the input that it is a view of."""
     inputs = {places[o.value].root: o.value for o in reversed(operator.inputs)}
     roots = {o.value: places[o.value].root for o in operator.outputs}
     return {output: inputs[root] for output, root in roots.items() if root in inputs}
 
 
 def local_strides(whole: Sequence[int], strides: Sequence[int], part: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a part that is laid out as the whole is: what lies inside an axis shrinks its stride.
+    """The strides of a part that is laid out like the whole: cutting an axis shrinks the strides of those around it.
 
     >>> local_strides((2, 8, 4), (32, 4, 1), (2, 4, 4))  # heads cut in two
     (16, 4, 1)
@@ -63,7 +63,7 @@ def is_plain(order: Sequence[int]) -> bool:
 
 
 def strides_in(order: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a tensor without gaps whose axes lie in this order.
+    """The strides of a tensor without gaps whose axes lie in memory in this order.
 
     >>> strides_in((0, 2, 1), (2, 3, 4))
     (12, 1, 3)

@@ -1,4 +1,4 @@
-"""Which operators lie at the ends of a model: only linear ones behind them, or no products with weights."""
+"""Finds the operators at the ends of a model: only linear operators, or no products with weights, come after them."""
 
 import math
 from typing import NamedTuple
@@ -9,9 +9,12 @@ DISPATCH = "ssdsl::dispatch"
 
 
 class Tails(NamedTuple):
-    """Operators by name: those that may carry a sum over devices further, as only `linear` ones lead on to the loss or
-    to a smaller tensor; those that belong to the loss; those that repeat rows, or give them another shape, for
-    `dispatch` alone."""
+    """Names of operators at the ends of a model.
+
+    `linear`: a sum over devices may stay partial through them, as only linear operators lead from them to the loss or
+    to a smaller tensor. `of_loss`: those that belong to the loss. `dispatched`: those that repeat or reshape rows for
+    `dispatch` only.
+    """
 
     linear: frozenset[str]
     of_loss: frozenset[str]
@@ -24,7 +27,7 @@ def tails(graph: Graph) -> Tails:
 
 
 def _linear_tail(graph: Graph) -> frozenset[str]:
-    """The operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
+    """The linear operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
     found: set[str] = set()
     for operator in reversed(graph.operators):
         users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
@@ -35,7 +38,7 @@ def _linear_tail(graph: Graph) -> frozenset[str]:
 
 
 def _to_smaller(graph: Graph) -> frozenset[str]:
-    """The operators behind a `combine` from which linear ones alone lead to one that leaves a smaller tensor."""
+    """The linear operators behind a `combine` from which only linear ones lead to a tensor smaller than its operand."""
     sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
     smaller, found = set[str](), set[str]()
     for operator in reversed(graph.operators):
@@ -54,7 +57,7 @@ def _to_smaller(graph: Graph) -> frozenset[str]:
 
 
 def _loss_tail(graph: Graph) -> frozenset[str]:
-    """The operators behind the last products with weights: the loss."""
+    """The operators after the last products with weights: the loss."""
     found: set[str] = set()
     for operator in reversed(graph.operators):
         weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)

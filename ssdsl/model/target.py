@@ -1,6 +1,6 @@
-"""What a call names of torch, as data: the overload that it calls, and words such as `torch.float32` in its arguments.
+"""torch's objects in a call, as data: the overload that it calls, and words such as `torch.float32` in its arguments.
 
-`overloads.py` has torch's own objects for them.
+`overloads.py` converts them to torch's own objects and back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ class Parameter:
 class Target:
     """An overload of torch's, by its full name: `aten::max.dim`, or `aten::relu` for the one that has no name.
 
-    `is_pointwise`: torch calls it so. `asks_for_order`: its results depend on how operands lie in memory, or may
+    `is_pointwise`: torch tags it so. `asks_for_order`: its results may depend on the memory order of its operands
     (`memory_order.py`). `unpacks`: it returns several tensors, or a list of them.
     """
 
@@ -35,7 +35,7 @@ class Target:
         return dict(zip((p.name for p in self.parameters), args, strict=False)) | dict(kwargs)
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The same, with the defaults of those that are not given.
+        """The arguments by name, with the defaults of parameters that are not given.
 
         >>> target("aten::max.dim", "self dim keepdim").bound(("x",), {"keepdim": True})
         {'self': 'x', 'dim': None, 'keepdim': True}
@@ -43,7 +43,7 @@ class Target:
         return {p.name: p.default for p in self.parameters} | self.given(args, kwargs)
 
     def __str__(self) -> str:
-        """As Python calls it, behind `torch.ops`.
+        """Its name in Python, behind `torch.ops`.
 
         >>> str(target("aten::relu", "self")), str(target("aten::max.dim", "self dim keepdim"))
         ('aten.relu.default', 'aten.max.dim')

@@ -1,4 +1,4 @@
-"""From a model to its Graph: capture, normalise, analyse, name; the whole front end in reading order."""
+"""Turns a model into its Graph: capture, normalise, analyse, name; the whole front end in reading order."""
 
 from dataclasses import replace
 
@@ -40,8 +40,8 @@ def capture(model: Model) -> Graph:
 
 
 def _needed(calls: Capture) -> Capture:
-    """Without calls that nothing reads: rewrites leave some, such as what a `copy` overwrites, and an evaluation those
-    that only the next step would read."""
+    """The capture without calls that nothing reads. Rewrites leave some, such as those for what a `copy` overwrites; an
+    evaluation has some that only the next step would read."""
     wanted, kept = calls.results(), []
     for call in reversed(calls.calls):
         if not wanted.isdisjoint(call.outputs) or changed_statistics(call):
@@ -162,7 +162,7 @@ class _Builder:
         return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
 
     def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
-        """Results stay whole where what they read by windows, or they themselves, are not one dimension."""
+        """Fixes the axis of results that read windows, unless it and the axis that they read are one dimension each."""
         read = {name: slot.letter.window for name, slot in reading.slots.items() if slot.letter.window is not None}
         there = {letter for letter, _, _ in numbers}
         windowed = {letter for (letter, _, _), n in numbers.items() if dims[n].window}
@@ -206,7 +206,8 @@ class _Builder:
 
 
 def _in_runs(operator: Operator) -> Operator:
-    """A kernel that is told where its part begins needs a run of the axis: of several factors, the outermost is cut."""
+    """The operator; if its kernel is told where its part begins, only the outermost factor of the axis may be cut, so
+    that a part is a run."""
     kernel = operator.row.kernel
     if kernel is None or not kernel.is_placed:
         return operator
@@ -218,8 +219,8 @@ def _in_runs(operator: Operator) -> Operator:
 
 
 def _distinct(dims: list[Dim]) -> list[Dim]:
-    """A name that occurs twice in one operator is numbered: `seq.0`, `seq.1`, output axes first. What is windowed on a
-    dimension of the results is no second one, nor are the keys of queries."""
+    """Numbers a name that occurs twice in one operator: `seq.0`, `seq.1`, output axes first. Dimensions windowed on one
+    of the results are called `seq.window`, keys beside queries `seq.keys`; they do not count."""
     names = [d.name for d in dims if d.window is None and d.beside is None]
     counts: dict[str, int] = {}
     result = []

@@ -1,4 +1,4 @@
-"""What can be wrong with a model once it is loaded: capture, missing rules, randomness."""
+"""Diagnostics of capture: a loaded model cannot become a graph, draws wrong random numbers, or has no loss."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,8 +22,8 @@ class CaptureFailed(Diagnostic):
     ssdsl captures the module with `torch.export.export(strict=False)`, which follows one run of `forward` on the
     example batch. Control flow that depends on the values of tensors (`if x.sum() > 0`, `.item()`), shapes that do
     (`x[x > 0]`) and operators that torch.export does not know stop it. Rewrite that place with tensor operations
-    (`torch.where`), or move it out of the module. What a mask chooses has as many elements as it happens; a masked sum
-    of all elements is the same number, and has one shape.
+    (`torch.where`), or move it out of the module. How many elements a mask chooses depends on data; a sum over all
+    elements, with the others set to zero, is the same number and has one shape.
     """
 
     code: ClassVar[str] = "E0330"
@@ -39,10 +39,11 @@ class CaptureFailed(Diagnostic):
 class RandomOperator(Diagnostic):
     """The model draws random numbers that no part could draw for itself.
 
-    What a program draws is a function of the seed, the step, the operator and the position of the element, so that a
-    part draws the numbers of its slice. Dropout, `rand`, `randn`, `randint`, `randperm`, `bernoulli`, `multinomial`,
-    `exponential_` and most others are such functions. Numbers of Poisson's, the binomial and the gamma distribution
-    take as many words as it happens, and are none; nor is dropout inside recurrent layers of packed sequences.
+    A random number of a program is a function of the seed, the step, the operator and the position of the element, so
+    that a part draws the numbers of its slice. Dropout, `rand`, `randn`, `randint`, `randperm`, `bernoulli`,
+    `multinomial`, `exponential_` and most others are such functions. Draws from the Poisson, binomial and gamma
+    distributions are none, as chance decides how many random words each takes; nor is dropout inside recurrent layers
+    of packed sequences.
     """
 
     code: ClassVar[str] = "E0332"
@@ -60,8 +61,8 @@ class RandomOperator(Diagnostic):
 class StatisticsRead(Diagnostic):
     """A model reads the running statistics of a batch norm behind the batch norm that changes them.
 
-    The batch norm changes them in place, in every step. What reads them before it, or in a module that only evaluates,
-    has their old values.
+    The batch norm changes them in place, in every step. An operator that reads them before it, or in a module in eval
+    mode, gets their old values.
     """
 
     code: ClassVar[str] = "E0367"
@@ -78,11 +79,11 @@ class StatisticsRead(Diagnostic):
 
 @dataclass(frozen=True)
 class NotALoss(Diagnostic):
-    """What the forward returns has no loss: one scalar that depends on the weights.
+    """The forward returns no loss: one scalar that depends on the weights.
 
     The loss is what the forward returns, or its `.loss` or `["loss"]`, or the only single number in a tuple or a
-    dictionary. Elsewhere, say where it is: by a name, by a position, or by a function of the outputs and the batch.
-    That is the fourth of what a model's function returns, and `loss=` in Python. Models of `transformers` return a
+    dictionary. If it is elsewhere, say where: by a name, by a position, or by a function of the outputs and the batch.
+    A model's function returns this as its fourth result; in Python it is `loss=`. Models of `transformers` return a
     loss where the batch has `labels`.
     """
 

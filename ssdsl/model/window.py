@@ -1,7 +1,7 @@
-"""Windows: which positions of an input a run of results needs.
+"""Windows: the positions of an input that a run of results needs.
 
-Positions are those of the whole dimension; runs are (start, end), half open, and clipped to the input. They are the
-shortest that do; (0, 0) where all that is read is padding.
+Positions are those of the whole dimension; runs are (start, end), half open, and clipped to the input. Each is the
+shortest that suffices; (0, 0) where only padding is read.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ Run = tuple[int, int]
 
 
 class Window(Protocol):
-    """What an operator needs of a windowed dimension."""
+    """The positions that an operator needs of a windowed dimension."""
 
     def needs(self, start: int, end: int) -> Run:
         """The run of the input that the results start..end need."""
@@ -37,7 +37,7 @@ class Sliding:
     def needs(self, start: int, end: int) -> Run:
         ends: list[int] = []
         for offset in (t * self.step - self.before for t in range(self.taps)):
-            low = max(start, -(offset // self.stride))  # the results of which this tap is in the tensor
+            low = max(start, -(offset // self.stride))  # the results whose tap this is, and not padding
             high = min(end - 1, (self.size - 1 - offset) // self.stride)
             if low <= high:
                 ends += [low * self.stride + offset, high * self.stride + offset]
@@ -61,7 +61,7 @@ class Spread:
     def needs(self, start: int, end: int) -> Run:
         ends: list[int] = []
         for offset in (t * self.step - self.before for t in range(self.taps)):
-            low = max(0, -((offset - start) // self.stride))  # the inputs of which this tap is in the run
+            low = max(0, -((offset - start) // self.stride))  # the inputs that this tap adds to the run
             high = min(self.size - 1, (end - 1 - offset) // self.stride)
             if low <= high:
                 ends += [low, high]
@@ -70,7 +70,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """Pooling to so many results: result k reads k * size / results .. (k + 1) * size / results, rounded outwards.
+    """Adaptive pooling: result k reads k * size / results .. (k + 1) * size / results, rounded outwards.
 
     >>> Adaptive(13, 4).needs(1, 2)
     (3, 7)
@@ -85,8 +85,8 @@ class Adaptive:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What lies in front, and the results' own positions: the keys that a query of causal attention may see. To have
-    more is no harm: what lies behind is left out.
+    """All positions up to the results' last one: the keys that a query of causal attention may see. A longer run does
+    no harm: positions behind it are ignored.
 
     >>> Prefix(13).needs(5, 9)
     (0, 9)

@@ -1,8 +1,8 @@
-"""What a forward does while it is captured that leaves no trace in the graph: seen where it happens, by its line.
+"""Detects side effects of a forward that leave no trace in its graph, with the lines that cause them.
 
 `torch.export` runs the forward once and records operators. Functions of the autograd engine (custom gradients, hooks)
-and assignments of Python are no operators. For the time of one capture they are replaced here by ones that write down
-who called, and then do the same.
+and assignments of Python are no operators. For the time of one capture they are replaced here by ones that note the
+caller's line, and then do the same.
 """
 
 import contextlib
@@ -26,7 +26,8 @@ REENTRANT = torch.utils.checkpoint.CheckpointFunction
 
 @dataclass(slots=True)
 class Witness:
-    """What was seen: mistakes, and what decides only later whether it is one."""
+    """The side effects that were seen: mistakes are in `found`. Custom functions and assigned attributes, each with the
+    first line, may be mistakes; that is decided after the capture."""
 
     paths: dict[int, str]
     device: str
@@ -35,7 +36,7 @@ class Witness:
     assigned: dict[str, Place] = field(default_factory=dict)
 
     def say(self, make: Callable[[Place], Diagnostic], direct: bool = False) -> None:
-        """Add what is made of the line that is running, if that is in the model's forward; once a line."""
+        """Adds a diagnostic for the line that is running, if that is in the model's forward; equal ones once."""
         place = running(self.paths, direct)
         if place is not None and (one := make(place)) not in self.found:
             self.found.append(one)
@@ -43,7 +44,7 @@ class Witness:
 
 @contextlib.contextmanager
 def watching(witness: Witness) -> Iterator[None]:
-    """Replace what leaves no trace by functions that tell the witness."""
+    """Within it, functions that leave no trace in the graph tell the witness that they are called."""
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in _replacements(witness):
             before = vars(owner).get(name)
@@ -133,7 +134,7 @@ def _setattr(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A batch norm without a momentum reads a number from a buffer; in tensors it computes the same."""
+    """The forward of batch norms. Without a momentum, torch's reads a number from a buffer; this uses tensors only."""
 
     def forward(norm: Any, x: torch.Tensor) -> torch.Tensor:
         if norm.momentum is None and norm.training and norm.track_running_stats:
@@ -145,7 +146,8 @@ def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _grad(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gradients without `create_graph` have none of their own, which capturing their operators would give them."""
+    """`autograd.grad`, with results detached unless `create_graph`: no gradient flows through them, though it could
+    through the operators that capture records."""
 
     def grad(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
         found = function(*args, create_graph=create_graph, **kwargs)

@@ -1,8 +1,8 @@
-"""In-place changes that a graph of values cannot follow, found in the exported graph before it is made functional.
+"""Finds in-place changes that a graph of values cannot follow, in the exported graph before it is made functional.
 
-Functionalisation turns a change of an activation into a new value, and of a buffer into an update. It does so with
-inputs and weights too, but there nobody takes the update. And where autograd does not see a change (of `x.detach()`, or
-under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while the new value would have none.
+Functionalisation turns a change of an activation into a new value, and of a buffer into an update. It does so for
+inputs and weights too, but a program ignores these updates. And where autograd does not see a change (of `x.detach()`,
+or under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while the new value would have none.
 """
 
 import operator
@@ -40,7 +40,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The tensor that a view shows, and whether autograd sees a change through the view."""
+    """The tensor that a view is of, and whether a change through the view is hidden from autograd."""
 
     node: fx.Node
     hidden: bool
@@ -58,8 +58,8 @@ def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator
 def hidden_writes(
     program: torch.export.ExportedProgram, model: Model, changed: Collection[str], shown: Collection[str]
 ) -> Iterator[Diagnostic]:
-    """A diagnostic for every buffer that the forward has `changed`, and whose change is none of those `shown` as an
-    update. Blames the first operator that reads the buffer."""
+    """A diagnostic for every buffer in `changed` by the forward for which the graph shows no update (`shown`). It
+    points to the first operator that reads the buffer."""
     buffers = dict(model.module.named_buffers(remove_duplicate=False))
     updated = {id(buffers[name]) for name in shown if name in buffers}  # by any of its names
     unseen = {name for name in changed if id(buffers[name]) not in updated}
@@ -69,7 +69,7 @@ def hidden_writes(
 
 
 def _reader(program: torch.export.ExportedProgram, spec: InputSpec) -> fx.Node | None:
-    """The first operator that reads an input and is none that returns a view of it."""
+    """The first operator that reads an input and does not return a view of it."""
     nodes: Iterable[fx.Node] = program.graph.nodes
     for node in nodes:
         read = {base_of(n).name for n in node.all_input_nodes}
@@ -123,12 +123,12 @@ def _written(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def base_of(node: fx.Node) -> fx.Node:
-    """The node whose memory a call's result looks into, as far as the operators' schemas say; itself, of most calls."""
+    """The node that a call's result is a view of, as far as the operators' schemas say; for most, the node itself."""
     return _base(node, False).node
 
 
 def _base(node: fx.Node, hidden: bool) -> _Base:
-    """The tensor whose memory a value shows; `hidden` says that gradients are disabled where it is changed."""
+    """The base of a value; `hidden` says that gradients are disabled where the value is changed."""
     while (shown := _shown(node)) is not None:
         hidden = hidden or node.target is torch.ops.aten.detach.default
         node = shown
@@ -136,7 +136,7 @@ def _base(node: fx.Node, hidden: bool) -> _Base:
 
 
 def _shown(node: fx.Node) -> fx.Node | None:
-    """The argument of which a call returns a view, or itself changed."""
+    """The argument that a call returns a view of, or returns after changing it; None for other calls."""
     if not node.args or not isinstance(node.args[0], fx.Node):
         return None
     if node.target is operator.getitem:

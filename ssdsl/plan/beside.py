@@ -1,4 +1,4 @@
-"""What a plan says of an operator that runs beside another one: all that it says of that one."""
+"""The plan's record of an operator that runs beside another one: everything that the plan says of the other."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from ssdsl.plan.plan import NOTHING, OpPlan
 def beside(
     host: Operator, record: OpPlan, operator: Operator, own: OpPlan = NOTHING, *, combines: bool = True
 ) -> OpPlan:
-    """The record of an operator that is put beside a host with this record.
+    """The record (`OpPlan`) of an operator that is put beside `host`, whose record is `record`.
 
-    It is cut as the host is along the dimensions that both have; unless it `combines`, not along those that only a
-    kernel combines. What is said of it alone (`own`) holds.
+    It is cut as the host is, along the dimensions that both have. Dimensions that only a kernel can combine are left
+    whole unless `combines`. Facts of the operator itself (`own`) come first.
     """
     indices = list(own.indices)
     for index in record.indices:

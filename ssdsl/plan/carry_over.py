@@ -1,10 +1,10 @@
-"""A plan for another graph of the same model: its module in eval mode, or with a batch of another size.
+"""Carries a plan over to another graph of the same model: its module in eval mode, or with a batch of another size.
 
-Nothing of the plan's text is read again. An operator of the other graph takes the place and the indices of its twin:
-the operator of the same kind in the same module, called as often before. So selections may name what only training has,
-and `balance` cuts where it cut. What has no twin goes where the weights are that it reads, or beside its operands.
-Where the other graph trains, too, orders and recomputation are those of the twins; an evaluation runs as early as data
-allow. A dimension of another size is cut into unequal parts, or into fewer (`refit.py`).
+The plan's text is not read again. An operator of the other graph takes the place and the indices of its twin: the
+operator of the same kind in the same module, called as often before. So selections may name operators that only
+training has, and `balance` keeps its cuts. An operator without a twin goes where the weights are that it reads, or
+beside its operands. If the other graph trains, too, orders and recomputation are those of the twins; an evaluation runs
+as early as data allow. A dimension of another size is cut into unequal parts, or into fewer (`refit.py`).
 """
 
 from collections import Counter
@@ -20,8 +20,8 @@ Twin = tuple[str, str, int]  # the module, the kind, and how many of the kind th
 
 
 def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, unequal: bool = True) -> Plan:
-    """The plan of `graph`, another graph of the plan's model, which `trains` or not; without `unequal` parts of one
-    dimension are of one size."""
+    """The plan for `graph`, another graph of the plan's model; with `trains` it keeps orders and state. Without
+    `unequal` all parts of a dimension have one size."""
     carried = _Carried(plan, graph, unequal)
     carried.twins()
     carried.others()
@@ -56,7 +56,8 @@ class _Carried:
     # -- operators without a twin --------------------------------------------------------------------------------------
 
     def others(self) -> None:
-        """Puts operators without a twin beside a neighbour: behind those before them, else before those behind them."""
+        """Puts each operator without a twin beside a neighbour: an operator that it reads from, else one that reads
+        it."""
         left = [o for o in self.graph.operators if o.stage is Stage.COMPUTE and self._place(o) is None]
         makers, users = self.graph.makers, self.graph.readers
         homes = self._homes()
@@ -75,7 +76,7 @@ class _Carried:
         return self.records.get(operator.name, NOTHING).place
 
     def _homes(self) -> Mapping[str, Placement]:
-        """Where the plan's operators read each weight and buffer."""
+        """The place at which the plan's operators read each weight and buffer."""
         values = self.plan.graph.values
         return {
             o.value: place
@@ -86,7 +87,7 @@ class _Carried:
         }
 
     def _join(self, operator: Operator, neighbours: list[Operator], home: Placement | None) -> None:
-        """Puts an operator at a home, or where the first of its neighbours is; there it is cut as that one."""
+        """Puts an operator at `home`, or where the first placed neighbour is; there it is cut as that one."""
         host = next((n for n in neighbours if self._place(n) is not None), None)
         if host is not None and home in (None, self._place(host)):
             self.records[operator.name] = beside(host, self.records[host.name], operator, combines=False)
@@ -96,7 +97,7 @@ class _Carried:
     # -- what is of training alone -------------------------------------------------------------------------------------
 
     def in_training(self, plan: Plan) -> Plan:
-        """The carried plan with what the plan of a training says of tasks and of state."""
+        """The carried plan with the facts of tasks and of state that only training needs."""
         mine = self.plan
         sets = frozenset[int]().union(*(record.sets for record in plan.operators.values()))
         clocks = (replace(clock, rows=tuple(self._rows(clock.rows, sets))) for clock in mine.clocks)
@@ -104,7 +105,7 @@ class _Carried:
         return replace(plan, orders=orders, clocks=tuple(c for c in clocks if c.rows), shards=mine.shards)
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:
-        """The tasks that follow some; None for coordinates, or sets of operators, that there are no more."""
+        """The same tasks in the other graph; None if none of their operators, or not their coordinates, exist there."""
         if tasks.number not in sets or any(at >= self.counts.get(name, at + 1) for name, at in tasks.fixed):
             return None
         return replace(tasks, fixed=tuple((name, at) for name, at in tasks.fixed if self.counts.get(name) != 1))
@@ -130,7 +131,7 @@ def _named(operators: Iterable[Operator]) -> Iterator[tuple[Twin, Operator]]:
 
 
 def _moved(indices: Iterable[Index], twin: Operator, operator: Operator, resized: Resized) -> Iterator[Index]:
-    """The indices of a twin, along the dimensions of the same names, as they cut these."""
+    """The indices of a twin, moved to the dimensions of the same names. Indices that cut nothing there are left out."""
     indices = tuple(indices)
     numbers = numbers_of(twin, operator)
     for index in indices:

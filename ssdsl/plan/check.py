@@ -1,4 +1,4 @@
-"""What must hold of the facts together, once all are said: everything is placed, and indices fit the axes they meet."""
+"""Checks all facts together at the end: every operator is placed, and indices fit the axes of the same name."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,7 +16,7 @@ from ssdsl.text.source import Source
 
 
 def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
-    """The mistakes, one for each index and statement."""
+    """The mistakes, one for each pair of index and kind of mistake."""
     if not facts.meshes:
         return [NoMesh(None)]
     distinct = facts.distinct(model.numbers(model.compute))
@@ -34,7 +34,8 @@ def check(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
 
 
 def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic]:
-    """What was left whole or out, what says nothing, indices in time that look like axes; of orders, the plan's own."""
+    """The warnings: operators left whole or out, statements without effect, indices in time that look like axes.
+    Warnings about orders are those of the plan's own text."""
     idle = (RelatesNothing(span) for span, count in facts.pairs.items() if not count)
     rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
     orders = [d for d in (*idle, *rows, *_on_devices(facts)) if d.span is not None and d.span.source is source]
@@ -42,7 +43,7 @@ def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic
 
 
 def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
-    """Orders that fix an index in space, of all operators that have it."""
+    """Warnings for orders that fix an index that is an axis of the mesh, for all operators that have it."""
     said = [(o.span, tasks) for o in facts.orders for tasks in (o.before, o.after)]
     said += [(row.span, row.tasks) for clock in facts.clocks for row in clock.rows]
     sets = list(facts.sets)
@@ -57,7 +58,7 @@ def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
 
 
 def _mesh_of_all(facts: Facts, operators: frozenset[str], index: str) -> str | None:
-    """The mesh of operators that all have an index, if any, as an axis."""
+    """The mesh that has `index` as an axis for all operators with that index; None if there is none."""
     having = (r for r in facts.distinct(facts.numbers(operators)).values() if any(i.name == index for i in r.indices))
     places = [record.place for record in having if record.place is not None]
     in_space = [p for p in places if index in dict(facts.meshes[p.mesh].axes)]
@@ -65,8 +66,8 @@ def _mesh_of_all(facts: Facts, operators: frozenset[str], index: str) -> str | N
 
 
 def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:
-    """A warning for each `split` that cuts an axis by one name where others of its operators have it by another, and no
-    statement cuts these."""
+    """A warning for each `split` that misses operators of its selection because they call the same axis by another
+    name, where no other statement cuts these."""
     names, axes = model.graph.dim_names, model.graph.axes_of_windows
     for cut in facts.cuts if axes else ():
         joined = {axes[cls] for cls in cut.classes if cls in axes}
@@ -85,13 +86,13 @@ def _uncut(facts: Facts, model: ModelIndex, cut: Cut) -> Iterator[Operator]:
 
 
 def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:
-    """The dimensions of an operator that are of axes which a `split` cuts and could be cut. The statement did not find
-    them, so they have another name."""
+    """The dimensions of an operator that could be cut and belong to axes that the `split` cuts. The statement did not
+    find them, so they have another name."""
     return [d.cls for d in op.dims if d.window is None and not d.fixed and axes.get(d.cls) in joined]
 
 
 def _meets(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
-    """An index and the axis of its name: not fixed by the placement, of one size."""
+    """The mistake of an index whose axis the placement fixes, or whose number of parts is not the axis's size."""
     name, size = op.module, dict(mesh.axes)[index.name]
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)

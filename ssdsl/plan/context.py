@@ -1,4 +1,5 @@
-"""What a statement is carried out in: the model, the facts so far, the calls under way and the steps that are left."""
+"""The context in which a statement runs: the model, the facts so far, the calls under way and the steps that are
+left."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,11 +30,11 @@ class Stack:
 
     @property
     def site(self) -> Span | None:
-        """Where the plan itself called the function that is under way, if one is."""
+        """The place in the plan itself that called the function under way, directly or not; None outside of calls."""
         return self.sites[0] if self.sites else None
 
     def is_in(self, function: nodes.Def | nodes.Let) -> bool:
-        """Whether a function is under way: this very one, not one that reads the same."""
+        """Whether this function is under way: the same object, not an equal one."""
         return any(f is function for f in self.functions)
 
 
@@ -44,7 +45,7 @@ class Budget:
     steps: int = 0
 
     def spend(self, node: nodes.Node, steps: int = 1) -> None:
-        """Count work; raises PlanError at `node` when it is more than any plan needs."""
+        """Counts steps; raises PlanError at `node` when there are more than any plan needs."""
         self.steps += steps
         if self.steps > MOST_STEPS:
             raise PlanError(TooManySteps(node.span, MOST_STEPS))
@@ -52,7 +53,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Fixed but for three things that grow: the facts, the steps taken, and the libraries that `use` has read."""
+    """Fixed except for three things that grow: the facts, the steps taken, and the libraries that `use` has read."""
 
     model: ModelIndex
     overrides: Mapping[str, int]  # what `--set` gives
@@ -80,5 +81,5 @@ class Context:
 def begin(
     model: ModelIndex, overrides: Mapping[str, int] | None = None, folder: Path | None = None, orders: bool = True
 ) -> Context:
-    """The context in which a plan begins: nothing has been said."""
+    """The context at the start of a plan, without any facts."""
     return Context(model, dict(overrides or {}), folder, orders, Facts(Records(model.position)))

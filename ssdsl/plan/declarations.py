@@ -1,4 +1,4 @@
-"""What a script declares, known without a model: its parameters and functions."""
+"""The declarations of a script, found without a model: its parameters and functions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ssdsl.plan.statements.param import param
 
 @dataclass(frozen=True, slots=True)
 class ParamDecl:
-    """A parameter with its default, what the plan says of it, and the numbers that a sweep tries."""
+    """A parameter with its default, its help text, and the numbers that a sweep tries."""
 
     name: str
     default: int
@@ -25,7 +25,8 @@ class ParamDecl:
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """`is_plan` tells a whole plan, which has a mesh, from a file that only defines functions."""
+    """A plan as a listing shows it. `is_plan` tells a whole plan, which has a mesh, from a file that only defines
+    functions."""
 
     summary: str
     is_plan: bool
@@ -34,7 +35,7 @@ class Declarations:
 
 
 def params(script: nodes.Script, overrides: Mapping[str, int] | None = None) -> tuple[ParamDecl, ...]:
-    """The parameters of a plan, as they are with some of them set; raises PlanError if a default is no number."""
+    """The parameters of a plan, with some of them set. Raises PlanError if a default is no number."""
     ctx = begin(index_model(Graph("", (), {}, "", {}, {})), overrides)
     scope = Scope(builtin_scope(ctx))
     found = []
@@ -47,8 +48,9 @@ def params(script: nodes.Script, overrides: Mapping[str, int] | None = None) -> 
 
 
 def open_settings(script: nodes.Script, settings: Mapping[str, int] | None = None) -> Iterator[dict[str, int]]:
-    """Every number of each param that says which are tried and is not set, with every one of the others; the last param
-    changes first. Nothing, where none says so. Raises PlanError for a default that is no number."""
+    """Every combination of numbers for the params that declare which are tried (`in [...]`) and are not set; the last
+    param changes first. Empty if there are none and nothing is set. Raises PlanError for a default that is no number.
+    """
     given = dict(settings or {})
     first = next((p for p in params(script, given) if p.domain and p.name not in given), None)
     if first is None:
@@ -59,7 +61,7 @@ def open_settings(script: nodes.Script, settings: Mapping[str, int] | None = Non
 
 
 def declarations(script: nodes.Script) -> Declarations:
-    """What a listing of plans shows of one."""
+    """The summary, parameters and public functions of a script."""
     functions = tuple(
         f"{s.name.text}({', '.join(w.text for w in s.formals)})"
         for s in script.statements

@@ -1,4 +1,4 @@
-"""What the statements of a plan have said so far."""
+"""The facts that the statements of a plan have stated so far."""
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -14,7 +14,7 @@ from ssdsl.text.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The parameter that a number is: what a user would change. `is_set` if `--set` gave it its value."""
+    """The parameter that gave a number its value: what a user would change. `is_set` if `--set` gave the value."""
 
     param: str
     value: int
@@ -26,7 +26,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one `split` said of one index: the dimension, the operators that it names, and the classes that it cut."""
+    """One index of one `split`: the dimension, the operators that the statement names, and the dimension classes that
+    it cut."""
 
     dim: Word
     index: str
@@ -36,46 +37,46 @@ class Cut:
 
 @dataclass(slots=True)
 class Facts:
-    """Facts are added, and never taken back or replaced. Only the files in `statements/` add them.
+    """Facts are added, never taken back or replaced. Only the files in `statements/` add them.
 
-    An operator's record has all of its indices, also those of one part, which cut nothing: the operator has them, so
-    that `model[tp = none]` means the same whatever the number of parts.
+    An operator's record has all of its indices, also those of one part, which cut nothing: so `model[tp = none]` means
+    the same for every number of parts.
     """
 
     operators: Records
     params: dict[str, int] = field(default_factory=dict)  # the values in force
-    domains: dict[str, tuple[int, ...]] = field(default_factory=dict)  # what of params is tried; of most, nothing
+    domains: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the numbers that a sweep tries
     meshes: dict[str, Mesh] = field(default_factory=dict)
     axis_origins: dict[tuple[str, str], Origin] = field(default_factory=dict)  # of the sizes of axes, by mesh and axis
     cut_origins: dict[Span, Origin] = field(default_factory=dict)  # of the numbers of parts, by the span of the cut
     aliases: dict[str, frozenset[int]] = field(default_factory=dict)  # names of `dim`, with their dimension classes
-    halved: bool = False  # whether an order that was left out names halves of a backward
+    halved: bool = False  # whether a skipped order names halves of a backward
     orders: list[Order] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
-    pairs: dict[Span, int] = field(default_factory=dict)  # how many each `order` relates
-    named: dict[Span, int] = field(default_factory=dict)  # in how many turns each row of `order by clock` names tasks
-    sets: dict[frozenset[str], int] = field(default_factory=dict)  # of operators that orders name, with their numbers
+    pairs: dict[Span, int] = field(default_factory=dict)  # the number of pairs that each `order` relates
+    named: dict[Span, int] = field(default_factory=dict)  # in how many turns a row of `order by clock` names tasks
+    sets: dict[frozenset[str], int] = field(default_factory=dict)  # the sets of operators that orders name, numbered
     checkpoints: int = 0  # how many there are
     shards: list[Shard] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
-    warnings: list[Diagnostic] = field(default_factory=list)  # of what a statement names and cannot have
+    warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)
 
     def copy(self) -> "Facts":
-        """The same facts, to which others may be added apart."""
+        """A copy of the facts, to which others may be added without changing this one."""
         return Facts(*(copy(getattr(self, f.name)) for f in fields(self)))  # what they hold does not change
 
     def of(self, operator: str) -> OpPlan:
-        """What was said of an operator."""
+        """The record of an operator; `NOTHING` if no statement spoke of it."""
         return self.operators.at[self.operators.numbers[operator]] or NOTHING
 
     def numbers(self, operators: Iterable[str]) -> list[int]:
-        """The numbers of operators in the graph."""
+        """The positions of operators in the graph."""
         return [*map(self.operators.numbers.__getitem__, operators)]
 
     def revise(self, numbers: Iterable[int], change: Callable[[OpPlan], OpPlan]) -> None:
-        """Changes the records of operators. Those that share one share the new one."""
+        """Changes the records of operators. Operators that share a record share the new one."""
         records, changed = self.operators.at, dict[int, tuple[OpPlan | None, OpPlan]]()
         for number in numbers:
             record = records[number]
@@ -84,7 +85,7 @@ class Facts:
             records[number] = new[1]
 
     def distinct(self, numbers: Iterable[int]) -> dict[int, OpPlan]:
-        """The records of operators, each once: by the first that has it."""
+        """The distinct records of these operators, each under the first operator that has it."""
         first: dict[int, int] = {}
         records = self.operators.at
         for number in numbers:
@@ -92,12 +93,12 @@ class Facts:
         return {number: records[number] or NOTHING for number in first.values()}
 
     def add_index(self, numbers: Iterable[int], index: Index) -> None:
-        """A further index of operators, inside of those that they have."""
+        """Adds an index to operators, inside of those that they have."""
         self.revise(numbers, lambda record: replace(record, indices=(*record.indices, index)))
         self._counts.clear()
 
     def set_index(self, numbers: Iterable[int], index: Index) -> None:
-        """An index of operators in place of the one with its name."""
+        """Replaces the operators' index of this name."""
 
         def changed(record: OpPlan) -> OpPlan:
             return replace(record, indices=tuple(index if i.name == index.name else i for i in record.indices))
@@ -105,22 +106,23 @@ class Facts:
         self.revise(numbers, changed)
 
     def leave_whole(self, numbers: Iterable[int], index: Index) -> None:
-        """Operators that need all of a dimension, which others of a statement are split by."""
+        """Notes an index that operators lack because they need all of the dimension, while others of the statement have
+        it."""
         self.revise(numbers, lambda record: replace(record, whole=(*record.whole, index)))
 
     def number_of(self, operators: frozenset[str]) -> int:
-        """The number of a set of operators that an order names."""
+        """The number of a set of operators that an order names; a new set gets the next number."""
         if operators not in self.sets:
             self.sets[operators] = number = len(self.sets)
             self.revise(self.numbers(operators), lambda record: replace(record, sets=record.sets | {number}))
         return self.sets[operators]
 
     def index(self, operator: str, name: str) -> Index | None:
-        """The index of this name that an operator has."""
+        """The index of this name that an operator has; None if it has none."""
         return next((i for i in self.of(operator).indices if i.name == name), None)
 
     def count(self, operators: frozenset[str], name: str) -> int:
-        """Into how many parts these operators are cut by an index, at most; zero if none has it."""
+        """The largest number of parts into which an index cuts any of these operators; zero if none has it."""
         key = (operators, name)
         if key not in self._counts:
             records = self.distinct(self.numbers(operators)).values()

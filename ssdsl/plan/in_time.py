@@ -1,4 +1,4 @@
-"""Which indices run over devices and which in time, and slips between the two: `into tpp = 2` for the axis `tp`."""
+"""Tells indices in time from those over devices, and finds slips between the two: `into tpp = 2` for the axis `tp`."""
 
 from dataclasses import dataclass, field
 
@@ -13,19 +13,19 @@ SHORTEST = 2  # letters: `m` is like every axis
 
 
 def meshes_of(facts: Facts, operator: str) -> list[Mesh]:
-    """The mesh of an operator; where it has no place yet, all that there are."""
+    """The mesh of an operator; all meshes if it has no place yet."""
     place = facts.of(operator).place
     return [*facts.meshes.values()] if place is None else [facts.meshes[place.mesh]]
 
 
 def is_in_time(facts: Facts, operator: str, index: Index) -> bool:
-    """Whether no mesh on which the operator is, or may be, has the index for an axis."""
+    """Whether an index is in time: no mesh on which the operator is, or may be placed, has an axis of its name."""
     return not any(index.name in dict(mesh.axes) for mesh in meshes_of(facts, operator))
 
 
 @dataclass(slots=True)
 class _InTime:
-    """An index in time of one statement, what else its operators are split into, and the axes that they may use."""
+    """An index in time of one statement, what else its operators are split into, and the axes that they could use."""
 
     index: Index
     beside: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class _InTime:
 
 
 def near_axes(facts: Facts, model: ModelIndex) -> list[NearAxis]:
-    """A warning for each index in time that has nearly the name of an axis which its operators leave unused."""
+    """A warning for each index in time whose name is nearly that of an axis which its operators leave unused."""
     found: dict[Span, _InTime] = {}
     for number, record in facts.distinct(model.numbers(model.compute)).items():
         name = model.graph.operators[number].name

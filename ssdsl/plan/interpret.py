@@ -1,4 +1,4 @@
-"""Script and graph to plan: carries out the statements, and reports independent mistakes together."""
+"""From script and graph to plan: carries out the statements, and reports independent mistakes together."""
 
 import itertools
 import math
@@ -27,15 +27,15 @@ MOST_MISTAKES = 20
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A whole plan, and all that was said on the way to it."""
+    """A plan, with the script and the context that it was read from."""
 
     plan: Plan
     script: nodes.Script
     context: Context
-    beside: tuple[Diagnostic, ...]  # what was put beside its neighbours
+    beside: tuple[Diagnostic, ...]  # a warning about operators that were put beside neighbours
 
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What its author may not have meant."""
+        """Warnings: things that the plan's author may not have meant."""
         facts, model = self.context.facts, self.context.model
         return (
             *self.beside,
@@ -56,8 +56,9 @@ def read_plan(
     most: int = MOST_MISTAKES,
     orders: bool = True,
 ) -> Reading:
-    """What a script says for a model; `folder` is where `use "file.ssp"` looks. Raises PlanError with the independent
-    mistakes together; it looks for no more behind `most`. Without `orders` the plan has none, and is read faster."""
+    """Reads a script for a model. `folder` is where `use "file.ssp"` looks. Raises PlanError with all independent
+    mistakes, and stops looking at `most` of them. Without `orders`, statements about order are skipped, which is
+    faster."""
     ctx = begin(model, overrides, folder, orders)
     mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, _plan_scope(ctx), script, most)]
     beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
@@ -77,7 +78,7 @@ def interpret(
 def interpret_all(
     script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
 ) -> tuple[Plan, tuple[Diagnostic, ...]]:
-    """The plan, and warnings; raises PlanError."""
+    """The plan of a script for a model, and its warnings. Raises PlanError."""
     reading = read_plan(script, index_model(graph), overrides, folder)
     return reading.plan, reading.warnings()
 
@@ -85,7 +86,7 @@ def interpret_all(
 def interpret_part(
     script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
 ) -> tuple[Context, Scope]:
-    """What a script says that need not be a whole plan yet: its facts and names; raises PlanError."""
+    """The context and the names of a script that need not be a whole plan yet. Raises PlanError."""
     ctx = begin(model, overrides, folder)
     scope = _plan_scope(ctx)
     if mistakes := _execute_all(ctx, scope, script):
@@ -96,16 +97,16 @@ def interpret_part(
 def said(
     script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
 ) -> Facts:
-    """What the statements say that can be carried out, whatever is wrong with the others."""
+    """The facts of all statements that can be carried out; mistakes in the others are ignored."""
     ctx = begin(model, overrides, folder)
     _execute_all(ctx, _plan_scope(ctx), script)
     return ctx.facts
 
 
 def plan_of(ctx: Context) -> Plan:
-    """The facts as a plan. An index of one part is none."""
+    """The facts as a plan. Indices of one part are dropped."""
     facts, model = ctx.facts, ctx.model
-    known: dict[tuple[int, int], OpPlan] = {}  # of equal calls of which the plan has said the same
+    known: dict[tuple[int, int], OpPlan] = {}  # by record and kind of call
     operators: dict[str, OpPlan] = {}
     for (name, call), record in zip(model.calls.items(), facts.operators.at, strict=True):
         if record is not None:
@@ -124,7 +125,7 @@ def plan_of(ctx: Context) -> Plan:
 
 
 def _finished(facts: Facts, operator: Operator) -> OpPlan:
-    """The record of an operator, without the indices that it cannot have in time."""
+    """The record of an operator, without indices of one part, and without those in time that it cannot have."""
     record = facts.of(operator.name)
     cut = tuple(i for i in record.indices if i.count > 1)
     late = _whole_in_time(facts, operator, cut)
@@ -135,18 +136,19 @@ def _finished(facts: Facts, operator: Operator) -> OpPlan:
 
 
 def _outside(index: Index, indices: tuple[Index, ...], late: tuple[Index, ...]) -> Index:
-    """An index that does not lie any more inside of the parts of those that are left out: [1, 2] of each third of nine
-    are [3, 6]."""
+    """The index with regions for the whole dimension, if indices outside of it (`late`) are left out: [1, 2] of each
+    third of 9 are [3, 6]."""
     others = itertools.takewhile(lambda i: i is not index, indices)
     return index.of_all(math.prod(i.count for i in others if i in late and i.dim == index.dim))
 
 
 def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The indices in time along a dimension whose parts only devices combine, as those of a loss along its classes; and
-    those whose parts of running statistics, which change in place, are no runs of them.
+    """The indices in time that an operator cannot have: those along a dimension whose parts only devices combine, such
+    as the classes of a loss; and those of running statistics, which change in place, where the parts are not runs of
+    them.
 
-    Statistics over the batch are no such thing: micro-batches could have their own, so that the user has to say what is
-    meant.
+    Statistics over the batch are left in: micro-batches could have statistics of their own, so the user must say which
+    are meant.
     """
     place = facts.of(operator.name).place
     if place is None:
@@ -160,18 +162,18 @@ def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...])
 
 
 def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
-    """What the user sets and the plan does not have."""
+    """The mistakes of `--set` with names that the plan does not have."""
     known = tuple(s.name.text for s in script.statements if isinstance(s, nodes.Param))
     return [UnknownParam(None, name, value, known) for name, value in overrides.items() if name not in known]
 
 
 def _plan_scope(ctx: Context) -> Scope:
-    """The scope of the plan's own names, inside of that of the words that every plan has."""
+    """The scope of the plan's own names, inside the scope of built-in words."""
     return Scope(builtin_scope(ctx))
 
 
 def _execute_all(ctx: Context, scope: Scope, script: nodes.Script, most: int = MOST_MISTAKES) -> list[Diagnostic]:
-    """Carry out a plan's statements; one that fails leaves its names broken, and the others go on."""
+    """Carries out a plan's statements. If one fails, its names are marked as broken, and the next is carried out."""
     mistakes: list[Diagnostic] = []
     for statement in script.statements:
         try:
@@ -188,7 +190,7 @@ def _execute_all(ctx: Context, scope: Scope, script: nodes.Script, most: int = M
 
 
 def _give_up(ctx: Context, scope: Scope, statement: nodes.Statement) -> None:
-    """What would have been bound by a statement that failed: its uses are no mistakes of their own."""
+    """Marks the names that a failed statement would have bound, so that their uses are not reported."""
     for name in _bound(statement):
         scope.give_up(name)
     for mesh in (node for node in nodes.walk(statement) if isinstance(node, nodes.Mesh)):

@@ -1,4 +1,4 @@
-"""What a plan may ask of a model: its operators in order, those that a plan places, and its modules."""
+"""Look-up tables of a model for plans: its operators in order, those that a plan places, and its modules."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ Places = list[tuple[Operator, int]]  # operators, each with the number of a dime
 
 @dataclass(frozen=True, slots=True)
 class DimPlaces:
-    """Where operators have a dimension: in the order of the graph; in groups that a plan may cut alike, by their
-    numbers, each with the number of the dimension; and the classes that it has."""
+    """The operators that have a dimension: in the order of the graph (`places`); in groups that a plan may cut alike
+    (the number of the dimension, then the operators' numbers); and the classes of the dimension."""
 
     places: Places
     groups: tuple[tuple[int, tuple[int, ...]], ...]
@@ -22,16 +22,15 @@ class DimPlaces:
 
 @dataclass(frozen=True, slots=True)
 class ModelIndex:
-    """A graph with what is looked up in it all the time. `places`, `balanced` and the underscored fields remember
-    answers, nothing else."""
+    """A graph with its look-up tables. `places`, `balanced` and the underscored fields only cache answers."""
 
     graph: Graph
     operators: dict[str, Operator]
     position: dict[str, int]  # of each operator in the graph
     compute: frozenset[str]  # those that a plan places; the others run wherever their consumers are
-    compute_position: dict[str, int]  # of those, among themselves
-    paths: dict[str, frozenset[str]]  # the operators of each module, not those of the modules in it
-    calls: dict[str, int]  # of each operator a number: the same for those that a plan may cut alike
+    compute_position: dict[str, int]  # the position of each among these
+    paths: dict[str, frozenset[str]]  # the operators that each module itself calls
+    calls: dict[str, int]  # a number for each operator: equal for those that a plan may cut alike
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], int], Units] = field(default_factory=dict, repr=False)  # by number of stages
     _ordered: dict[frozenset[str], list[Operator]] = field(default_factory=dict, repr=False)
@@ -50,7 +49,7 @@ class ModelIndex:
         return found
 
     def only_compute(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of them that are placed: the same set object for the same set, so that later look-ups are cheap."""
+        """The operators that are placed. Returns the same object for the same set, so that later look-ups are cheap."""
         if names not in self._computing:
             self._computing[names] = names if names <= self.compute else names & self.compute
         return self._computing[names]
@@ -62,14 +61,15 @@ class ModelIndex:
         return self._numbers[names]
 
     def varying(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of them that depend on the inputs: the others are everywhere. The same object for the same set."""
+        """The operators that are not constant. (Constants are on every device.) Returns the same object for the same
+        set."""
         if names not in self._varying:
             constant = {name for name in names if self.operators[name].stage is Stage.CONSTANT}
             self._varying[names] = names - constant if constant else names
         return self._varying[names]
 
     def found(self, places: Places) -> DimPlaces:
-        """Operators with a dimension, in groups."""
+        """The table of operators with a dimension, in groups."""
         groups: dict[tuple[int, int], list[int]] = {}
         for op, at in places:
             groups.setdefault((self.calls[op.name], at), []).append(self.position[op.name])
@@ -77,7 +77,7 @@ class ModelIndex:
         return DimPlaces(places, tuple((at, tuple(those)) for (_, at), those in groups.items()), classes)
 
     def has_matched(self, pattern: str) -> bool:
-        """Whether a pattern was looked for before, and is free now."""
+        """Whether a pattern was matched before, so that it costs nothing now."""
         return pattern in self._matches
 
     def match(self, pattern: str) -> Units:
@@ -106,7 +106,7 @@ def index_model(graph: Graph) -> ModelIndex:
 
 
 def _call(op: Operator, windowed: frozenset[int]) -> Hashable:
-    """What a plan may ask of an operator beside its names."""
+    """A key of an operator: equal for operators between which a plan can tell no difference but in their names."""
     dims = tuple((d.size, d.fixed, d.combined, d.beside, d.cls in windowed) for d in op.dims)
     statistics = tuple(o.value in op.statistics for o in op.inputs) if op.statistics else ()
     return op.kind, op.stage, dims, tuple(o.axes for o in op.inputs), statistics

@@ -1,4 +1,4 @@
-"""Names that a plan declares for its user, or for its dimensions, and then reads nowhere."""
+"""Warns of params and dims that a plan declares and never reads."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 
 def never_used(script: nodes.Script) -> list[Diagnostic]:
-    """A warning for each `param` and `dim` whose name no expression, and no `split`, has."""
+    """A warning for each `param` and `dim` that no expression and no `split` names."""
     words = {*_words(script)}
     declared = ((s, s.keyword) for s in script.statements if isinstance(s, nodes.Param | nodes.Dim))
     return [NeverUsed(s.name.span, keyword, s.name.text) for s, keyword in declared if s.name.text not in words]

@@ -1,8 +1,8 @@
-"""Operators that a plan's paths leave out, put beside their neighbours.
+"""Places operators that a plan's paths leave out beside their neighbours.
 
-A residual, an activation or a division in the forward of the model itself lies in no module that a path such as `h.3`
-names. Where no statement assigns such operators they go where their operands are made, the last of them; with no
-such operand, where their result is used. All that the plan says of that neighbour holds for them.
+A residual, an activation or a division in the forward of the model itself is in no module that a path such as `h.3`
+names. If no statement assigns such an operator, it goes where the last of its operands is made; without such an
+operand, where its result is used. Everything that the plan says of that neighbour also holds for it.
 """
 
 from ssdsl.model.graph import Operator
@@ -14,7 +14,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 
 def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
-    """Place the operators of modules that have modules in them, as far as no statement does; a warning says so."""
+    """Places the unassigned operators of modules that have submodules, and returns a warning that says so."""
     if all(record.place is not None for record in facts.distinct(model.numbers(model.compute)).values()):
         return []
     parents = model.graph.parents
@@ -32,7 +32,7 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
 
 
 def _adopt(facts: Facts, model: ModelIndex, adopted: dict[str, None], op: Operator, neighbours: list[str]) -> None:
-    """Put an operator where the first of its neighbours is that has a place."""
+    """Puts an operator where the first of its neighbours with a place is."""
     host = next((n for n in neighbours if facts.of(n).place is not None), None)
     if host is not None:
         adopted[op.name] = None

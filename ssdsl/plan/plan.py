@@ -1,6 +1,6 @@
-"""The plan: what the statements of a script said about the operators of a graph.
+"""The plan: the facts that the statements of a script state about the operators of a graph.
 
-Facts that say the same are equal, whichever statement says so: spans take no part in `==`.
+Facts with the same content are equal, whichever statement states them: spans take no part in `==`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,8 +15,8 @@ from ssdsl.text.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Devices in row-major order of the axes. Meshes of one plan take consecutive ranks from `first`, in the order of
-    the text."""
+    """Devices in row-major order of the axes. The meshes of a plan take consecutive ranks, in the order of the text;
+    this one's begin at `first`."""
 
     name: str
     axes: tuple[tuple[str, int], ...]
@@ -26,11 +26,11 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What a `split` adds to an operator: its dimension number `dim` is cut into `count` parts, named `name`.
+    """One cut of an operator by `split`: its dimension number `dim` is cut into `count` parts; `name` is the index.
 
-    `at` says which positions each part has, where they are not equal runs one behind the other, else it is None. `also`
-    is another dimension that is cut alike: the keys of the queries. `outside` is how many equal parts lie outside of
-    these, all of them together: lowering cuts so what lies inside of the parts of other operators.
+    `at` says which positions each part has; None if the parts are equal runs in order. `also` is another dimension that
+    is cut alike, such as the keys of the queries. `outside` is used by the lowering for what lies inside the parts of
+    other operators: it is the number of equal parts outside of these, all indices together.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Index:
         return None if self.at is None else lengths_of(self.at)
 
     def of_all(self, times: int) -> "Index":
-        """The index of a dimension that is so many times as long."""
+        """The index for a dimension that is `times` as long."""
         if self.at is None or times == 1:
             return self
         return replace(self, at=tuple(tuple((s * times, e * times) for s, e in runs) for runs in self.at))
@@ -60,7 +60,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an operator runs: a mesh, with some of its axes fixed to a coordinate (`gpus[pp = 1]`)."""
+    """The place of an operator: a mesh, with some of its axes fixed to a coordinate (`gpus[pp = 1]`)."""
 
     mesh: str
     fixed: tuple[tuple[str, int], ...]
@@ -72,7 +72,8 @@ class Placement:
 
 
 class Phase(StrEnum):
-    """A plan may name the halves of a backward: the gradients of its inputs, and those of its weights."""
+    """The phases of an operator. A plan may name the halves of a backward: the gradients of inputs (`dgrad`) and of
+    weights (`wgrad`)."""
 
     FORWARD = "fwd"
     BACKWARD = "bwd"
@@ -85,8 +86,8 @@ HALVES = (Phase.DGRAD, Phase.WGRAD)
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """The tasks that an `order` names: the operators of a set, by its number (`OpPlan.sets`), the indices it fixes, and
-    a phase (None: both)."""
+    """The tasks that an `order` names: the operators of a set, by its number (`OpPlan.sets`), at the indices it fixes,
+    in one phase (None: both)."""
 
     number: int
     fixed: tuple[tuple[str, int], ...]
@@ -95,7 +96,7 @@ class TaskSet:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`before -> after`. `called` is where the plan called the function that says so, if one does."""
+    """`before -> after`. `called` is the place where the plan calls the function with this `order`, if one does."""
 
     before: TaskSet
     after: TaskSet
@@ -114,10 +115,8 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`order by clock`: each device runs these in the order of their times, equal ones in the order of the rows.
-
-    `rows` are in that order already.
-    """
+    """`order by clock`: each device runs these tasks in the order of their times; for equal times, in the order of the
+    rows. `rows` are sorted so already."""
 
     rows: tuple[Timed, ...]
     span: Span = field(compare=False)
@@ -131,13 +130,13 @@ class State(StrEnum):
 
     @property
     def stage(self) -> int:
-        """Of ZeRO: what lies in parts at a stage does so at the later ones."""
+        """The first ZeRO stage that shards this state; later stages shard it, too."""
         return {State.OPTIMIZER: 1, State.GRADS: 2, State.WEIGHTS: 3}[self]
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """`split OPS.weights by row into dp`: the state of these weights is cut along its first axis over mesh axes."""
+    """`split OPS.weights by row into dp`: the state of these weights is sharded along its first axis over mesh axes."""
 
     state: State
     weights: frozenset[str]
@@ -155,12 +154,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class OpPlan:
-    """All that a plan says of one operator. What runs beside another one takes its record whole (`beside.py`).
+    """Everything that a plan says of one operator. An operator beside another one takes its whole record (`beside.py`).
 
-    `indices` are in the order in which they cut (for one dimension: outermost first), `whole` those that it would have
-    if it did not need all of their dimension. `checkpoint` is the number of that in which it is recomputed; with
-    `regathers` backward gathers again what is gathered for it; it may receive `ahead` values before it reads them.
-    `sets` are the numbers of the sets of operators that it is in and that orders name.
+    `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it lacks
+    because it needs all of their dimension. `checkpoint` is the number of the checkpoint in which it is recomputed.
+    With `regathers`, backward gathers its gathered operands again. It may receive `ahead` values before it reads them.
+    `sets` are the numbers of the sets of operators named in orders to which it belongs.
     """
 
     place: Placement | None = None
@@ -173,7 +172,7 @@ class OpPlan:
 
     @property
     def home(self) -> Placement:
-        """The place of an operator that has one, as all of stage COMPUTE do in a plan."""
+        """The place of an operator that has one, as all operators of stage COMPUTE do in a plan."""
         assert self.place is not None, "the interpreter refuses plans that leave an operator without a place"
         return self.place
 
@@ -183,9 +182,9 @@ NOTHING = OpPlan()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All facts of a script about a graph. Each has the span of what says it.
+    """All facts of a script about a graph. Each fact has the span of its statement.
 
-    `operators` has the records of those of which something is said, in the order of the graph. Only operators of stage
+    `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage
     COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values in
     force.
     """
@@ -199,25 +198,26 @@ class Plan:
     shards: tuple[Shard, ...] = ()
 
     def of(self, operator: str) -> OpPlan:
-        """What is said of an operator."""
+        """The record of an operator; `NOTHING` if the plan says nothing of it."""
         return self.operators.get(operator, NOTHING)
 
     def said(self, operator: str, index: str) -> Span | None:
-        """Where the plan cuts an operator by an index, if it does."""
+        """The span of the `split` that cuts an operator by an index; None if none does."""
         return next((i.span for i in self.of(operator).indices if i.name == index), None)
 
     def cutting(self, indices: Mapping[str, tuple[Index, ...]]) -> "Plan":
-        """The plan with these indices of some operators in place of theirs."""
+        """The plan, with the indices of some operators replaced."""
         changed = {name: replace(self.of(name), indices=found) for name, found in indices.items()}
         return replace(self, operators=self.operators | changed)
 
     def order_spans(self) -> Iterator[Span]:
-        """Where the plan itself says each of its orders: the statement, a row of a clock, or a call that has it."""
+        """The places in the plan itself that state its orders: the statement, a row of a clock, or a call that contains
+        it."""
         yield from (order.called or order.span for order in self.orders)
         yield from (clock.called or row.span for clock in self.clocks for row in clock.rows)
 
     def ordered(self) -> Iterator[TaskSet]:
-        """All sets of tasks that the plan orders."""
+        """The task sets of all orders and clocks."""
         for order in self.orders:
             yield from (order.before, order.after)
         for clock in self.clocks:
@@ -225,7 +225,7 @@ class Plan:
 
     @property
     def devices(self) -> int:
-        """How many devices the plan needs."""
+        """The number of devices that the plan needs."""
         last = self.meshes[-1]
         size = 1
         for _, n in last.axes:

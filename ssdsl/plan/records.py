@@ -1,4 +1,5 @@
-"""What was said of operators, by name; it lies by their numbers in the graph: statements speak of hundreds at once."""
+"""The records of operators, by name. They are stored by the operators' numbers in the graph, because statements change
+hundreds at once."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,8 +7,8 @@ from ssdsl.plan.plan import OpPlan
 
 
 class Records(Mapping[str, OpPlan]):
-    """The records of operators, in the order of the graph. `numbers` are those of all operators in it, and `at` has the
-    record of each number, None where nothing was said."""
+    """The records of operators, in the order of the graph. `numbers` has the position of each operator, `at` the record
+    at each position, None if the plan says nothing."""
 
     __slots__ = ("at", "numbers")
 

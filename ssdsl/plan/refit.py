@@ -1,7 +1,7 @@
-"""The cuts of a batch for one of another size: parts of unequal sizes where equal ones do not divide it.
+"""Fits the cuts of a batch to one of another size: with parts of unequal sizes where equal ones do not divide it.
 
-Of the indices that cut one dimension, one may have unequal parts, as the lowering has it (`divide_dims.py`). Where that
-does not do, the dimension is cut less: an index in time has fewer parts, and devices compute copies.
+Of the indices that cut one dimension, at most one may have unequal parts, a limit of the lowering (`divide_dims.py`).
+If that is not enough, the dimension is cut less: an index in time gets fewer parts, and devices compute copies.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from ssdsl.plan.regions import Regions, parts_of
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One index of a dimension: into how many parts it cuts, one for each device, or one after another in time."""
+    """One index of a dimension, with its number of parts: one part per device, or one after another in time."""
 
     name: str
     count: int
@@ -23,15 +23,16 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How an index cuts another size: into `count` parts, 1 for none; `at` says which, where they are unequal."""
+    """One index as it cuts another size: into `count` parts (1: not at all); `at` says which, where they are
+    unequal."""
 
     count: int
     at: Regions | None = None
 
 
 def refit(size: int, cuts: Sequence[Cut], *, unequal: bool) -> Mapping[str, Fit]:
-    """How these indices, the outermost first, cut a dimension of this size: over as many devices as can be, then into
-    as many parts in time.
+    """The cuts of a dimension of this size by these indices, the outermost first: over as many devices as possible,
+    then into as many parts in time.
 
     >>> refit(12, [Cut("dp", 2, False), Cut("m", 4, True)], unequal=True)    # 6 each, of which m takes 2, 2, 1 and 1
     {'dp': Fit(count=2, at=None), 'm': Fit(count=4, at=(((0, 2),), ((2, 4),), ((4, 5),), ((5, 6),)))}
@@ -48,7 +49,7 @@ Way = tuple[tuple[int, ...], int | None]  # the numbers of parts, and which inde
 
 
 def _ways(size: int, cuts: Sequence[Cut], unequal: bool) -> Iterator[Way]:
-    """All ways to cut so that equal parts divide the size."""
+    """All possible cuts: equal parts divide the size, and at most one index has unequal ones."""
     for odd in (None, *range(len(cuts))) if unequal else (None,):
         equal = [[1] if n == odd else _divisors(size, c) for n, c in enumerate(cuts)]
         for counts in itertools.product(*equal):
@@ -62,13 +63,13 @@ def _ways(size: int, cuts: Sequence[Cut], unequal: bool) -> Iterator[Way]:
 
 
 def _divisors(size: int, cut: Cut) -> list[int]:
-    """The numbers of equal parts that an index may have: all of its own, or less in time, or none."""
+    """The numbers of equal parts that an index may have: its own, fewer if it is in time, or 1."""
     fewer = range(2, cut.count) if cut.in_time else ()
     return [n for n in (1, *fewer, cut.count) if size % n == 0]
 
 
 def _worth(cuts: Sequence[Cut], counts: Sequence[int], odd: int | None) -> tuple[int, bool, int, bool]:
-    """Devices first, and alike; then parts, and alike."""
+    """A key to compare cuts by: more devices, devices with equal parts, more parts, all parts equal."""
     devices = math.prod(n for n, c in zip(counts, cuts, strict=True) if not c.in_time)
     return devices, odd is None or cuts[odd].in_time, math.prod(counts), odd is None
 

@@ -1,4 +1,4 @@
-"""Regions: which positions of a dimension each part has, as runs (start, end), half open, in order and apart."""
+"""Regions: the positions of a dimension that each part has, as runs (start, end), half open, sorted and disjoint."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -10,7 +10,7 @@ from ssdsl.runtime.regions import parts_of as parts_of
 
 
 def merged(runs: Iterable[Run]) -> Runs:
-    """Runs that are apart, in order; those that touch are one.
+    """The runs in order, with touching ones joined. The runs must be disjoint.
 
     >>> merged([(6, 8), (0, 2), (2, 4)])
     ((0, 4), (6, 8))
@@ -24,10 +24,10 @@ def merged(runs: Iterable[Run]) -> Runs:
 
 
 def on_axis(kept: Sequence[tuple[int, Runs]]) -> Runs:
-    """The positions of an axis that is made of several dimensions, given which positions of each are kept.
+    """The positions of an axis that fuses several dimensions, given the positions that are kept of each.
 
-    `kept` has the size and the runs of each dimension, the outermost first. Of an image of 3 rows and 4 columns, whose
-    pixels are one axis, the rows 1 and 2, and the columns 0 and 1:
+    `kept` has the size and the runs of each dimension, the outermost first. For an image of 3 rows and 4 columns whose
+    pixels are one axis: the rows 1 and 2, then the columns 0 and 1:
 
     >>> on_axis([(3, ((1, 3),)), (4, ((0, 4),))]), on_axis([(3, ((0, 3),)), (4, ((0, 2),))])
     (((4, 12),), ((0, 2), (4, 6), (8, 10)))
@@ -43,13 +43,13 @@ def on_axis(kept: Sequence[tuple[int, Runs]]) -> Runs:
 
 
 def lengths_of(at: Regions) -> tuple[int, ...]:
-    """How many positions each part has."""
+    """The number of positions that each part has."""
     return tuple(sum(end - start for start, end in runs) for runs in at)
 
 
 @lru_cache(maxsize=1024)
 def overlapping(reads: Regions, parts: Regions) -> tuple[tuple[int, ...], ...]:
-    """For each region the parts with which it has a position in common.
+    """For each region of `reads`, the numbers of the parts that overlap it.
 
     >>> overlapping((((0, 4), (8, 9)), ((4, 8),)), parts_of((4, 4, 4)))
     ((0, 2), (1,))

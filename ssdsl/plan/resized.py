@@ -1,4 +1,4 @@
-"""The dimensions that have another size in another graph of a model, and how the indices of a plan cut them there."""
+"""The dimensions whose size differs in another graph of a model, and how a plan's indices cut them there."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ Key = tuple[int, int]  # the size of a dimension in the plan, and in the other g
 
 @dataclass(slots=True)
 class Resized:
-    """The indices that cut each dimension of another size, and how they cut it now: for all operators alike."""
+    """The indices that cut each resized dimension, and their new cuts, which are the same for all operators."""
 
     plan: Plan
     unequal: bool
@@ -23,7 +23,7 @@ class Resized:
 
     @staticmethod
     def of(plan: Plan, pairs: Iterable[tuple[Operator, Operator]], unequal: bool) -> "Resized":
-        """From operators of the plan, each with its twin in the other graph."""
+        """Collects the resized dimensions of operators of the plan, each paired with its twin in the other graph."""
         found = Resized(plan, unequal)
         for twin, operator in pairs:
             indices, numbers = plan.of(twin.name).indices, numbers_of(twin, operator)
@@ -34,10 +34,10 @@ class Resized:
         return found
 
     def moved(self, indices: tuple[Index, ...], index: Index, twin: Operator, size: int) -> Index:
-        """An index as it cuts its dimension, which has this size now.
+        """An index with its cut of the dimension at the new size.
 
-        An operator may lack outer indices that others have: what these cut in units of their parts is so many times as
-        long there.
+        An operator may lack outer indices that others have. The inner regions count positions inside the outer parts,
+        so they are longer there by the number of these parts.
         """
         key = twin.dims[index.dim].size, size
         if key[0] == size:
@@ -50,7 +50,7 @@ class Resized:
         return replace(index, count=fits[index.name].count, at=fits[index.name].at).of_all(lacking)
 
     def counts(self) -> dict[str, int]:
-        """The numbers of parts of the indices that have fewer than in the plan."""
+        """The new numbers of parts of indices that have fewer parts than in the plan."""
         found: dict[str, int] = {}
         for (_, size), chains in self.chains.items():
             for chain in chains:
@@ -72,7 +72,8 @@ class Resized:
 
 
 def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:
-    """The number of each dimension of a twin in the operator, by place or else by name."""
+    """For each dimension of a twin, its number in the operator: the same number if all names agree, else that of its
+    name."""
     names = [d.name for d in operator.dims]
     if names == [d.name for d in twin.dims]:
         return {n: n for n in range(len(names))}

@@ -1,7 +1,7 @@
-"""Operators that modules call themselves and that a statement puts far from all their neighbours.
+"""Warns of operators that a module itself calls and that a statement puts far from all their neighbours.
 
-`model - first` takes more than the modules that its writer thought of: a residual or an activation between two
-operators of `first` then runs elsewhere, and its operands and results cross to other devices and back.
+`model - first` takes more than the modules that its author thought of: a residual or an activation between two
+operators of `first` then runs elsewhere, and its operands and results travel to other devices and back.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,8 +35,8 @@ def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
 
 
 class _Flows:
-    """Who hands values to the operators that modules with modules in them call, and gets values of them, of those that
-    have a place."""
+    """For each placed operator that a module with submodules calls itself: the placed operators that it reads from, and
+    those that read it."""
 
     def __init__(self, model: ModelIndex, places: dict[str, str]) -> None:
         self.makers: dict[str, set[str]] = {}
@@ -51,7 +51,7 @@ class _Flows:
 
 
 def _runs(model: ModelIndex, places: dict[str, str], flows: _Flows) -> Iterator[Sequence[Operator]]:
-    """Operators in one place that modules with modules in them call, those together that hand each other values."""
+    """Groups of such operators in one place, connected by values that they hand each other."""
     left = dict.fromkeys(flows.makers)
     while left:
         waiting, names = [next(iter(left))], set[str]()
@@ -64,7 +64,8 @@ def _runs(model: ModelIndex, places: dict[str, str], flows: _Flows) -> Iterator[
 
 
 def _around(places: dict[str, str], flows: _Flows, run: Sequence[Operator]) -> str | None:
-    """The one other place where all is made that these operators read, and all that they make is read."""
+    """The one other place in which everything these operators read is made, and everything they make is read; else
+    None."""
     names = {o.name for o in run}
     makers = {places[n] for name in names for n in flows.makers[name] - names}
     readers = {places[n] for name in names for n in flows.readers[name] - names}

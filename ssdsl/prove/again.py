@@ -1,4 +1,4 @@
-"""What backward gathers again: the same numbers, at a time when all devices of the group gather them."""
+"""Checks the conversions that backward gathers again: all devices of the group must gather, at the same time."""
 
 from ssdsl.ir.comm import AllGather
 from ssdsl.ir.function import Backward, Function, Reshard, Section
@@ -7,7 +7,7 @@ from ssdsl.prove.failures import Rule
 
 
 def check_again(facts: Facts, function: Function) -> None:
-    """Adds a failure for each conversion that may not be taken again where autograd reads its result."""
+    """Adds a failure for each conversion marked `again` that backward may not repeat."""
     unlike = {read for op in function.operators() if op.kernel.function for read in op.reads}
     for section in function.sections:
         for instr in (i for i in section.body if isinstance(i, Reshard) and i.again):

@@ -1,7 +1,7 @@
-"""Which sections are the same but for names, by the proof's own comparison of their instructions and of the model's
-operators: what the walks find of one is true of the others.
+"""Finds sections that are equal but for names, by the proof's own comparison of their instructions and of the model's
+operators: the results of the walks through one hold for the others.
 
-The code of a section is written once for each `kind`; so sections of one kind have to be alike.
+Generated code has one function for each `kind` of section, so sections of one kind have to be alike.
 """
 
 from collections.abc import Iterator
@@ -33,13 +33,13 @@ Form = tuple[Any, ...]
 
 @dataclass(slots=True)
 class Classes:
-    """The classes of a program's sections; the form of the first of each kind."""
+    """The classes of a program's sections. `firsts` is the form of the first section of each kind."""
 
     facts: Facts
     firsts: dict[int, Form] = field(default_factory=dict)
 
     def sections(self, function: Function) -> list[Alike]:
-        """The sections of a function. Adds a failure for one that is not as others of its kind."""
+        """The `Alike` of each section of a function. Adds a failure for one that differs from others of its kind."""
         return [self._alike(function, s, left) for s, left in zip(function.sections, function.leaving(), strict=True)]
 
     def _alike(self, function: Function, section: Section, leaving: frozenset[Name]) -> Alike:
@@ -62,7 +62,8 @@ class Classes:
 
 @dataclass(slots=True)
 class _Numbering:
-    """Names and values of the model of a section in the order in which they come, with what is known `about` each."""
+    """Numbers a section's local names, and the model's values, in the order in which they appear; `about` are the facts
+    of each value."""
 
     facts: Facts
     names: dict[Name, int] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class _Numbering:
     about: list[Form] = field(default_factory=list)
 
     def instr(self, instr: Instr) -> Form:
-        """An instruction without names."""
+        """The form of an instruction: numbers in place of names."""
         reads, made = [self._name(n) for n in reads_of(instr)], [self._var(v) for v in results_of(instr)]
         match instr:
             case Op():
@@ -113,7 +114,7 @@ class _Numbering:
 
 
 def _bare(item: Any) -> Any:
-    """Arguments without the names of tensors."""
+    """Arguments of a call with `Ref` in place of each reference to a tensor."""
     if isinstance(item, Ref):
         return Ref
     return tuple(map(_bare, item)) if isinstance(item, (tuple, list)) else item

@@ -1,8 +1,8 @@
-"""The backward walk: from the gradients of what leaves a function to those of what enters it.
+"""The backward walk: from the gradients of a function's outputs to those of its inputs.
 
 The backward of an operator is linear in the gradient of its result. So along a coordinate by which the operator is not
-split, where it does the same everywhere, a partial gradient gives partial gradients; along its own splits it needs the
-whole gradient.
+split, where it computes the same everywhere, a partial gradient gives partial gradients; along its own splits it needs
+the whole gradient.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from ssdsl.text.source import Span
 
 
 def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
-    """The gradients of a function's values; those of its inputs are handed to their producers."""
+    """The gradients of a function's values; those of its inputs are noted in `flow` for their producers."""
     function = typed.function
     walk = _Walk(facts, typed, axes=function.submesh.axes)
     for name in dict.fromkeys(typed.slots.values()):
@@ -63,7 +63,8 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
 
 
 def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
-    """Whether a function's backward runs, and whether it leaves gradients of weights."""
+    """Adds a failure unless `function.backward` fits: it says whether a backward runs, and in halves whether any of its
+    weights has a gradient."""
     learns = any(facts.learns(v.name) for op in function.operators() for v in op.results)
     match function.backward:
         case Backward.NONE:
@@ -103,7 +104,8 @@ class _Walk:
         return self.typed.function.submesh
 
     def add(self, name: Name, gradient: Local, who: str, span: Span | None = None) -> None:
-        """One more addend of a value's gradient: of the value's own region, and of the type of those before."""
+        """Adds an addend to a value's gradient, and a failure unless it has the value's region and the type of the
+        addends before it."""
         failures, span = self.facts.failures, span or self.submesh.mesh.span
         value = self.typed.types.get(name)
         if value is None:
@@ -119,8 +121,8 @@ class _Walk:
             )
 
     def finished(self, var: Var, span: Span | None = None) -> Local | None:
-        """The gradient of a value to which nothing more is added, compared with what is written at it. A value that
-        only operators without a gradient read has none."""
+        """The gradient of a value that has its last addend, compared with the type written at the value. It is None for
+        a value that only operators without a gradient read."""
         failures, span = self.facts.failures, span or self.submesh.mesh.span
         gradient = self.gradients.get(var.name)
         if (gradient is not None) != (var.gradient is not None):
@@ -138,7 +140,8 @@ class _Walk:
     # -- sections ----------------------------------------------------------------------------------------------------
 
     def section(self, section: Section, alike: Alike, walked: dict[int, tuple[Gradients, Gradients]]) -> None:
-        """A section; one of a class that was walked without a failure, and is given the same, gives the same."""
+        """Walks a section. If one of its class was walked before without a failure, and with equal gradients, the
+        results are copied."""
         number, before = alike.number, len(self.facts.failures.found)
         given = tuple(map(self.gradients.get, alike.names))
         if number in walked and walked[number][0] == given:
@@ -153,6 +156,7 @@ class _Walk:
     # -- instructions ------------------------------------------------------------------------------------------------
 
     def instruction(self, instr: Instr) -> None:
+        """Derives the gradients of what an instruction reads from those of its results."""
         match instr:
             case Op():
                 self.operator(instr)
@@ -164,6 +168,7 @@ class _Walk:
                 assert_never(instr)
 
     def converted(self, instr: Conversion) -> None:
+        """Gives the gradient of a conversion's result, converted back, to its source."""
         gradient = self.finished(instr.result)
         if gradient is None:
             return
@@ -187,6 +192,7 @@ class _Walk:
         self.add(instr.source, gradient, who)
 
     def operator(self, op: Op) -> None:
+        """Gives an operator's operands their gradients, checks those of its results."""
         operator = self.facts.operators[op.operator]
         span = self.facts.span_of(op, self.submesh)
         found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]

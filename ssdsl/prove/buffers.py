@@ -1,7 +1,7 @@
-"""Buffers: each takes its new value once a step, where it lives and in its layout.
+"""Checks buffers: each is written once a step, on the devices where it lives and in its layout.
 
-A value that is written counts from the next step on. Running statistics are changed in place, by batch norms; these,
-and what reads the statistics before them, run in the order of the model.
+Readers see a value that is written from the next step on. Batch norms change running statistics in place: these
+operators, and others that read the statistics, must run in the order of the model.
 """
 
 from collections.abc import Iterable
@@ -43,12 +43,13 @@ def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
 
 
 def _statistics(operator: Operator, op: Op) -> list[Name]:
-    """What batch norm in training changes in place: its running statistics."""
+    """The running statistics that a batch norm in training changes in place."""
     return [r for r in op.reads if r.value in operator.statistics]
 
 
 def _check_in_place(facts: Facts, one: Typed, name: Name) -> None:
-    """The operator is given the buffer itself, in the one place where it lives, and runs once."""
+    """Raises Wrong unless the operator reads the buffer itself, on the one submesh where it lives, and runs once for
+    each part of it."""
     homes = [p.submesh for p in facts.program.params if p.weight == name.value]
     if homes != [one.function.submesh]:
         raise Wrong(Rule.UPDATED_BUFFER, f"{name.value} on {one.function.submesh} only", [str(h) for h in homes])
@@ -82,7 +83,7 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
 
 
 def _check_order(facts: Facts, role: Role, buffer: str, typed: dict[int, Typed]) -> None:
-    """What changes or reads statistics runs in the model's order."""
+    """Adds a failure unless the operators that change or read statistics run on a role in the model's order."""
     place = {operator.name: number for number, operator in enumerate(facts.graph.operators)}
     last = -1
     for task in role.computes():

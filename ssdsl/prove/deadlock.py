@@ -1,9 +1,9 @@
-"""Deadlock: the roles run side by side, as far as each can.
+"""Checks that no deadlock occurs: runs the roles side by side, each as far as it can go.
 
-A message is under way when all roles at its ends have posted it, and arrives when it is the oldest that each of them
-has under way in its direction: messages forward and gradients back travel in groups of their own, each in order. This
-is rendezvous: nothing is buffered. A task, a reduction or a gather with collectives over devices of several roles waits
-until all of them are there.
+A message arrives once all roles at its ends have posted it, and it is the oldest in its lane and direction on each of
+them: messages forward and gradients back travel in separate groups, each in order. This is rendezvous: nothing is
+buffered. A task, a reduction or a gather with collectives over devices of several roles waits until all of them are
+there.
 """
 
 from collections import deque
@@ -29,12 +29,13 @@ Post = tuple[Event, Roles]
 
 @dataclass(slots=True)
 class _State:
-    """Where a role is, and what it has posted by channel, oldest first, each with the roles that take part."""
+    """The state of a role: the number of its next action (`at`); by channel, the events that it has posted and that are
+    not done, oldest first, each with the roles that take part; how often it has reduced each flat parameter."""
 
     at: int = 0
     posted: dict[Channel, deque[Post]] = field(default_factory=dict)
     counts: dict[Event, int] = field(default_factory=dict)
-    met: Event | None = None  # where it waits for others to come
+    met: Event | None = None  # the meeting at which it waits for other roles
 
 
 def check_deadlock(facts: Facts) -> None:
@@ -56,7 +57,7 @@ def check_deadlock(facts: Facts) -> None:
 
 
 class _World:
-    """Who takes part in which event."""
+    """The roles that take part in each event, and the events that are done."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts, self.program = facts, facts.program
@@ -68,6 +69,7 @@ class _World:
         self._together = {f.number: self._crossing(f) for f in self.program.functions}
 
     def roles(self, submesh: Submesh) -> Roles:
+        """The numbers of the roles on a submesh."""
         if submesh not in self._roles:
             roles = self.program.roles
             self._roles[submesh] = tuple(k for k, r in enumerate(roles) if share(r.submesh, submesh) is Share.ALL)
@@ -100,7 +102,7 @@ class _World:
     # -- one role ----------------------------------------------------------------------------------------------------
 
     def advance(self, number: int, states: list[_State]) -> set[int]:
-        """Runs a role until it has to wait; the roles that may go on because of that."""
+        """Runs a role until it has to wait; returns the roles that may go on because of that."""
         state, woken = states[number], set[int]()
         actions = self.program.roles[number].actions
         while state.at < len(actions):
@@ -130,7 +132,8 @@ class _World:
     def _is_met(
         self, action: Compute | GatherParam | WaitReduce, number: int, states: list[_State], woken: set[int]
     ) -> bool:
-        """Whether a role may go on with what it waits for, or does together with others."""
+        """Whether a role may go on with an action that waits, or that it does together with others. Adds the roles that
+        may then go on to `woken`."""
         state = states[number]
         if isinstance(action, WaitReduce):
             event, members = self._reduction(action.flat, state.counts.get(action.flat, 0))
@@ -147,8 +150,8 @@ class _World:
         return True
 
     def _posted(self, channel: Channel, post: Post, number: int, states: list[_State]) -> set[int]:
-        """Posts an event, unless no other role takes part in it: then it is done at once. Behind an older one it waits
-        until that is done."""
+        """Posts an event, unless no roles have to take part in it: then it is done at once. It waits behind an older
+        event of its channel. Returns the roles that may go on."""
         if not post[1]:
             return set()
         queue = states[number].posted.setdefault(channel, deque())
@@ -156,8 +159,8 @@ class _World:
         return self._arrivals(channel, number, states) if len(queue) == 1 else set()
 
     def _arrivals(self, channel: Channel, number: int, states: list[_State]) -> set[int]:
-        """Completes the oldest events of a channel as long as all of their members have them in front, from that of a
-        role on."""
+        """Completes events of a channel while all their members have them in front, beginning with the front of a role.
+        Returns the roles that may go on."""
         woken: set[int] = set()
         look = {number}
         while look:
@@ -192,7 +195,7 @@ class _World:
         return ("reduce", number, nth), members
 
     def _meets(self, action: Compute | GatherParam | WaitReduce) -> Post | None:
-        """Where several roles have to be at once."""
+        """The meeting that an action is, with the roles that have to be there; None if it needs no other role."""
         if isinstance(action, Compute) and action.function in self._together:
             forward, backward = self._together[action.function]
             function = self.program.functions[action.function]

@@ -1,4 +1,4 @@
-"""Sets of devices by their fixed coordinates: which lie in which, which share devices; no rank is listed."""
+"""Compares sets of devices by their fixed coordinates, without a list of ranks."""
 
 import math
 from enum import Enum
@@ -7,7 +7,7 @@ from ssdsl.ir.layout import Submesh
 
 
 class Share(Enum):
-    """How many of some devices lie in others."""
+    """The share of some devices that lies in others."""
 
     ALL = "all"
     SOME = "some"
@@ -15,7 +15,7 @@ class Share(Enum):
 
 
 def share(devices: Submesh, of: Submesh) -> Share:
-    """How many of some devices lie in a submesh."""
+    """The share of `devices` that lies in the submesh `of`."""
     if devices.mesh != of.mesh:
         return Share.NONE if _ranges_apart(devices, of) else Share.SOME
     here = dict(devices.fixed)
@@ -26,7 +26,7 @@ def share(devices: Submesh, of: Submesh) -> Share:
 
 
 def count(devices: Submesh) -> int:
-    """How many they are."""
+    """The number of devices in a submesh."""
     held = dict(devices.fixed)
     return math.prod(n for axis, n in devices.mesh.axes if axis not in held)
 

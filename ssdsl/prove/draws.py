@@ -1,8 +1,8 @@
-"""Draws: every random operator has a key of its own in its step, and the positions of its part in the whole.
+"""Checks draws: every random operator has its own key in its step, and the positions of its part in the whole tensor.
 
-Which part of the positions an operator reads follows from its dimensions, as for any operand. Here is checked what the
-operands are: that axis i of what is drawn has the positions 0, 1, ... of that axis of the whole, that the sizes are
-those of the whole, and that the key is one of this step's keys, which nothing else takes.
+The part of the positions that an operator reads follows from its dimensions, as for any operand. This file checks the
+operands: axis i of the drawn tensor has the positions 0, 1, ... of that axis of the whole, the sizes are those of the
+whole, and the key is one of this step's keys, which no other operator takes.
 """
 
 import math
@@ -30,7 +30,7 @@ DRAWN_OF_SCORES = "ssdsl::attention_dropout"  # a number for each pair of a quer
 
 
 def check_draws(facts: Facts) -> None:
-    """Each random operator of the graph draws as the single device does."""
+    """Adds a failure for each random operator of the graph that does not draw as the single device does."""
     graph, taken = facts.graph, dict[int, str]()
     for operator in graph.operators:
         if operator.target.startswith(PREFIX) and operator.target not in NO_DRAWS:
@@ -74,7 +74,7 @@ def _positions(operator: Operator, graph: Graph) -> Wrongs:
 
 
 def _axes(operator: Operator) -> tuple[tuple[int, ...], ...]:
-    """The dimensions in each axis of what is drawn."""
+    """The dimensions in each axis of the drawn tensor."""
     if operator.target == DRAWN_OF_SCORES:
         query, keys = operator.inputs[:2]
         return (*query.axes[:-1], keys.axes[-2])

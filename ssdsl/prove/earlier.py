@@ -1,7 +1,8 @@
-"""Parts behind those before them: of the runs 0..5, 5..9, 9..13 the starts 0..0, 0..5, 0..9 and 0..5, 0..9, 0..13.
+"""Parts joined to the parts before them: with the runs 0..5, 5..9, 9..13 the earlier parts are 0..0, 0..5, 0..9, and
+the extended ones 0..5, 0..9, 0..13.
 
-What a function reads of its own earlier parts is typed as it is written, and compared with what the function leaves
-once that is known. A task runs behind those whose parts it reads (roles.py), so no part is there because of itself.
+An input of a function's own earlier parts first gets the type written at it; once the function is typed, this is
+compared with what it leaves. That is no circle: a task runs behind those whose parts it reads (roles.py).
 """
 
 from ssdsl.ir.function import Earlier, Extend, Function, Input
@@ -11,12 +12,12 @@ from ssdsl.prove.local import Digit, Factors, Local, designated, in_parts
 
 
 def is_earlier(given: Input) -> bool:
-    """Whether an input is of parts before the running one."""
+    """Whether an input has the parts before the running one."""
     return any(isinstance(m, Earlier) for m in given.merges)
 
 
 def before(local: Local, merge: Earlier, shape: Factors) -> Local:
-    """What lies before each part of a tensor along an index; raises Wrong unless the parts are runs, end to end."""
+    """The type of the earlier parts of a tensor along an index. Raises Wrong unless its parts are runs, end to end."""
     time, digit = Time(merge.index.name), _digit(local, Time(merge.index.name))
     free = local.freeing(time)
     found = designated(shape, frozenset(free.fixed()), merge.cut)
@@ -27,7 +28,7 @@ def before(local: Local, merge: Earlier, shape: Factors) -> Local:
 
 
 def extended(instr: Extend, local: Local, earlier: Local, shape: Factors) -> Local:
-    """A part with what lies before it; raises Wrong where `earlier` is something else."""
+    """The type of a part joined to the parts before it. Raises Wrong if `earlier` is something else."""
     time = Time(instr.index.name)
     wanted = before(local, Earlier(instr.index, instr.cut), shape)
     if earlier != wanted:
@@ -39,8 +40,8 @@ def extended(instr: Extend, local: Local, earlier: Local, shape: Factors) -> Loc
 
 
 def check_returned(function: Function, given: Input, name: Name, merge: Earlier) -> None:
-    """Raises Wrong unless a value is extended by its own earlier parts, so that their gradients are those of one value:
-    each part's gradient is what it gets itself and what the later ones give back to it."""
+    """Raises Wrong unless a value is extended by its own earlier parts. Then all gradients are of one value: a part's
+    gradient is the sum of its own and those that later parts give back to it."""
     for instr in function.body():
         if isinstance(instr, Extend):
             found = (instr.earlier, instr.source, instr.index, instr.cut)

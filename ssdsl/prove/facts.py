@@ -1,4 +1,4 @@
-"""What the checks have in common: the program, and what follows from its graph alone."""
+"""The facts that the checks share: the program, facts that follow from its graph alone, and typed functions."""
 
 from dataclasses import dataclass, field
 
@@ -16,9 +16,9 @@ from ssdsl.text.source import Span
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A program with what follows from its graph. `learning` are the values from which the loss follows through
-    differentiable operators: they have gradients. `alone` are the values that follow from weights only, `read` those
-    that anything reads."""
+    """A program, with facts that follow from its graph. `learning` are the values from which the loss follows through
+    differentiable operators: they have gradients. `alone` are the values that follow from weights, buffers and
+    constants only, `read` those that operators or the step itself read."""
 
     program: Program
     operators: dict[str, Operator]
@@ -30,25 +30,28 @@ class Facts:
 
     @property
     def graph(self) -> Graph:
+        """The graph of the model."""
         return self.program.graph
 
     def shape(self, value: str) -> Factors:
-        """A whole value: axis by axis the sizes of its factors."""
+        """The shape of a whole value: the sizes of the factors of each axis."""
         return self.graph.values[value].sizes
 
     def span_of(self, op: Op, submesh: Submesh) -> Span | None:
-        """The statement of the plan that splits an operator, or else made its mesh."""
+        """The statement of the plan that splits an operator, or else the one that makes its mesh."""
         said = (self.program.plan.said(op.operator, s.coordinate.name) for s in op.splits)
         return next((span for span in said if span is not None), submesh.mesh.span)
 
     def learns(self, name: Name) -> bool:
+        """Whether a value has a gradient."""
         return name.value in self.learning
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """A section of a class: its names and operators in the order in which they come, the same in all of the class.
-    Without a number it is like no other, or has rows that lie with their experts, which other names tell apart."""
+    """A section, with its names and operators in order: the n-th ones of two sections with the same `number`, its
+    class, correspond. Without a number no other is like it, or it has rows with their experts, which are never shared:
+    the values that count them are told apart by names."""
 
     number: int | None
     names: tuple[Name, ...]
@@ -57,9 +60,9 @@ class Alike:
 
 @dataclass(slots=True)
 class Typed:
-    """What the forward walk found of a function: the type of every local value, the part that each operator computes,
-    what leaves it by slot, and which values are said to have a gradient. `sections` are those of the function, as
-    others are alike."""
+    """A function after the forward walk: the type of every local value, the part that each operator computes, the value
+    that leaves in each slot, and the values that are written with a gradient (`graded`). `sections` are the function's,
+    with their classes."""
 
     function: Function
     sections: list[Alike]
@@ -69,12 +72,12 @@ class Typed:
     graded: set[Name] = field(default_factory=set)
 
 
-Given = tuple[Local | None, bool]  # the type of a value, if it is there, and whether it is said to have a gradient
+Given = tuple[Local | None, bool]  # the type of a value, None if it is not there yet, and whether it is graded
 
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """A section that was walked without a failure: its values before and behind it, in the order of their names, and
+    """A section that was walked without a failure: its values before and after the walk, in the order of its names, and
     the parts that its operators compute."""
 
     entering: tuple[Given, ...]
@@ -91,7 +94,8 @@ def facts_of(program: Program) -> Facts:
 
 
 def _learning(graph: Graph) -> frozenset[str]:
-    """Backwards from the loss: what an operator reads has a gradient if it can have one and a result of it has one."""
+    """The values with a gradient, found backwards from the loss: an operand has one if it is differentiable and a
+    result of its operator has one."""
     found = {graph.loss} if graph.values[graph.loss].differentiable else set()
     for operator in reversed(graph.operators):
         if any(o.value in found for o in operator.outputs):
@@ -100,7 +104,8 @@ def _learning(graph: Graph) -> frozenset[str]:
 
 
 def _alone(graph: Graph) -> frozenset[str]:
-    """Forwards from weights, buffers and constants: what no input of the model reaches."""
+    """The values that do not depend on inputs of the model or on the seed, found forwards from weights, buffers and
+    constants."""
     found = {v.name for v in graph.values.values() if v.origin not in (Origin.INPUT, Origin.SEED, Origin.OPERATOR)}
     for operator in graph.operators:
         if found.issuperset(o.value for o in operator.inputs):
@@ -109,6 +114,6 @@ def _alone(graph: Graph) -> frozenset[str]:
 
 
 def _read(graph: Graph) -> frozenset[str]:
-    """What operators read, and what a step is there for."""
+    """The values that operators read, and the purposes of a step: the loss, updates of buffers, and outputs."""
     found = {i.value for operator in graph.operators for i in operator.inputs}
     return frozenset(found | {graph.loss, *graph.updates.values(), *graph.outputs.values()})

@@ -1,4 +1,4 @@
-"""What a proof can fail of: one row per rule, and the diagnostic that shows where."""
+"""Failures of a proof: the rules, one a row, and the diagnostic that shows where one is broken."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from ssdsl.model.graph import Graph, Operator
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
-MOST_OPERATORS = 3  # that a failure names
+MOST_OPERATORS = 3  # so many operators are named by a failure
 
 
 class Rule(Enum):
-    """A rule of the proof, as the sentence that says how it is broken."""
+    """The rules of the proof; the value of each is the sentence that says how it is broken."""
 
     # names
     UNKNOWN = "it names what is not there"
@@ -106,7 +106,7 @@ class ProofFailed(Diagnostic):
     operators: tuple[tuple[str, str, str], ...] = ()  # those that make and read the tensor: kind, path, source line
 
     def text(self, template: str) -> str:
-        """Without the lines of a tensor where the failure is of none."""
+        """The text of a template, without the lines on a tensor if the failure has none."""
         return "\n".join(line for line in super().text(template).split("\n") if line not in ("tensor:", "of:"))
 
     @property
@@ -115,13 +115,13 @@ class ProofFailed(Diagnostic):
 
     @property
     def without(self) -> str:
-        """What a plan can leave out meanwhile."""
+        """The advice to leave these operators out of the split meanwhile; empty if the failure names none."""
         out = dict.fromkeys(f'model["{path}"].{kind}' for kind, path, _ in self.operators)
         return f";\nuntil it is mended, split `{' - '.join(('model', *out))}` instead of `model`" if out else ""
 
 
 class Wrong(Exception):
-    """A rule is broken, here; who knows the place adds it."""
+    """A rule is broken. The caller that knows the place catches it and adds a failure."""
 
     def __init__(self, rule: Rule, wanted: object = "", had: object = "") -> None:
         super().__init__(rule.value)
@@ -130,7 +130,7 @@ class Wrong(Exception):
 
 @dataclass(slots=True)
 class Failures:
-    """Collects what fails, each failure once."""
+    """Collects failures, each once."""
 
     graph: Graph
     found: dict[ProofFailed, Rule] = field(default_factory=dict)
@@ -145,6 +145,7 @@ class Failures:
         had: object = "",
         span: Span | None = None,
     ) -> None:
+        """Adds a failure. The text names operators that make or read `tensor`; `span` is the statement to show."""
         value = self.graph.values.get(str(tensor).partition("@")[0])
         classes = [c for axis in value.factors for c in axis] if value is not None else []
 
@@ -156,7 +157,7 @@ class Failures:
         self.found[failed] = rule
 
     def _around(self, name: str) -> list[Operator]:
-        """The operator of this name, or those that make a value and read it, the first few."""
+        """The first few operators that have this name, or make or read the value of this name."""
         if not self.near:
             for operator in self.graph.operators:
                 for value in dict.fromkeys((operator.name, *(o.value for o in (*operator.outputs, *operator.inputs)))):

@@ -1,4 +1,4 @@
-"""Values between functions: what arrives at an input, and what its gradient is where it comes back."""
+"""Values between functions: the type that arrives at an input, and the type of its gradient back at the producer."""
 
 from dataclasses import dataclass, field, replace
 from typing import assert_never
@@ -14,13 +14,13 @@ from ssdsl.prove.local import Digit, Factors, Local, designated, in_parts, of_ty
 from ssdsl.prove.moves import check_move
 from ssdsl.prove.rows import check_apart
 
-Gradients = tuple[Local | None, ...]  # of a section's values, in the order of their names
+Gradients = tuple[Local | None, ...]  # the gradients of a section's values, in the order of its names
 
 
 @dataclass(slots=True)
 class Flow:
     """The functions that were typed so far, and the gradients that came back to each of their outputs. `walked` and
-    `walked_back` are what the first section of each class was given and left."""
+    `walked_back` hold, by class of section, what its first section was given and what it left."""
 
     facts: Facts
     classes: Classes
@@ -31,7 +31,8 @@ class Flow:
     walked_back: dict[int, tuple[Gradients, Gradients]] = field(default_factory=dict)
 
     def note_messages(self) -> None:
-        """Finds transfers by where they lead, and checks that signals go from one of their functions to the other."""
+        """Fills `transfers`, by target slot and consumer, and checks that signals lead from the devices of one function
+        to those of the other."""
         for message in self.facts.program.messages:
             if isinstance(message, Signal):
                 self._check_signal(message)
@@ -56,7 +57,7 @@ class Flow:
     # -- forward -----------------------------------------------------------------------------------------------------
 
     def check_earlier(self, function: Function) -> None:
-        """Compares what a typed function reads of its own earlier parts with what it leaves."""
+        """Adds a failure if a typed function's inputs of its own earlier parts differ from what it leaves."""
         for given in filter(is_earlier, function.inputs):
             where, span = f"function `{function.name}`", function.submesh.mesh.span
             try:
@@ -67,7 +68,7 @@ class Flow:
                 self.facts.failures.wrong(wrong, where, given.var.name, span)
 
     def entering(self, given: Input, function: Function) -> Local:
-        """The type of an input before the function is typed; raises Wrong."""
+        """The type of an input before its function is typed. Raises Wrong."""
         if not is_earlier(given):
             return self.arriving(given, function)
         if given.producer != function.number:
@@ -75,7 +76,7 @@ class Flow:
         return of_type(given.var.type, function.submesh.axes)
 
     def arriving(self, given: Input, function: Function) -> Local:
-        """The type of an input, from what its producer leaves; raises Wrong."""
+        """The type of an input, derived from what its producer leaves. Raises Wrong."""
         local = self._delivered(given, function)
         names = [m.index.name for m in given.merges]
         if len(set(names)) != len(names):
@@ -110,7 +111,7 @@ class Flow:
         return local
 
     def _source(self, given: Input, function: Function) -> tuple[Typed, Name, Transfer | None]:
-        """Who leaves the value of an input, under which name there, and how it travels."""
+        """The producer of an input, the value's name there, and its transfer, if it has one. Raises Wrong."""
         producer = self.typed.get(given.producer)
         if producer is None or producer.function.time != given.time:
             raise Wrong(Rule.SOURCE, "a function before, with the same indices", f"{given.producer}: {given.time}")
@@ -145,7 +146,7 @@ class Flow:
         return arrived
 
     def _claimed(self, given: Input, function: Function, left: Local) -> Local:
-        """The layout in which a value is said to arrive, with the parts in time as they left."""
+        """The type in which a value arrives: its layout as written at the input, its parts in time as they left."""
         claim = of_type(replace(given.var.type, time=(), owed=()), function.submesh.axes)
         time = frozenset((c, d) for c, d in left.digits if isinstance(c, Time))
         owed = frozenset(c for c in left.partial if isinstance(c, Time))
@@ -163,10 +164,10 @@ class Flow:
     # -- backward ----------------------------------------------------------------------------------------------------
 
     def give_back(self, given: Input, function: Function, gradient: Local) -> None:
-        """Notes the gradient of an input at the output that it comes from; raises Wrong.
+        """Notes the gradient of an input at the output that it comes from. Raises Wrong.
 
-        All tasks of the function that read a part add to its gradient: over an index that the two do not share, each
-        must give one addend.
+        All tasks of the function that read a part add to its gradient: over an index that the two functions do not
+        share, each task must give one addend.
         """
         producer, name, transfer = self._source(given, function)
         for merge in given.merges:
@@ -204,13 +205,13 @@ class Flow:
 
 
 def _plain(digit: Digit, shape: Factors) -> Digit | None:
-    """A digit whose parts are written as regions, as the plain one where that says the same."""
+    """A digit with regions as the plain digit, if that is the same; None if each part is the whole factor."""
     size = [n for axis in shape for n in axis][digit.factor]
     return digit if digit.at is None else in_parts(digit.factor, size, digit.at)
 
 
 def _region_read(merge: Concat, function: Function, joined: Local, shape: Factors) -> Local:
-    """What each part of a function reads of joined parts: a region, or all; raises Wrong."""
+    """The type that each part of a function reads of joined parts: a region, or all of them. Raises Wrong."""
     if merge.reads is None:
         return joined
     index = next((t for t in function.time if t.name == merge.index.name), None)

@@ -1,4 +1,4 @@
-"""The forward walk: from what enters a function to what leaves it, instruction by instruction."""
+"""The forward walk: derives the types of a function's values from those of its inputs, instruction by instruction."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +34,8 @@ from ssdsl.text.source import Span
 
 
 def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> None:
-    """Notes the types of a function's values. What does not fit is a failure; the walk goes on with what is written."""
+    """Adds the typed function to `flow`. Where a derived type differs from the written one, it adds a failure; where a
+    type cannot be derived, the walk goes on with the written one."""
     typed = Typed(function, flow.classes.sections(function))
     walk = Walk(facts, function.submesh, function.time, typed, f"function `{function.name}`")
     walk.check_time()
@@ -74,7 +75,7 @@ def _parameter(facts: Facts, parameter: Parameter, function: Function) -> Local:
 
 
 class Walk:
-    """Infers types forward and compares them with those that are written."""
+    """Infers types forward and compares them with the written ones."""
 
     def __init__(
         self, facts: Facts, submesh: Submesh, time: tuple[TimeIndex, ...], typed: Typed | None, where: str
@@ -89,6 +90,7 @@ class Walk:
         self.index = {t.name: t for t in time}
 
     def check_time(self) -> None:
+        """Adds a failure if an index in time has the name of another one, or of an axis."""
         names = [t.name for t in self.time] + [a for a, _ in self.axes]
         if len(set(names)) != len(names):
             self.facts.failures.add(Rule.TWICE, self.where, "", "each index once, none of them an axis", names)
@@ -96,7 +98,7 @@ class Walk:
     # -- values ------------------------------------------------------------------------------------------------------
 
     def enters(self, var: Var, infer: Callable[[], Local]) -> None:
-        """A value from outside."""
+        """Defines a value that enters the function; `infer` derives its type."""
         local: Local | None = None
         try:
             local = infer()
@@ -105,7 +107,8 @@ class Walk:
         self._define(var, local, self.where, self.submesh.mesh.span)
 
     def _define(self, var: Var, local: Local | None, where: str, span: Span | None) -> None:
-        """Notes a value's type and compares what is written at it; None: the inference has failed before."""
+        """Records a value's type, and compares it with the one that is written. `local` is None if the inference has
+        failed: then the written type is taken."""
         failures = self.facts.failures
         if var.name in self.types:
             failures.add(Rule.TWICE, where, var.name, "a name of its own", var.name, span)
@@ -140,7 +143,8 @@ class Walk:
             self.facts.failures.add(Rule.DTYPE, where, var.name, dtype, var.dtype)
 
     def _between(self, name: Name, a: Local, b: Local) -> Span | None:
-        """The statement behind a coordinate in which two types differ, of the value's own operator if possible."""
+        """The statement behind a coordinate in which two types differ: of the operator that makes the value, if
+        possible."""
         apart = sorted({c for c, _ in a.digits ^ b.digits} | (a.partial ^ b.partial), key=str)
         every = [] if self.function is None else [*self.function.operators()]
         own, plan = [op for op in every if name.value in {v.name.value for v in op.results}], self.facts.program.plan
@@ -150,7 +154,8 @@ class Walk:
     # -- sections ----------------------------------------------------------------------------------------------------
 
     def section(self, section: Section, alike: Alike, walked: dict[int, Walked]) -> None:
-        """A section; one of a class that was walked without a failure, and is given the same, makes the same."""
+        """Walks a section. If one of its class was walked before without a failure, and from equal types, the results
+        are copied."""
         number, before = alike.number, len(self.facts.failures.found)
         if number in walked and self._is_repeated(walked[number], alike):
             return
@@ -178,6 +183,7 @@ class Walk:
     # -- instructions ------------------------------------------------------------------------------------------------
 
     def instruction(self, instr: Instr) -> None:
+        """Derives the types of an instruction's results, and compares them with the written ones."""
         match instr:
             case Op():
                 self._operator(instr)
@@ -238,7 +244,7 @@ class Walk:
         return extended(instr, local, self.types[instr.earlier], shape)
 
     def _same(self, index: TimeIndex, local: Local) -> Local:
-        """The tensor; raises Wrong unless it is the same for all parts along an index of the function."""
+        """`local` itself. Raises Wrong unless it is the same for all parts along an index of the function."""
         if self.index.get(index.name) != index:
             raise Wrong(Rule.INDEX, f"an index of the function: {', '.join(self.index)}", index)
         time = Time(index.name)
@@ -271,7 +277,7 @@ class Walk:
             self._define(var, local, where, span)
 
     def _check_splits(self, op: Op) -> None:
-        """Every coordinate is one of the function, with as many parts: so all parts are run."""
+        """Raises Wrong unless each split has a coordinate of the function and as many parts as it: so all parts run."""
         for split in op.splits:
             name, sizes = split.coordinate.name, split.sizes
             if isinstance(split.coordinate, Axis):

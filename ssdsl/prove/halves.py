@@ -1,6 +1,7 @@
-"""Backward in halves: the first hands gradients of activations on, the second leaves those of weights.
+"""Checks a backward in halves: the first half returns gradients of activations, the second leaves those of weights.
 
-What follows from weights alone belongs to the second half, wherever an operator mixes it with what follows from data.
+The gradient of a value that follows from weights alone belongs to the second half, also where an operator reads it
+together with a value that follows from data.
 """
 
 from ssdsl.ir.function import Backward, Op, Side, reads_of, results_of
@@ -37,7 +38,7 @@ def check_halves(facts: Facts, typed: Typed) -> None:
                 )
             learns = any(facts.learns(v.name) for v in instr.results)
             if in_halves and follows and learns and section.recompute:
-                # recomputed, its results would lead to copies of the weights, whose gradients are lost
+                # the recomputation would read copies of the weights, whose gradients are lost
                 facts.failures.add(
                     Rule.SIDES, where, "", "outside recomputed sections", f"operator `{instr.operator}`", span
                 )

@@ -1,4 +1,4 @@
-"""Which kernel a part of an operator needs, and what it is told: derived from the digits that its splits fix."""
+"""Checks the kernels of operators' parts: the function and its arguments are derived again from the splits."""
 
 import dataclasses
 import itertools
@@ -18,12 +18,12 @@ from ssdsl.prove.windows import is_inside, part_function, parts_of
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """A function of which parts add up: what the part has not, of an axis of an operand, counts as zeros. `checks`: it
-    is told the size of the whole axis, to refuse what no part has."""
+    """A function whose parts add up: positions of an operand's axis that are not in its part count as zeros. `checks`:
+    it is told the size of the whole axis, to refuse positions that no part has."""
 
     function: str
     operand: int
-    axis: int | str  # or the argument that says it
+    axis: int | str  # its number, or the name of the argument with its number
     checks: bool = True
 
 
@@ -37,7 +37,8 @@ ADDING = {
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A kernel, and what it is told of its part. Sums over coordinates have no order; nor do the axes."""
+    """A kernel with the arguments that it is told. They are sets, as the order of axes, and of addends of an offset,
+    does not matter."""
 
     function: str
     axes: frozenset[str] = frozenset()
@@ -60,8 +61,8 @@ class Told:
 
 
 def check_kernel(operator: Operator, op: Op, axes: Axes) -> None:
-    """Raises Wrong unless the kernel is the one that computes this part, and is told where the part lies. `axes` are
-    those of the submesh."""
+    """Raises Wrong unless the kernel is the one that computes this part, with the right arguments. `axes` are those of
+    the submesh."""
     splits = [s for s in op.splits if isinstance(s, Split)]
     windows = _windows(operator, splits)
     wanted = _reading_windows(operator, splits, windows) if windows else _wanted(operator, splits, axes)
@@ -89,7 +90,7 @@ def _reading_windows(operator: Operator, splits: list[Split], windows: frozenset
 
 
 def _windows(operator: Operator, splits: list[Split]) -> frozenset[WindowPart]:
-    """The axes of which a part reads windows."""
+    """A WindowPart for each axis along which a part reads windows."""
     found = set()
     for number, dim in enumerate(operator.dims):
         for split in splits:
@@ -102,7 +103,7 @@ def _windows(operator: Operator, splits: list[Split]) -> frozenset[WindowPart]:
 
 
 def check_first(operator: Operator, op: Op) -> None:
-    """Raises Wrong unless the addend of a sum is added by the first part along every coordinate that is summed."""
+    """Raises Wrong unless an operand such as a bias is added only by the first part along every summed coordinate."""
     addend = any(o.once for o in operator.inputs)
     wanted = [s.coordinate for s in op.splits if isinstance(s, Split) and operator.summed(s.dim)] if addend else []
     if sorted(map(str, op.first)) != sorted(map(str, wanted)):
@@ -132,14 +133,14 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """The operand along some of whose axes a kernel works."""
+    """An operand, and those of its axes along which a kernel works."""
 
     operand: Operand
     axes: tuple[tuple[int, ...], ...]
 
 
 def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
-    """What a user's row says of its kernel."""
+    """The kernel of a user's row, and the operand and axes along which it works."""
     kernel = operator.row.kernel
     if kernel is None:
         return None, Along(operator.inputs[0], ())
@@ -150,7 +151,7 @@ def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
 
 
 def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
-    """The kernel that combines parts, told what it has to know."""
+    """The kernel that combines parts, with the arguments that it takes."""
     over = frozenset(s.coordinate.name for s in splits if isinstance(s.coordinate, Axis))
     if found is None:
         return Told("a kernel that does not exist", over)
@@ -168,7 +169,8 @@ def _combining(operator: Operator, found: Combining | None, along: Along, splits
 
 
 def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> list[Offset]:
-    """Where a part begins along the axis of an operand; raises Wrong where the part is not one run of it."""
+    """The offsets whose sum is a part's first position on the axis of an operand. Raises Wrong if a part is not one run
+    of the axis."""
     axis = next(a for a in operand.axes if splits[0].dim in a)
     if any(s.dim not in axis for s in splits):
         raise Wrong(Rule.KERNEL, "splits of one axis", [s.dim for s in splits])
@@ -179,6 +181,7 @@ def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> list[
         inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
         offsets.append(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes))
     whole = math.prod(operator.dims[d].size for d in axis)
+    # nested digits of the outermost factor leave runs: the smallest stride times all parts is the axis
     is_run = len(splits) == 1 and splits[0].sizes is not None and splits[0].dim == axis[0]
     if not is_run and min(o.stride for o in offsets) * math.prod(s.parts for s in splits) != whole:
         raise Wrong(Rule.KERNEL, "parts that are runs of the axis", [s.dim for s in splits])
@@ -186,7 +189,8 @@ def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> list[
 
 
 def _before(splits: list[Split], offsets: list[Offset]) -> list[Offset]:
-    """How many parts lie before one: a step of an outer index passes all parts of the inner ones."""
+    """The offsets whose sum is the number of parts before one: a step of an outer index passes all parts of the inner
+    ones."""
     steps = list(zip(splits, offsets, strict=True))
     return [
         Offset(s.coordinate, math.prod(t.parts for t, inner in steps if inner.stride < own.stride)) for s, own in steps
@@ -209,9 +213,10 @@ def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axe
 
 @lru_cache(maxsize=1024)
 def _positions(of: tuple[int, ...], cuts: tuple[tuple[int, int, int, Regions | None], ...]) -> Regions:
-    """Goes through an axis position by position: each belongs to one part of each cut of its dimensions.
+    """The positions of each part on an axis made of dimensions of the sizes `of`, found position by position.
 
-    `cuts` have the place of the dimension on the axis, and a digit. Of 2 rows and 4 columns the columns in two halves:
+    Each cut is the place of its dimension on the axis, and a digit: its stride, its parts, its regions. Of 2 rows and 4
+    columns, the columns are cut in two halves:
 
     >>> _positions((2, 4), ((1, 2, 2, None),))
     (((0, 2), (4, 6)), ((2, 4), (6, 8)))
@@ -231,7 +236,7 @@ def _positions(of: tuple[int, ...], cuts: tuple[tuple[int, int, int, Regions | N
 
 
 def _owners(size: int, at: tuple[Runs, ...]) -> list[int]:
-    """The part of each position."""
+    """The number of the part that each position belongs to."""
     found = [-1] * size
     for part, runs in enumerate(at):
         for start, end in runs:

@@ -1,8 +1,8 @@
-"""Local tensors: which part of a logical value a device has in a task, and which sums it still lacks.
+"""Local tensors: the part of a logical value that a device has in a task, and its pending sums.
 
-A factor of a value is a mixed-radix number. A coordinate, of the mesh or of time, fixes one digit of it; what is left
-free are runs of positions, outermost first. A factor of 16 with `dp` (stride 8, 2 parts) and `m` (stride 2, 2 parts)
-fixed has two free runs: the digit of stride 4 and the lowest one.
+A position in a factor of a value is a mixed-radix number. A coordinate, of the mesh or of time, fixes one of its
+digits; the digits that are left free are runs of positions, outermost first. A factor of 16 with `dp` (stride 8, 2
+parts) and `m` (stride 2, 2 parts) fixed has two free runs: the digit of stride 4 and the lowest one.
 
 >>> free_runs(16, 0, (Digit(0, 8, 2), Digit(0, 2, 2)))
 (Run(factor=0, stride=4, count=2, most=None), Run(factor=0, stride=1, count=2, most=None))
@@ -19,17 +19,18 @@ from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.prove.failures import Rule, Wrong
 
 Axes = tuple[tuple[str, int], ...]
-Factors = tuple[tuple[int, ...], ...]  # of a whole value: axis by axis, the sizes of its factors
+Factors = tuple[tuple[int, ...], ...]  # the shape of a whole value: the sizes of the factors of each axis
 
 
 Runs = tuple[tuple[int, int], ...]  # (start, end) of positions
-Regions = tuple[Runs, ...]  # of each part
+Regions = tuple[Runs, ...]  # the runs of each part
 
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """position // stride % parts of a factor; with `at` the parts are these regions of the whole factor, which may be
-    unequal. Of a value that parts share, each has the same; of its gradient, each has an addend."""
+    """A digit of the position in a factor: position // stride % parts. With `at` the parts are these regions of the
+    whole factor, which may be unequal, or overlap: there each part has the same of a value, and an addend of its
+    gradient."""
 
     factor: int
     stride: int
@@ -38,12 +39,13 @@ class Digit:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many positions each region has."""
+        """The number of positions in each region; empty for a plain digit."""
         return tuple(sum(end - start for start, end in runs) for runs in self.at or ())
 
 
 def in_parts(factor: int, size: int, at: Regions) -> Digit | None:
-    """The digit of parts that are these regions: the plain one where it says the same, None where each has all.
+    """The digit of parts that are these regions: a plain one if that is the same; None if each part is the whole
+    factor.
 
     >>> in_parts(0, 4, (((0, 2),), ((2, 4),))), in_parts(0, 4, (((0, 4),), ((0, 4),)))
     (Digit(factor=0, stride=2, parts=2, at=None), None)
@@ -62,7 +64,7 @@ def positions(runs: Runs) -> list[int]:
 
 
 def are_all(at: Regions, size: int) -> bool:
-    """Whether parts have each of so many positions once.
+    """Whether parts together have each of `size` positions exactly once.
 
     >>> are_all((((0, 2), (6, 8)), ((2, 6),)), 8), are_all((((0, 4),), ((3, 8),)), 8)
     (True, False)
@@ -73,13 +75,13 @@ def are_all(at: Regions, size: int) -> bool:
 
 
 def covered(runs: Runs) -> frozenset[int]:
-    """The positions of some runs."""
+    """The positions of some runs, as a set."""
     return frozenset(positions(runs))
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """The region of a local tensor: the digits that are fixed, and by which coordinate. Along the coordinates in
+    """The type of a local tensor: its fixed digits, each with the coordinate that fixes it. Along the coordinates in
     `partial` it is one addend of a sum; along all others it is the same."""
 
     digits: frozenset[tuple[Coordinate, Digit]] = frozenset()
@@ -90,18 +92,23 @@ class Local:
         return next((d for c, d in self.digits if c == coordinate), None)
 
     def fixing(self, coordinate: Coordinate, digit: Digit) -> "Local":
+        """The tensor with one more digit, fixed by a coordinate."""
         return Local(self.digits | {(coordinate, digit)}, self.partial)
 
     def freeing(self, coordinate: Coordinate) -> "Local":
+        """The tensor without the digit of a coordinate: joined along it."""
         return Local(frozenset(d for d in self.digits if d[0] != coordinate), self.partial)
 
     def owing(self, *coordinates: Coordinate) -> "Local":
+        """The tensor as one addend of a sum along these coordinates too."""
         return Local(self.digits, self.partial | set(coordinates))
 
     def summed(self, *coordinates: Coordinate) -> "Local":
+        """The tensor with the sums along these coordinates taken."""
         return Local(self.digits, self.partial - set(coordinates))
 
     def fixed(self) -> tuple[Digit, ...]:
+        """The digits without their coordinates."""
         return tuple(d for _, d in self.digits)
 
     def __str__(self) -> str:
@@ -113,7 +120,8 @@ class Local:
 
 @lru_cache(maxsize=65536)
 def of_type(type_: Type, axes: Axes) -> Local:
-    """A written type as a local tensor's; raises Wrong where it speaks of coordinates that there are not."""
+    """The Local of a written type. Raises Wrong if it does not have one placement for each axis, or has two digits for
+    one coordinate."""
     if len(type_.layout.places) != len(axes):
         raise Wrong(Rule.ANNOTATED, f"one place for each of {len(axes)} axes", type_.layout)
     digits: list[tuple[Coordinate, Digit]] = []
@@ -131,12 +139,12 @@ def of_type(type_: Type, axes: Axes) -> Local:
     return Local(frozenset(digits), frozenset(partial))
 
 
-# -- what is free ------------------------------------------------------------------------------------------------------
+# -- free digits -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A free digit of a factor; `count` is None where it varies from part to part, and is `most` then at most."""
+    """A free digit of a factor. `count` is None if it varies from part to part; `most` is then its maximum."""
 
     factor: int
     stride: int
@@ -145,7 +153,7 @@ class Run:
 
 
 def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]:
-    """The free digits of a factor, outermost first; raises Wrong where the fixed ones do not nest.
+    """The free digits of a factor, outermost first. Raises Wrong if the fixed ones do not nest.
 
     >>> free_runs(13, 0, (Digit(0, 1, 3, (((0, 5),), ((5, 9),), ((9, 13),))),))
     (Run(factor=0, stride=1, count=None, most=5),)
@@ -175,7 +183,7 @@ def free_runs(size: int, factor: int, fixed: Iterable[Digit]) -> tuple[Run, ...]
 
 @lru_cache(maxsize=65536)
 def free(shape: Factors, fixed: frozenset[Digit]) -> tuple[tuple[Run, ...], ...]:
-    """The free digits of a tensor, axis by axis; raises Wrong where the fixed ones do not nest."""
+    """The free digits of a tensor, axis by axis. Raises Wrong if the fixed ones do not nest."""
     found = []
     factor = 0
     for axis in shape:
@@ -190,17 +198,17 @@ def free(shape: Factors, fixed: frozenset[Digit]) -> tuple[tuple[Run, ...], ...]
 
 
 def local_sizes(shape: Factors, local: Local) -> tuple[int | None, ...]:
-    """The local size of each axis, None where it varies."""
+    """The local size of each axis; None if it varies."""
     return tuple(_product(r.count for r in runs) for runs in free(shape, frozenset(local.fixed())))
 
 
 def elements(shape: Factors, local: Local) -> int | None:
-    """Elements of the local tensor, None where their number varies."""
+    """The number of elements of the local tensor; None if it varies."""
     return _product(local_sizes(shape, local))
 
 
 def largest(shape: Factors, local: Local) -> int:
-    """Elements of the local tensor, of unequal parts those of the largest."""
+    """The number of elements of the local tensor; of the largest one if parts are unequal."""
     return math.prod(r.count or r.most or 0 for runs in free(shape, frozenset(local.fixed())) for r in runs)
 
 
@@ -215,8 +223,8 @@ def _product(counts: Iterable[int | None]) -> int | None:
 
 @lru_cache(maxsize=65536)
 def designated(shape: Factors, fixed: frozenset[Digit], place: Place) -> Digit:
-    """The digit that a cut takes out of (or puts into) a tensor in which the `fixed` ones are fixed already; raises
-    Wrong if it is none.
+    """The digit that a cut takes out of (or puts into) a tensor in which the `fixed` ones are fixed already. Raises
+    Wrong if the cut is no digit.
 
     >>> fused = ((3, 4, 64),)                                    # GPT-2's c_attn: qkv 3 . heads 4 . head_dim 64
     >>> designated(fused, frozenset(), Place(0, 3, 2))
@@ -230,7 +238,7 @@ def designated(shape: Factors, fixed: frozenset[Digit], place: Place) -> Digit:
     outer = place.outer
     for number, run in enumerate(axes[place.dim]):
         if run.count is None:
-            break  # behind an axis of unequal parts there is no fixed place
+            break  # inside unequal parts no digit has a fixed place
         if outer % run.count == 0:
             outer //= run.count
             continue

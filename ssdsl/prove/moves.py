@@ -1,7 +1,8 @@
-"""Transfers: the pieces that travel are, together, exactly the tensor that arrives.
+"""Checks transfers: the pieces that travel are, together, exactly the tensor that arrives.
 
-Devices that agree on the aligned axes exchange pieces; so these axes fix the same digit at both ends. For every other
-device that receives, the pieces cover its local tensor once, and each is the same part of the whole value at both ends.
+Devices at the same coordinates on the aligned axes exchange pieces, so these axes must fix the same digit at both ends.
+At each coordinate on the other axes, the pieces must cover the local tensor once, and each piece must be the same part
+of the whole value at both ends.
 """
 
 import itertools
@@ -18,7 +19,7 @@ Held = tuple[tuple[Digit, int], ...]  # the fixed digits of a factor, with their
 
 @lru_cache(maxsize=4096)
 def check_move(move: Move, before: Local, source: Axes, after: Local, target: Axes, shape: Factors) -> None:
-    """Raises Wrong unless the move makes `after`, on the target's devices, of `before` on the source's."""
+    """Raises Wrong unless the move turns `before`, on the source's devices, into `after` on the target's."""
     for local in (before, after):
         if any(isinstance(c, Axis) for c in local.partial):
             raise Wrong(Rule.PIECES, "a value whose sums over devices are complete", local)
@@ -53,7 +54,7 @@ def check_move(move: Move, before: Local, source: Axes, after: Local, target: Ax
 
 
 def _local(shape: Factors, local: Local) -> Factors:
-    """The local size of every factor; of unequal parts, that of the largest."""
+    """The local size of every factor; that of the largest part if parts are unequal."""
     left = [n for axis in shape for n in axis]
     for digit in local.fixed():
         left[digit.factor] = max(digit.counts) if digit.at is not None else left[digit.factor] // digit.parts
@@ -62,8 +63,8 @@ def _local(shape: Factors, local: Local) -> Factors:
 
 
 def _values(local: Local, axes: Axes, coordinates: tuple[int, ...]) -> dict[int, Held]:
-    """The digits that are fixed, by factor: those of the axes with their values, all others (which are the same at both
-    ends) with 0."""
+    """The fixed digits by factor, each with its value: the coordinate for digits of these axes, and 0 for all others,
+    which are the same at both ends."""
     at = dict(zip((a for a, _ in axes), coordinates, strict=True))
     found: dict[int, Held] = {}
     for c, d in sorted(local.digits, key=lambda item: -item[1].stride):
@@ -90,7 +91,7 @@ def _check_cover(pieces: list[Piece], sizes: tuple[int, ...], device: tuple[int,
 def _check_same(
     piece: Piece, factors: tuple[int, ...], theirs: dict[int, Held], mine: dict[int, Held], move: Move
 ) -> None:
-    """A piece is the same box of the whole value where it is cut out and where it is put."""
+    """Raises Wrong unless a piece is the same box of the whole value at both ends."""
     if len(piece.source_box) != len(factors):
         raise Wrong(Rule.PIECES, f"a box of {len(factors)} factors", piece.source_box)
     for f, size in enumerate(factors):
@@ -108,7 +109,7 @@ def _check_same(
 
 @lru_cache(maxsize=65536)
 def positions(size: int, fixed: Held, start: int, length: int) -> tuple[tuple[int, int], ...]:
-    """Where a range of the free positions of a factor lies in the whole one, as runs of (start, length).
+    """The positions, in the whole factor, of a range of its free positions: as runs of (start, length).
 
     >>> positions(16, ((Digit(0, 8, 2), 1),), 2, 4)               # the upper half, from its third
     ((10, 4),)

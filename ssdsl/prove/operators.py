@@ -1,16 +1,16 @@
-"""What a part of an operator reads and leaves, and which sums the gradients that it hands back still owe.
+"""The parts of operators: the types that a part reads and leaves, and the pending sums of the gradients it returns.
 
-With a coordinate along which the operator is split by a dimension (the table of the design, section 4):
+Where the operator is split by a dimension along a coordinate, a tensor has along that coordinate (design, section 4):
 
-| | the tensor has it | it has not |
+| | if it has the dimension | if not |
 |---|---|---|
 | output | the digit | one addend of a sum |
 | its gradient, needed | the digit | whole |
 | input, needed | the digit | the same everywhere |
 | its gradient, produced | the digit | one addend |
 
-An addend that only the first device adds gets its whole gradient on every device. An operator that is linear in some
-operands may work on addends of these: it leaves an addend, and the gradients of the others are addends.
+An operand that only the first device adds (a bias) gets its whole gradient on every device. An operator that is linear
+in some operands may work on addends of them: it leaves an addend, and the gradients of its other operands are addends.
 """
 
 from collections.abc import Collection, Iterator
@@ -28,7 +28,7 @@ from ssdsl.prove.windows import windows_of
 
 @dataclass(frozen=True, slots=True)
 class Combining:
-    """The function that combines the parts of a dimension; `told` is what it has to know of its part.
+    """The function that combines the parts of a dimension; `told` are the arguments that it takes about its part.
 
     `talks`: the parts communicate.
     """
@@ -54,26 +54,28 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("topk", "start", "part"),
 }
 
-# Keys that are cut as their queries are.
+# if keys are cut like their queries
 TOGETHER_WITH = {"scaled_dot_product_attention": Combining("attention_ring", ("regions",))}
 
 
 def combining(operator: Operator, *, together: bool = False) -> Combining | None:
-    """What combines the parts of an operator of torch's; `together`: of two dimensions that are cut alike."""
+    """The function that combines the parts of one of torch's operators; `together`: of two dimensions cut alike. None
+    if there is none."""
     if together:
         return TOGETHER_WITH.get(operator.kind)
     return COMBINING.get(operator.target) or COMBINING.get(operator.kind) or COMBINING.get(_called(operator))
 
 
 def _called(operator: Operator) -> str:
-    """The word of what is called: a draw is written as calls of other names, as `normal` by `where`, and keeps its
-    kind."""
+    """The name of the function that the operator calls. It may differ from its kind: a draw is rewritten to calls of
+    other functions (`normal` to `where`, for example) and keeps its kind."""
     return operator.target.removeprefix("aten::").partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of an operator: what it reads and leaves, and the sums that each operand's gradient owes."""
+    """A part of an operator: the types that it reads and leaves, and the pending sums in each operand's gradient
+    (`returned`). `own` are the coordinates of its splits."""
 
     reads: tuple[Local, ...]
     results: tuple[Local, ...]
@@ -90,9 +92,9 @@ class _Dim:
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What the rule of an operator depends on: equal for the same operator of all layers.
+    """The facts on which the rule of an operator depends: they are equal for the same operator in all layers.
 
-    `read` says of each output whether anything reads it.
+    `read`: for each output, whether anything reads it.
     """
 
     kind: str
@@ -112,10 +114,10 @@ class _Addends:
 
 
 def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[str]) -> Part:
-    """The part of an operator; raises Wrong where it may not be split like this.
+    """The part of an operator. Raises Wrong if it may not be split like this.
 
-    `read` are the values that anything reads. Of a result that is not, parts may be whatever they are: an embedding bag
-    gives its backward the bags of its words, which know nothing of `hidden`.
+    `read` are the values that anything reads. A result that nothing reads need not be a part of the whole: an embedding
+    bag leaves for its backward the bags of its words, which do not have the dimension `hidden`.
     """
     for split in splits:
         if isinstance(split, Carried):
@@ -139,8 +141,8 @@ def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[st
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A split by its digit; `windows` are the dimensions of operands of which a part needs the regions that its results
-    need."""
+    """A split by its digit. `windows` are the dimensions that are windowed on the split one, each with the regions that
+    the parts need."""
 
     coordinate: Coordinate
     dim: int
@@ -159,7 +161,8 @@ def _cut(operator: Operator, split: Split) -> _Cut:
 
 
 def _check_together(operator: Operator, split: Split) -> None:
-    """Raises Wrong unless a split of two dimensions is of the queries and as many keys of attention."""
+    """Raises Wrong unless a split of two dimensions cuts the queries and the keys of attention, and these are equally
+    many."""
     key, value = (o.axes[-2] for o in operator.inputs[1:3]) if len(operator.inputs) > 2 else ((), ())
     queries = operator.inputs[0].axes[-2]
     wanted = ((split.dim,), (split.also,), (split.also,))
@@ -184,7 +187,7 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
             if (digit := _digit(signature, cut, axes)) is not None:
                 local = local.fixing(cut.coordinate, digit)
             elif not (once and _is_summed(signature, cut.dim) and isinstance(cut.coordinate, Axis)):
-                owed.append(cut.coordinate)
+                owed.append(cut.coordinate)  # each part returns the gradient of its own use: they add up
         for s in addends:
             if s.operands[at]:
                 local = local.owing(s.coordinate)
@@ -218,7 +221,7 @@ def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
             raise Wrong(Rule.NEST, "each digit once", f"dimension {dim}")
         size = signature.dims[dim].size
         free(((size,),), digits)
-        for digit in digits:  # parts of results are apart, and all of them are there
+        for digit in digits:  # parts of results do not overlap, and together are the whole
             if digit.at is not None and not are_all(digit.at, size):
                 raise Wrong(Rule.NEST, f"parts that together are the {size} positions", digit)
 
@@ -243,13 +246,13 @@ def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) 
 
 
 def shape_of(operator: Operator, operand: Operand) -> Factors:
-    """The whole tensor, axis by axis the sizes of its factors."""
+    """The shape of the whole tensor: the sizes of the factors of each axis."""
     return tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes)
 
 
 # -- linear operators --------------------------------------------------------------------------------------------------
 
-# In which operands an operator is linear: in all of them together, or in one of them while the others are held.
+# An operator is linear in all of these operands together, or in one of them while the others are constant.
 TOGETHER = {
     "add": "a + s * b",
     "sub": "a - s * b",
@@ -264,9 +267,9 @@ TOGETHER = {
         "moves or repeats elements",
     ),
 }
-OF_OURS = {"ssdsl::dropout"}  # in what it drops; its mask is the same for all addends
+OF_OURS = {"ssdsl::dropout"}  # in its first operand; the mask is the same for all addends
 ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1), "matmul": (0, 1)}  # a * b in a and in b; a / b in a
-SOME = {  # of several tensors: where the others are held, in these together
+SOME = {  # in these operands together, while the others are constant
     "where": ((1, 2),),  # a or b
     "lerp": ((0, 1),),  # a + w * (b - a)
     "addcmul": ((0, 1), (0, 2)),  # a + s * b * c
@@ -275,14 +278,14 @@ SOME = {  # of several tensors: where the others are held, in these together
 
 
 def _combines(operator: Operator) -> bool:
-    """Whether some kernel combines the parts of a dimension; a user's row says which."""
+    """Whether some kernel combines the parts of a dimension: by the tables here, or by a user's row."""
     if operator.target.startswith("aten::"):
         return combining(operator) is not None
     return operator.row.kernel is not None
 
 
 def check_linear(operator: Operator, carried: Carried) -> None:
-    """Raises Wrong unless the operator is linear in the operands of which it gets addends."""
+    """Raises Wrong unless the operator is linear in the operands that are addends."""
     values = [o.value for o in operator.inputs]
     word = _called(operator)
     carrying = [at for at, v in enumerate(values) if v in carried.operands]
@@ -311,6 +314,6 @@ def check_linear(operator: Operator, carried: Carried) -> None:
 
 
 def _tensors_and_numbers(operator: Operator) -> Iterator[bool]:
-    """Of the first two arguments, whether each is a tensor: a number that is added would be added by every part."""
+    """Yields for each of the first two arguments whether it is a tensor: a number would be added by every part."""
     for argument in operator.args[1:3]:
         yield isinstance(argument, Ref)

@@ -1,5 +1,6 @@
-"""Memory: a step works in place only on tensors that nobody needs any more, autograd and recomputation included; an
-operator that asks how its operands lie gets them so; nothing is computed or kept that nobody reads.
+"""Checks memory: a step works in place only on tensors that nobody needs any more, autograd and recomputation included;
+an operator that depends on the strides of its operands gets those of one device; and nothing is computed or kept that
+nobody reads.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from ssdsl.prove.failures import Rule
 
 
 def check_overwrites(facts: Facts, function: Function) -> None:
-    """Adds a failure for each step in place that may destroy what is still read."""
+    """Adds a failure for each step in place that may overwrite a tensor that is still read."""
     made: dict[Name, tuple[int, Instr]] = {}
     readers: dict[Name, list[tuple[int, Instr]]] = {}
     for number, section in enumerate(function.sections):
@@ -24,7 +25,8 @@ def check_overwrites(facts: Facts, function: Function) -> None:
     leaving = {o.name for o in function.outputs}
 
     def value_is_free(instr: Reshard, number: int) -> bool:
-        """Nobody else reads it, its producer does not keep it, and no recomputed region begins with it."""
+        """Whether nobody else reads the value, its producer does not keep it, and no recomputed region begins with
+        it."""
         producer = made.get(instr.source)
         if producer is None or instr.source in leaving or len(readers[instr.source]) != 1:
             return False
@@ -32,7 +34,7 @@ def check_overwrites(facts: Facts, function: Function) -> None:
         return not is_kept and instr.source.value in _overwritable(facts, producer[1])[0]
 
     def gradient_is_free(instr: Reshard, number: int) -> bool:
-        """It is a tensor that the backward of an operator has just made, in the same region."""
+        """Whether the gradient is a tensor that the backward of an operator has just made, in the same region."""
         name = instr.result.name
         users = readers.get(name, [])
         return (
@@ -62,18 +64,19 @@ def check_overwrites(facts: Facts, function: Function) -> None:
 
 
 def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset[str]]:
-    """Of an operator the results that are new tensors which nothing keeps, and the operands whose gradients are."""
+    """The results of an operator that are new tensors and that autograd does not keep, and the operands whose gradients
+    are such tensors."""
     if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
         return frozenset(), frozenset()
     return overwritable(facts.operators[instr.operator])
 
 
-# -- how operands lie --------------------------------------------------------------------------------------------------
+# -- the order of axes in memory ---------------------------------------------------------------------------------------
 
 
 def check_orders(facts: Facts) -> None:
-    """Adds a failure for each operator whose operands are not laid out in the order that they have on one device: what
-    was gathered, joined or sliced lies in another."""
+    """Adds a failure for each operator that depends on the order of its operands' axes in memory and does not lay them
+    out as on one device: a tensor that was gathered, joined or sliced has another order."""
     for where, body in _bodies(facts):
         for op in (i for i in body if isinstance(i, Op)):
             operator = facts.operators[op.operator]
@@ -90,12 +93,12 @@ def _bodies(facts: Facts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
         yield f"the prologue on {prologue.submesh}", prologue.body
 
 
-# -- what nothing reads ------------------------------------------------------------------------------------------------
+# -- values that nothing reads -----------------------------------------------------------------------------------------
 
 
 def check_unread(facts: Facts) -> None:
-    """Adds a failure for each instruction that nothing needs, and each output that nothing reads: it would be kept to
-    the end of the step, and what it stands for in backward would have no gradient."""
+    """Adds a failure for each instruction and each output that nothing reads. Such an output would be kept to the end
+    of the step, and backward would find no gradient for it."""
     program = facts.program
     kept = {(i.producer, i.slot) for f in program.functions for i in f.inputs}
     kept |= {(m.producer, m.source_slot) for m in program.messages if isinstance(m, Transfer)}

@@ -1,4 +1,4 @@
-"""Parameters: every use adds to the gradient, and the addends are summed, each once, before the update."""
+"""Checks parameters: every use adds to the gradient, and the addends are summed, each once, before the update."""
 
 from typing import assert_never
 
@@ -23,8 +23,8 @@ from ssdsl.text.source import Span
 
 
 def check_gradients(facts: Facts, function: Function, gradients: dict[Name, Local]) -> None:
-    """The gradients that a function leaves at its weights are addends over the axes that are completed, and over every
-    index of the function, whose tasks are added up."""
+    """Adds a failure for each gradient of a weight that is not an addend over exactly the axes that its completion
+    sums, and over every index in time of the function, whose tasks add up."""
     seen: set[str] = set()
     for parameter in function.parameters:
         name = parameter.var.name
@@ -78,7 +78,7 @@ def _check_param(facts: Facts, param: Param) -> None:
     where = f"parameters on {param.submesh}"
     value = facts.graph.values.get(param.weight)
     if value is None:
-        return  # what another program trains, and this one does not read
+        return  # another program trains it, and this one does not read it
     if value.origin not in (Origin.WEIGHT, Origin.BUFFER):
         facts.failures.add(Rule.PARAM, where, param.weight, "a weight or buffer", value.origin)
         return
@@ -86,7 +86,7 @@ def _check_param(facts: Facts, param: Param) -> None:
         facts.failures.add(Rule.TWICE, where, param.weight, "one parameter", "two", _span(param))
     trained = value.origin is Origin.WEIGHT and param.weight in facts.learning
     if not facts.program.trains:
-        trained = param.trained  # of the program that has the weights
+        trained = param.trained  # decided by the program that trains the weights
     if (param.trained, param.dtype, param.shape.axes) != (trained, value.dtype, value.sizes):
         wanted = f"trained: {trained}, {value.dtype}, {value.sizes}"
         had = f"trained: {param.trained}, {param.dtype}, {param.shape.axes}"
@@ -108,7 +108,7 @@ def _check_param(facts: Facts, param: Param) -> None:
 
 
 def _fits(param: Param) -> bool:
-    """Whether each digit of a layout lies in the weight; one that does not is a failure of its own."""
+    """Whether each digit of a layout is a digit of the weight's shape; `_check_param` reports one that is not."""
     factors = param.shape.factors
     return all(
         d.factor < len(factors) and (d.at is not None or factors[d.factor] % d.parts == 0)
@@ -169,7 +169,8 @@ def _complete(
     homes: dict[str, list[Param]],
     flats: dict[tuple[str, Submesh], list[FlatParam]],
 ) -> None:
-    """Follows the completion from the addends that backward leaves to what the optimizer needs."""
+    """Raises Wrong unless the completion leads from the addends that backward leaves to the shard that the optimizer
+    needs."""
     owed, cut, summed = set(params[0].partial), tuple[str, ...](), False
     for step in flat.completion:
         match step:
@@ -206,7 +207,8 @@ def _complete(
 
 
 def _cut_further(flat: FlatParam, cut: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Shards are cut by the shard axes in their order, the first outermost."""
+    """The axes that cut a shard after one more step. Raises Wrong unless they are the first of `shard_axes`, in
+    order."""
     if not axes or (*cut, *axes) != flat.shard_axes[: len(cut) + len(axes)]:
         raise Wrong(Rule.COMPLETION, f"shards over {flat.shard_axes}", f"over {(*cut, *axes)}")
     return (*cut, *axes)
@@ -218,7 +220,8 @@ def _check_tied(
     homes: dict[str, list[Param]],
     flats: dict[tuple[str, Submesh], list[FlatParam]],
 ) -> None:
-    """All homes of the weights are summed, each once, and hold the same parts in the same order."""
+    """Raises Wrong unless the step sums all submeshes on which the weights live, each once, and these hold the same
+    parts in the same order."""
     for weight in flat.weights:
         params = homes[weight]
         wanted = [p.submesh for p in params]
@@ -233,8 +236,8 @@ def _check_tied(
 
 
 def check_gathers(facts: Facts, function: Function) -> None:
-    """Each section that reads weights of ZeRO-3 gathers them in front of it; those without a layer of their own share
-    what the function gathers. What was made of a weight is a value as any other."""
+    """Adds a failure for each section that does not gather exactly the flat parameters (ZeRO-3) whose weights it reads.
+    Sections without a layer share what one of them has gathered. A value that was made from a weight does not count."""
     flats = {
         w: f for f in facts.program.flats if f.zero is Zero.WEIGHTS and f.submesh == function.submesh for w in f.weights
     }

@@ -1,4 +1,4 @@
-"""Which tasks read which parts: of the functions, independent of any order."""
+"""The parts that each task reads, from the functions' inputs alone; the order of tasks plays no role."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.local import covered
 
-Key = tuple[str, At]  # a part of a value: where it is kept
+Key = tuple[str, At]  # a part of a value: the slot that keeps it, and its coordinates in time
 
 PHASES: dict[Backward, tuple[Phase, ...]] = {
     Backward.NONE: (Phase.FORWARD,),
@@ -26,8 +26,9 @@ PHASES: dict[Backward, tuple[Phase, ...]] = {
 
 @dataclass(slots=True)
 class Parts:
-    """`reads` are the parts that each task's forward reads, `learns` those of them to whose gradients its backward
-    adds, `adds` for each part the tasks and messages that add to its gradient on the devices where it is kept."""
+    """The reads of all tasks, by function and coordinates. `reads` are the parts that a task's forward reads, `learns`
+    those whose gradients its backward adds to; `adds` are, by part, the tasks and messages that add to its gradient on
+    the devices that keep it."""
 
     reads: dict[tuple[int, At], list[Key]] = field(default_factory=dict)
     learns: dict[tuple[int, At], list[Key]] = field(default_factory=dict)
@@ -35,7 +36,7 @@ class Parts:
 
 
 def parts_of(facts: Facts) -> Parts:
-    """All reads of all tasks."""
+    """All reads of all tasks. Adds a failure for each part whose gradient a transfer sends back, but nothing gives."""
     found = Parts()
     for function in facts.program.functions:
         phase = PHASES[function.backward][-1 if function.backward is Backward.WHOLE else 1 :][:1]
@@ -45,7 +46,7 @@ def parts_of(facts: Facts) -> Parts:
             for at in coordinates(function.time):
                 here = dict(zip((t.name for t in function.time), at, strict=True))
                 if not shared <= here.keys():
-                    continue  # the forward walk has said so
+                    continue  # the forward walk has added a failure
                 some = {m.index.name: _parts_for(m, here) for m in given.merges}
                 for part in itertools.product(
                     *([here[t.name]] if t.name in shared else some.get(t.name, range(t.parts)) for t in given.time)
@@ -68,7 +69,8 @@ def parts_of(facts: Facts) -> Parts:
 
 
 def _parts_for(merge: Merge, here: dict[str, int]) -> Sequence[int]:
-    """Which parts along an index a task reads, of a value whose parts along it are merged."""
+    """The parts along an index that a task at the coordinates `here` reads, of a value whose parts along it are
+    merged."""
     at = here.get(merge.index.name, 0)
     match merge:
         case Earlier():

@@ -1,4 +1,4 @@
-"""Prologues: inputs, constants and what follows from inputs only, once per step on each submesh."""
+"""Checks prologues: inputs, constants and values that follow from inputs only, once per step on each submesh."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from ssdsl.prove.local import Local, elements, of_type
 
 
 def prologues(facts: Facts) -> dict[Submesh, dict[Name, Local]]:
-    """The types of what the prologue of each submesh leaves, by its names."""
+    """By submesh, the types of the values that its prologue leaves, by name."""
     found: dict[Submesh, dict[Name, Local]] = {}
     for prologue in facts.program.prologues:
         if prologue.submesh in found:
@@ -29,7 +29,7 @@ def prologues(facts: Facts) -> dict[Submesh, dict[Name, Local]]:
 
 
 def _types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
-    """All that a prologue is given and makes."""
+    """The types of all values that a prologue is given or makes."""
     where = f"the prologue of {prologue.submesh}"
     constants = _constants(facts, prologue, where)
     walk = Walk(facts, prologue.submesh, (), None, where)
@@ -53,7 +53,8 @@ def _types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
 
 
 def _part(facts: Facts, submesh: Submesh, var: Var) -> Local:
-    """The part of an input that devices are given: digits by their axes; raises Wrong where that is none."""
+    """The type of an input as devices are given it: digits along axes. Raises Wrong if it is no part for each
+    device."""
     local = of_type(var.type, submesh.axes)
     sizes = dict(submesh.axes)
     if local.partial or any(not isinstance(c, Axis) or d.parts != sizes[c.name] for c, d in local.digits):
@@ -63,7 +64,8 @@ def _part(facts: Facts, submesh: Submesh, var: Var) -> Local:
 
 
 def _check_alike(facts: Facts, prologue: Prologue, types: dict[Name, Local], others: dict[Name, Local]) -> None:
-    """Prologues of the same devices keep what they have under its name: it is the same in both."""
+    """Adds a failure for each name that stands for another type in another prologue of the same devices: they keep
+    values by name."""
     where = f"the prologue of {prologue.submesh}"
     for name in types.keys() & others.keys():
         if types[name] != others[name]:
@@ -71,7 +73,7 @@ def _check_alike(facts: Facts, prologue: Prologue, types: dict[Name, Local], oth
 
 
 def _constants(facts: Facts, prologue: Prologue, where: str) -> set[str]:
-    """The values of the constants, each of which follows from those before it."""
+    """The values that the constants' operators make. Adds a failure for one that reads what is not made before it."""
     made: set[str] = set()
     for name in prologue.constants:
         operator = facts.operators.get(name)

@@ -1,4 +1,4 @@
-"""A program's proof, from end to end."""
+"""Proves a program: runs all checks, and collects their failures."""
 
 import time
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was checked; the program is proved if nothing failed.
+    """The result of all checks: counts of what was checked, and failures. Without failures the program is proved.
 
-    `experiments`: how many operators have a rule that was found by experiment, which the proof believes.
+    `experiments`: the number of operators whose rule was found by experiment; the proof trusts these rules.
     """
 
     functions: int
@@ -70,7 +70,7 @@ def prove(program: Program) -> Proof:
     flow, gradients = Flow(facts, Classes(facts)), dict[int, dict[Name, Local]]()
     for text in dangling(program):
         facts.failures.add(Rule.UNKNOWN, "the program", "", "what it refers to", text)
-    if not facts.failures.found:  # all else counts on it
+    if not facts.failures.found:  # all other checks rely on it
         _check_functions(facts, flow, gradients)
         _check_roles(facts)
     return Proof(
@@ -87,7 +87,7 @@ def prove(program: Program) -> Proof:
 
 
 def _check_functions(facts: Facts, flow: Flow, gradients: dict[int, dict[Name, Local]]) -> None:
-    """What every task computes: values forward, gradients backward, and the state that they lead to."""
+    """Checks what every task computes: values forward, gradients backward, and the state that they change."""
     functions, prepared = facts.program.functions, prologues(facts)
     flow.note_messages()
     for function in functions:
@@ -111,7 +111,7 @@ def _check_functions(facts: Facts, flow: Flow, gradients: dict[int, dict[Name, L
 
 
 def _check_roles(facts: Facts) -> None:
-    """What the devices do in a step, one after another and against each other."""
+    """Checks the actions of each role in a step, and that roles do not wait for each other in a circle."""
     parts = parts_of(facts)
     check_places(facts)
     for role in facts.program.roles:
@@ -121,7 +121,7 @@ def _check_roles(facts: Facts) -> None:
 
 
 def require_proof(program: Program) -> Proof:
-    """As `prove`; raises PlanError with what could not be proved."""
+    """The proof of a program. Raises PlanError with the first failures, if there are any."""
     proof = prove(program)
     if proof.failures:
         raise PlanError(*proof.failures[:MOST_SHOWN])

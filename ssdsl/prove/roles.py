@@ -1,4 +1,4 @@
-"""Roles: each task runs once, behind what it reads, and each message has both of its ends in the roles that take part.
+"""Checks roles: each task runs once, behind the tasks and messages that it needs, and each message has both its ends.
 
 The actions of a role are followed one by one. A part of a value is there behind the task or the message that brings it;
 its gradient is complete behind all tasks and messages that add to it.
@@ -31,7 +31,8 @@ from ssdsl.text.source import Span
 
 
 def check_places(facts: Facts) -> None:
-    """The devices of every function are those of some roles, each of them once."""
+    """Adds a failure unless roles share no device, and each function, parameter and message has a role on each of its
+    devices."""
     program, failures = facts.program, facts.failures
     for at, role in enumerate(program.roles):
         for other in program.roles[at + 1 :]:
@@ -69,9 +70,9 @@ def check_role(facts: Facts, role: Role, parts: Parts) -> None:
 
 @dataclass(slots=True)
 class _Run:
-    """What a role's devices have behind the actions so far. `inside` are the numbers of their functions, `ends` whether
-    they are at the source and at the target of each message, `used` the parts that something here has read, `given`
-    what was added to each part's gradient."""
+    """The state of a role's devices after the actions so far. `inside` are the numbers of their functions; `ends` says
+    for each message whether they are at its source and at its target; `there` are the parts that they have, `used`
+    those that were read, `given` the tasks and messages that have added to each part's gradient."""
 
     facts: Facts
     role: Role
@@ -88,6 +89,7 @@ class _Run:
     waited: set[tuple[int, tuple[int, ...], bool]] = field(default_factory=set)
 
     def fail(self, rule: Rule, what: object, tensor: object, wanted: object, had: object) -> None:
+        """Adds a failure; its statement is the one that gave the task its place, or the mesh's."""
         span: Span | None = None
         if isinstance(what, Compute):
             span = next(iter(self.facts.program.stated.get(what, ())), None)
@@ -95,11 +97,13 @@ class _Run:
         self.facts.failures.add(rule, where, tensor, wanted, had, span or self.role.submesh.mesh.span)
 
     def is_here(self, function: Function) -> bool:
+        """Whether a function runs on this role's devices."""
         return function.number in self.inside
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def compute(self, task: Compute) -> None:
+        """Checks a task: it is one of these devices, runs once, behind its phases and all that it reads."""
         functions = self.facts.program.functions
         function = functions[task.function] if task.function in range(len(functions)) else None
         if function is None or not self.is_here(function) or task.phase not in PHASES[function.backward]:
@@ -131,7 +135,7 @@ class _Run:
                 self.given.setdefault(key, set()).add(task)
 
     def read(self, what: object, key: Key) -> None:
-        """A part of a value must be there, and not dropped."""
+        """Notes a read; adds a failure if the part is not there, or has been dropped."""
         if key not in self.there:
             self.fail(Rule.EARLY, what, key[0], f"its part {list(key[1])}", "not there yet")
         elif key in self.freed:
@@ -139,7 +143,7 @@ class _Run:
         self.used.add(key)
 
     def gradient(self, what: object, key: Key) -> None:
-        """All addends of a part's gradient must be there."""
+        """Adds a failure unless all addends of a part's gradient are there."""
         missing = self.parts.adds.get(key, set()) - self.given.get(key, set())
         if missing:
             some = ", ".join(sorted(_words(m) for m in missing)[:3])
@@ -148,6 +152,7 @@ class _Run:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def start(self, action: Start) -> None:
+        """Checks a start: the message has this end here, is posted once, and the value or gradient to send is there."""
         messages = self.facts.program.messages
         key = (action.message, action.at, action.gradient)
         message = messages[action.message] if action.message in range(len(messages)) else None
@@ -170,6 +175,7 @@ class _Run:
                 self.read(action, (message.source_slot, action.at))
 
     def wait(self, action: Wait) -> None:
+        """Checks a wait: a receive was posted and not waited for; notes that the value or gradient is there."""
         key = (action.message, action.at, action.gradient)
         if key not in self.receives or key in self.waited:
             self.fail(Rule.MESSAGE, action, "", "a receive that was started, and not waited for", "none")
@@ -182,6 +188,7 @@ class _Run:
             self.there.add((message.target_slot, action.at))
 
     def free(self, action: Free) -> None:
+        """Checks that a part is dropped once, while it is there."""
         key = (action.slot, action.at)
         if key not in self.there or key in self.freed:
             self.fail(Rule.FREED, action, action.slot, "a value that is there", "none")
@@ -190,7 +197,8 @@ class _Run:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Everything that belongs to these devices has run, and what they read is dropped."""
+        """Adds a failure for each task or message of these devices that has not run, and each part that was read and
+        never dropped."""
         results = {r.slot for r in self.facts.program.results}
         for slot, at in sorted(self.used - self.freed):
             if slot not in results:

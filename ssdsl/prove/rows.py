@@ -1,7 +1,7 @@
-"""Rows that travel by their counts: that the counts are those of these rows, in the layouts of both ends.
+"""Checks rows that travel to their experts: the counts that a conversion reads are those of its rows, at both ends.
 
-A graph says itself which rows lie with their experts: `dispatch(rows, experts, own)` leaves them, with slots of a class
-of their own. `count_rows` of the same experts says how many they are, and nothing else does.
+The graph says which rows lie with their experts: `dispatch(rows, experts, own)` leaves them, with slots of their own
+class. Only `count_rows` of the same experts gives the number of these rows.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from ssdsl.prove.local import Local
 
 
 def check_apart(graph: Graph, value: str, dim: int = 0) -> None:
-    """Raises Wrong where rows at their experts are cut or joined along axis `dim`, or go from function to function on
-    other devices: only a run knows where they begin."""
+    """Raises Wrong if axis `dim` of a value has rows with their experts. Callers ask before they cut or join that axis,
+    or send the value to a function on other devices: the rows' places are known only at run time."""
     if any(cls < 0 for axis in graph.values[value].factors[dim : dim + 1] for cls in axis):
         raise Wrong(Rule.STEP, "rows that stay with their experts", f"axis {dim} in parts")
 
 
 def check_rows(graph: Graph, instr: Reshard, types: Mapping[Name, Local], result: Local) -> None:
-    """Raises Wrong unless a conversion that takes rows to other devices reads how many there are, before and after."""
+    """Raises Wrong unless a conversion that takes rows to other devices reads their counts, before and after."""
     value = graph.values[instr.source.value]
     slots = {cls for axis in value.factors[:1] for cls in axis if cls < 0}
     moves = [s for steps in (instr.forward, instr.backward) for s in steps if slots and _cuts_rows(s)]
@@ -49,7 +49,7 @@ def _cuts_rows(step: Step) -> bool:
 
 
 def _counts(graph: Graph, slots: set[int]) -> set[str]:
-    """The values that say how many the rows with such slots are."""
+    """The values that count the rows with these slots."""
     experts = {
         o.inputs[1].value
         for o in graph.operators

@@ -1,4 +1,4 @@
-"""Communication as a function on types: which local tensor a step makes of which, or why it cannot."""
+"""Communication as a function on types: the local tensor that a step makes from another one, or why it cannot."""
 
 from typing import assert_never
 
@@ -10,9 +10,9 @@ from ssdsl.prove.local import Axes, Digit, Factors, Local, covered, designated, 
 
 
 def after(steps: tuple[Step, ...], local: Local, shape: Factors, axes: Axes, *, is_gradient: bool = False) -> Local:
-    """What some steps make of a local tensor of a value of this shape; raises Wrong where one does not fit it.
+    """The type after some steps, for a local tensor of a value of this shape. Raises Wrong if a step does not fit.
 
-    Where regions overlap, devices have the same of a value, and addends of a gradient.
+    Where regions overlap, devices have the same positions of a value, and addends of a gradient.
     """
     for step in steps:
         local = _after(step, local, shape, axes, is_gradient=is_gradient)
@@ -70,7 +70,7 @@ def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient:
 
 
 def _exchanged(step: Exchange, axis: Axis, parts: int, local: Local, shape: Factors, *, is_gradient: bool) -> Local:
-    """What an exchange makes: of what several devices have, one is taken, or all are added."""
+    """The type after an exchange: positions that several devices have are taken from one of them, or added."""
     digit, owed = local.digit(axis), axis in local.partial
     without = local.freeing(axis).summed(axis)
     have, need = (_regions(place, parts, without, shape) for place in (step.source, step.target))
@@ -95,7 +95,7 @@ def _exchanged(step: Exchange, axis: Axis, parts: int, local: Local, shape: Fact
 
 
 def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digit | None, list[frozenset[int]]]:
-    """The digit of parts that are regions, None where each has all; and the positions of each part."""
+    """The digit of parts that are regions, None if each part is the whole factor; and the positions of each part."""
     digit = designated(shape, frozenset(local.fixed()), place)
     if digit.at is None or digit.parts != parts:
         raise Wrong(Rule.CUT, f"regions of {parts} parts", place)
@@ -122,13 +122,13 @@ def _cut_out(place: Cut, parts: int, local: Local, shape: Factors) -> Digit:
     digit = designated(shape, frozenset(local.fixed()), place)
     if digit.parts != parts:
         raise Wrong(Rule.CUT, f"{parts} parts", place)
-    if digit.at is not None:  # one that says what a plain digit does
+    if digit.at is not None:  # a plain digit, if that has the same parts
         digit = in_parts(digit.factor, _size(digit, shape), digit.at) or digit
     return digit
 
 
 def _is_there(digit: Digit, without: Local, shape: Factors, place: Cut) -> None:
-    """The digit is put back where `place` says, into a tensor that has not got it fixed."""
+    """Raises Wrong unless `place` is the place of the digit in `without`, the tensor in which it is not fixed."""
     found = designated(shape, frozenset(without.fixed()), place)
     if found != digit:
         raise Wrong(Rule.CUT, f"{digit.parts} parts of {digit.stride}, factor {digit.factor}", f"{place}: {found}")

@@ -1,4 +1,4 @@
-"""The optimizer's step: behind all gradients, once, and what other devices updated is gathered behind it."""
+"""Checks the optimizer's step: it runs once, behind all gradients, and weights that others updated are gathered."""
 
 from ssdsl.ir.action import Compute, GatherParam, StartReduce, Update, WaitReduce
 from ssdsl.ir.function import Backward
@@ -11,7 +11,8 @@ from ssdsl.prove.failures import Rule
 
 
 def check_updates(facts: Facts, role: Role) -> None:
-    """Adds a failure for each gradient not completed, and each weight not updated, exactly once and in time."""
+    """Adds a failure for each gradient that is not completed, and each weight that is not updated, exactly once and in
+    time."""
     flats = [f for f in facts.program.flats if share(role.submesh, f.submesh) is Share.ALL]
     where, span = f"role `{role.name}`", role.submesh.mesh.span
     updates = [k for k, a in enumerate(role.actions) if isinstance(a, Update)]
@@ -21,7 +22,7 @@ def check_updates(facts: Facts, role: Role) -> None:
         return
     last_task = max((k for k, a in enumerate(role.actions) if isinstance(a, Compute)), default=-1)
     is_idle = not flats and last_task < 0
-    if not is_idle and (len(updates) != 1 or updates[0] < last_task):  # without weights as well: a step ends there
+    if not is_idle and (len(updates) != 1 or updates[0] < last_task):  # also without weights: the update ends a step
         facts.failures.add(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)
     update = updates[0] if updates else len(role.actions)
     starts, waits, gathers = (_positions(role, kind) for kind in (StartReduce, WaitReduce, GatherParam))
@@ -52,7 +53,7 @@ def _check(
     tensor, span = ", ".join(flat.weights[:3]), flat.submesh.mesh.span
     match flat.zero:
         case Zero.NONE if not flat.completion:
-            is_started = not start  # what backward leaves is complete
+            is_started = not start  # the gradient that backward leaves is complete
             wanted = "none: nothing is owed"
         case Zero.NONE | Zero.OPTIMIZER:
             is_started = len(start) == 1 and start[0] > last
@@ -64,7 +65,7 @@ def _check(
             )
             wanted = "one start behind each addend"
         case Zero.WEIGHTS:
-            is_started = not start  # a gather's backward does it
+            is_started = not start  # the backward of a gather reduces
             wanted = "none: the backward of a gather sums"
     if not is_started:
         facts.failures.add(
@@ -102,7 +103,7 @@ def _positions(role: Role, kind: "type[StartReduce] | type[WaitReduce] | type[Ga
 
 
 def _additions(facts: Facts, role: Role, flats: list[FlatParam]) -> dict[int, list[int]]:
-    """For each flat parameter, behind which actions of the role something is added to its gradient."""
+    """For each flat parameter, the numbers of the role's actions that add to its gradient."""
     adds: dict[tuple[int, Phase], list[int]] = {}
     for function in facts.program.functions:
         if near := [f for f in flats if f.submesh == function.submesh]:

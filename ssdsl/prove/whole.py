@@ -1,4 +1,4 @@
-"""The whole: every operator that the loss needs runs in one place, and the reported loss is complete."""
+"""Checks the whole: every operator that is needed is in one function, and loss and results are complete."""
 
 from ssdsl.ir.action import Free
 from ssdsl.ir.function import Function
@@ -10,7 +10,8 @@ from ssdsl.prove.local import Local
 
 
 def check_operators(facts: Facts) -> None:
-    """Each placed operator on which the loss (or a buffer's new value) depends is in exactly one function."""
+    """Adds a failure for each operator that is in several functions, or in none, though the loss, a buffer's new value
+    or an output depends on it."""
     found: dict[str, list[Function]] = {}
     for function in facts.program.functions:
         for op in function.operators():
@@ -28,7 +29,8 @@ def check_operators(facts: Facts) -> None:
 
 
 def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
-    """The reported loss is summed over exactly the axes and the parts in time over which it is a partial sum."""
+    """Adds a failure unless the reported loss is summed over exactly the axes and indices in time along which it is a
+    partial sum."""
     loss, failures = facts.program.loss, facts.failures
     for number, one in typed.items():
         function = one.function
@@ -45,7 +47,8 @@ def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
 
 
 def check_results(facts: Facts, typed: dict[int, Typed]) -> None:
-    """Each output that was asked for is left by a function, complete on its devices, and never dropped."""
+    """Adds a failure for each output asked for by name that no function leaves, that has pending sums over devices, or
+    that is dropped."""
     failures, wanted = facts.failures, dict(facts.graph.outputs)
     for result in facts.program.results:
         where = f"result `{result.name}`"

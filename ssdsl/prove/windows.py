@@ -1,6 +1,6 @@
-"""Which positions of an input the results of an operator read, from the operator's definition, one by one.
+"""Windows: the positions of an input that each result of an operator reads, one by one, from the operator's definition.
 
-The rows of the operators say the same by formulas; nothing of these is used here. Resampling rounds as torch does.
+The operators' rows say the same by formulas, which are not used here. Resampling rounds as torch does.
 """
 
 import itertools
@@ -16,9 +16,9 @@ from ssdsl.model.ops.reader import given_arguments
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.local import Regions, Runs, are_all, positions
 
-Reads = tuple[frozenset[int], ...]  # for each result the positions that it reads
+Reads = tuple[frozenset[int], ...]  # for each result, the positions that it reads
 
-# What computes a part, by the kind of the operator without the number of axes.
+# The function of the runtime that computes a part, by the kind of the operator without the number of axes.
 PARTS = {
     "conv": "conv_part",
     "conv_transpose": "conv_transpose_part",
@@ -38,13 +38,14 @@ ATTENTION = ("scaled_dot_product_attention", "attention_dropout")
 
 
 def part_function(operator: Operator) -> str | None:
-    """The function of the runtime that computes a part along what the operator reads by windows."""
+    """The function of the runtime that computes a part along a dimension that is read by windows; None if there is
+    none."""
     kind, _ = _kind_and_space(operator)
     return PARTS.get(kind)
 
 
 def _kind_and_space(operator: Operator) -> tuple[str, int]:
-    """`conv_transpose` and 2 of conv_transpose2d."""
+    """The kind without its number of axes, and that number: `conv_transpose` and 2 for conv_transpose2d."""
     if operator.target.startswith("ssdsl::"):
         return operator.target.removeprefix("ssdsl::"), 0
     for space in (1, 2, 3):
@@ -54,7 +55,7 @@ def _kind_and_space(operator: Operator) -> tuple[str, int]:
 
 
 def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], ...]:
-    """The dimensions of operands that are windowed on a split one, with the run that each part needs."""
+    """The dimensions that are windowed on a split one, each with the run that every part needs."""
     return tuple(
         (number, tuple((run,) for _, run in parts_of(operator, split, number)))
         for number, dim in enumerate(operator.dims)
@@ -63,13 +64,13 @@ def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], .
 
 
 def is_inside(operator: Operator, split: Split) -> bool:
-    """Whether a split cuts the parts of another one, of results that may be given more than they need: of attention."""
+    """Whether a split cuts the parts of another one, in attention: its parts may be given more keys than they need."""
     within = split.at is None and split.stride * split.parts < operator.dims[split.dim].size
     return within and _kind_and_space(operator)[0] in ATTENTION
 
 
 def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[Runs, tuple[int, int]], ...]:
-    """For each part the runs of results, and the run of the windowed dimension that it needs."""
+    """For each part, the runs of its results, and the run of the windowed dimension that it needs."""
     size = operator.dims[split.dim].size
     if is_inside(operator, split):
         return ((((0, size),), (0, operator.dims[number].size)),) * split.parts
@@ -90,7 +91,7 @@ def _hull(reads: Iterable[frozenset[int]]) -> tuple[int, int]:
 
 
 def _reads(operator: Operator, number: int) -> Reads:
-    """What each result along a windowed dimension reads."""
+    """The positions of a windowed dimension that each result reads."""
     window = operator.dims[number].window
     assert window is not None
     size, results = operator.dims[number].size, operator.dims[window.of].size
@@ -125,7 +126,8 @@ def _reads(operator: Operator, number: int) -> Reads:
 
 
 def _in_front(operator: Operator, keys: int, queries: int) -> Reads:
-    """Query k of causal attention sees the keys 0 to k: the first and the last of them."""
+    """The reads of causal attention: query k sees the keys 0 to k. Only the first and the last are listed, as callers
+    take the hull."""
     query, key, value = (operand.axes[-2] for operand in operator.inputs[:3])
     dims, arguments = operator.dims, given_arguments(operator)
     is_square = dims[keys].size == dims[queries].size
@@ -134,7 +136,7 @@ def _in_front(operator: Operator, keys: int, queries: int) -> Reads:
     return tuple(frozenset((0, k)) for k in range(dims[queries].size))
 
 
-SLIDING = {"stride": 1, "padding": 0, "dilation": 1}  # what windows are made of, with their defaults
+SLIDING = {"stride": 1, "padding": 0, "dilation": 1}  # the arguments of sliding windows, with their defaults
 
 
 @lru_cache(maxsize=4096)
@@ -147,7 +149,7 @@ def _sliding(size: int, results: int, kernel: int, stride: int, dilation: int, b
 
 @lru_cache(maxsize=4096)
 def _spread(size: int, results: int, kernel: int, stride: int, dilation: int, before: int) -> Reads:
-    """A transposed convolution: the inputs that are added to each result."""
+    """The reads of a transposed convolution: the inputs that add to each result."""
     found: list[set[int]] = [set() for _ in range(results)]
     for k, t in itertools.product(range(size), range(kernel)):
         if 0 <= (p := k * stride - before + t * dilation) < results:
@@ -157,7 +159,8 @@ def _spread(size: int, results: int, kernel: int, stride: int, dilation: int, be
 
 @lru_cache(maxsize=4096)
 def _adaptive(size: int, results: int) -> Reads:
-    """Position p, which is p .. p + 1 of `size`, is in every result whose run of the line it touches."""
+    """The reads of adaptive pooling: on a line of length `size`, position p is the run p .. p + 1, and result k is the
+    run k * size / results .. (k + 1) * size / results; it reads every position that this run overlaps."""
     return tuple(
         frozenset(p for p in range(size) if p * results < (k + 1) * size and (p + 1) * results > k * size)
         for k in range(results)
@@ -166,7 +169,7 @@ def _adaptive(size: int, results: int) -> Reads:
 
 @lru_cache(maxsize=4096)
 def _copied(size: int, results: int, factor: float | None) -> Reads:
-    """Which position each result is a copy of: torch multiplies and rounds in single precision."""
+    """The reads of nearest upsampling: the one position that a result copies. Torch multiplies in single precision."""
     scale = _single(1 / factor) if factor else _single(size / results)
     return tuple(frozenset({min(size - 1, int(_single(k * scale)))}) for k in range(results))
 
@@ -179,7 +182,7 @@ def _single(number: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _between(size: int, results: int, align_corners: bool, factor: float | None) -> Reads:
-    """A mean of neighbours: a position counts as far as it is nearer than one to where the result lies, exactly."""
+    """The reads of linear upsampling: a result at an exact place is a mean of the positions nearer to it than one."""
     found = []
     for k in range(results):
         if align_corners:
@@ -194,7 +197,7 @@ def _between(size: int, results: int, align_corners: bool, factor: float | None)
 
 
 def _of(value: Any, at: int, default: int) -> int:
-    """A number, or that of one axis; "valid" and "same" are none."""
+    """An argument's number for one axis; the default if it is None or a word such as "valid"."""
     if isinstance(value, (tuple, list)):
         return int(value[at] if len(value) > 1 else value[0])
     return default if value is None or isinstance(value, str) else int(value)

@@ -1,1 +1,1 @@
-"""A plan written line by line: statements that say what they did, commands, completion; the terminal is at its edge."""
+"""The interactive session: a plan written line by line, with answers to statements, commands and completion."""

@@ -1,4 +1,4 @@
-"""What statements did, in words with numbers: the difference between what a plan said before and says now."""
+"""Tells what statements did, in words with numbers: the facts that are new in a plan."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -18,7 +18,7 @@ STATES = {State.WEIGHTS: "{}", State.GRADS: "the gradients of {}", State.OPTIMIZ
 
 
 def changes(before: Reading, after: Reading) -> tuple[str, ...]:
-    """One line for each new name, and for each kind of fact that is new."""
+    """A line for each new name, and for each kind of new fact."""
     old, new = before.context, after.context
     lines: list[str] = []
     for kind in KINDS:
@@ -38,7 +38,7 @@ def _params(old: Context, new: Context) -> Iterator[str]:
 
 
 def _names(old: Scope, after: Reading) -> Iterator[str]:
-    """Names bound by `let`, `def` and `use`; a function of another file says where it is from."""
+    """The new names of `let`, `def` and `use`; for a function of another file, the file as well."""
     scope = after.scope
     for name, value in scope.values.items():
         if name in old.values or name in after.context.facts.params or value == Devices(name):
@@ -69,7 +69,7 @@ def _dims(old: Context, new: Context) -> Iterator[str]:
 
 
 def _splits(old: Context, new: Context) -> Iterator[str]:
-    """A line per index, dimension and number of parts; of the operators, those are counted that are placed."""
+    """A line per index, dimension and number of parts, with the number of placed operators."""
     groups: dict[tuple[object, ...], list[str]] = {}
     examples: dict[tuple[object, ...], Index] = {}
     for name, index in _indices(new):
@@ -86,7 +86,7 @@ def _splits(old: Context, new: Context) -> Iterator[str]:
 
 
 def _runs(ctx: Context, operator: str, index: Index) -> str:
-    """Whether the parts run over devices or in time, as far as a mesh above says it."""
+    """Whether the parts run over devices or in time; empty if no mesh is declared yet."""
     if not ctx.facts.meshes:
         return ""
     if is_in_time(ctx.facts, operator, index):
@@ -140,7 +140,7 @@ def _prefetches(old: Context, new: Context) -> Iterator[str]:
 
 
 def _marked(old: Context, new: Context, mark: str) -> set[str]:
-    """The operators that were given a mark."""
+    """The operators that were newly given a mark."""
     records = new.facts.operators.items()
     return {name for name, record in records if getattr(record, mark) and not getattr(old.facts.of(name), mark)}
 

@@ -1,4 +1,4 @@
-"""The commands of a session: a table of names, what they take and what they do."""
+"""The commands of a session: a table of their names, arguments and functions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -37,12 +37,12 @@ from ssdsl.show.open_params import open_params
 from ssdsl.text.diagnostic import PlanError
 
 Answer = tuple[Session, Reply]
-SHORT = {"h": "help", "c": "check"}  # of several commands that begin so
+SHORT = {"h": "help", "c": "check"}  # the command meant, if several begin with this letter
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`takes` is how its argument is written, in brackets if it may be left out; `about` says what it does."""
+    """A command. `takes` is the form of its argument, in brackets if it is optional; `about` says what it does."""
 
     name: str
     takes: str
@@ -51,7 +51,8 @@ class Command:
 
 
 def command(session: Session, text: str) -> Answer:
-    """Carry out a line that begins with `:`; the beginning of a name is enough if no other begins so."""
+    """Runs a line that begins with `:`. The beginning of a name is enough if no other command begins with it. Raises
+    PlanError."""
     name, _, argument = text[1:].strip().partition(" ")
     found = [c for c in COMMANDS.values() if c.name.startswith(name)] if name else []
     chosen = COMMANDS.get(SHORT.get(name, name)) or (found[0] if len(found) == 1 else None)
@@ -136,7 +137,7 @@ def _html(session: Session, argument: str) -> Answer:
 
 
 def _difference(draft: Draft, before: Draft) -> str:
-    """What an undo takes away: a statement by its first line, or one text for another."""
+    """The words for what an undo takes away: a statement by its first line, or one text for another."""
     if not draft.text.startswith(before.text):
         return f"what was left of {draft.name}"
     lines = draft.text[len(before.text) :].strip("\n").split("\n")
@@ -200,7 +201,7 @@ def _overwrite(session: Session, argument: str) -> Answer:
 
 
 def load(session: Session, argument: str) -> Answer:
-    """The session with another plan in place of its own; each of its statements can be taken back."""
+    """The session with its plan replaced by another; each statement of that can be undone."""
     path = session.outside.find(argument)
     source = read_source(path)
     draft = Draft(source.text, path.parent, source.name)

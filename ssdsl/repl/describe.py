@@ -1,4 +1,4 @@
-"""What a value is: in a few words behind a name, or as a table when it is asked for by itself."""
+"""Describes values: in a few words after a name, or as a table when asked for."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ def describe(ctx: Context, value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """A number, a truth value or a string, as a plan writes it."""
+    """A number, a truth value or a string, in the notation of a plan."""
     match value:
         case bool():
             return str(value).lower()
@@ -59,7 +59,7 @@ def plain(value: Any) -> str:
 
 
 def shown(ctx: Context, value: Any) -> tuple[Shown, ...]:
-    """What an expression that is typed alone shows."""
+    """The answer to an expression that is typed alone."""
     if isinstance(value, Selection):
         return _selection(ctx, value), _table(_rows(ctx, value))
     if isinstance(value, tuple) and any(isinstance(item, Selection) for item in value):
@@ -78,7 +78,7 @@ def devices_text(ctx: Context, devices: Devices) -> str:
 
 
 def _operators(ctx: Context, names: frozenset[str]) -> str:
-    """How many; those that depend on no weights, and that nobody places, apart."""
+    """The number of operators; those that depend on no weights, which no plan places, are counted separately."""
     placed = len(ctx.model.only_compute(names))
     others = len(names) - placed
     return f"{counted(placed, 'operator')}{f', and {others} of inputs and constants' if others else ''}"
@@ -102,7 +102,7 @@ def _list(ctx: Context, value: tuple[Any, ...]) -> str:
 
 
 def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
-    """Kinds, modules, dimensions, indices and devices of the operators that a plan places."""
+    """The kinds, modules, dimensions, indices and devices of the placed operators."""
     operators = ctx.model.ordered(ctx.model.only_compute(value.operators) or value.operators)
     kinds = Counter(op.kind for op in operators)
     yield "kinds", _some(f"{count} {kind}" for kind, count in kinds.most_common())
@@ -115,7 +115,7 @@ def _rows(ctx: Context, value: Selection) -> Iterator[tuple[str, str]]:
 
 
 def _modules(operators: Sequence[Operator]) -> Iterator[str]:
-    """Module paths, those of repeated layers as one."""
+    """The module paths, with those of repeated layers joined."""
     groups: dict[str, list[str]] = {}
     for op in operators:
         groups.setdefault(starred_module(op.module), []).append(op.module)
@@ -123,7 +123,7 @@ def _modules(operators: Sequence[Operator]) -> Iterator[str]:
 
 
 def _indices(ctx: Context, operators: Sequence[Operator]) -> Iterator[str]:
-    """`tp=2 by heads (24)`: with the number of operators that have it, unless all have."""
+    """`tp=2 by heads (24)`: with the number of operators that have the index, unless all have it."""
     found: Counter[tuple[str, int, str]] = Counter()
     for op in operators:
         for index in ctx.facts.of(op.name).indices:

@@ -1,6 +1,6 @@
-"""What is entered, a statement, a block, a value to look at or a command, and what it leads to.
+"""Handles an entry: a statement, a block, a value to look at, or a command.
 
-Statements are taken whole or not at all, and answered with what they did. A value alone is shown and not kept.
+Statements are accepted as a whole or not at all, and the answer says what they did. A value alone is shown, not kept.
 """
 
 from textwrap import dedent
@@ -24,11 +24,11 @@ COMMANDS_OF_OTHERS = {
     "exit": ":quit",
     "undo": ":undo",
     "redo": ":redo",
-}  # what other prompts take
+}  # words that other prompts accept
 
 
 def enter(session: Session, text: str) -> tuple[Session, Reply]:
-    """The next session and the answer; after a mistake the session is the same."""
+    """The next session and the answer; after a mistake the session is unchanged."""
     text = dedent(text).strip("\n")
     if not text.strip():
         return session, Reply()
@@ -41,7 +41,7 @@ def enter(session: Session, text: str) -> tuple[Session, Reply]:
 
 
 def _statement(session: Session, text: str) -> tuple[Session, Reply]:
-    """The session with these statements; raises PlanError where they are wrong."""
+    """The session with these statements, and the answer; raises PlanError where they are wrong."""
     old = session.draft
     draft = Draft(f"{old.text}{text}\n", old.folder, old.name)
     try:
@@ -62,7 +62,7 @@ def _statement(session: Session, text: str) -> tuple[Session, Reply]:
 
 
 def _expression(session: Session, text: str) -> nodes.Expr | None:
-    """The value that a text spells, if it is one and nothing else; its lines are numbered as they follow the plan's."""
+    """The expression that a text consists of, else None. Its lines are numbered as if they followed the plan."""
     before = session.draft.text.count("\n") - 1
     source = Source(session.draft.name, "\n" * before + f"let value = (\n{text}\n)\n")
     match parse(source).statements:
@@ -72,7 +72,7 @@ def _expression(session: Session, text: str) -> nodes.Expr | None:
 
 
 def _value_of(session: Session, new: list[nodes.Statement]) -> Value:
-    """The value of a call that stands alone; None where it has none, or there are other statements."""
+    """The value of a single call; None if it has none, or if there are other statements."""
     match new:
         case [nodes.Do(call)]:
             return look(session, call)
@@ -84,7 +84,7 @@ def _answer(session: Session, value: Value) -> Reply:
 
 
 def _warnings(before: Reading, after: Reading) -> list[Diagnostic]:
-    """Those that the plan did not have before."""
+    """The warnings that the plan did not have before."""
     known = {_place(d) for d in _all_warnings(before)}
     return [d for d in _all_warnings(after) if _place(d) not in known]
 
@@ -94,7 +94,7 @@ def _all_warnings(reading: Reading) -> list[Diagnostic]:
 
 
 def _place(warning: Diagnostic) -> tuple[str, str, str]:
-    """What tells two warnings apart, whatever text stands below."""
+    """A key of a warning, which does not change when text is added below."""
     return warning.code, warning.text(warning.title), str(warning.span)
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a command of `ssdsl repl`: E08xx. Mistakes in statements are those of any plan."""
+"""Diagnostics of the commands of `ssdsl repl`: E08xx. Mistakes in statements are those of any plan."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""`:help split`: a statement, a topic or a diagnostic in a few lines."""
+"""`:help split`: explains a statement, a topic or a diagnostic in a few lines."""
 
 import inspect
 
@@ -34,7 +34,7 @@ TOPICS = {**ABOUT, "selections": SELECTIONS, "values": VALUES, "keys": KEYS}
 
 
 def topic(name: str) -> tuple[Shown, ...]:
-    """What there is to say about a word."""
+    """The help on a word. Raises PlanError for an unknown one."""
     name = name.lstrip(":")
     if name.upper() in REGISTRY:
         found = REGISTRY[name.upper()]

@@ -1,4 +1,4 @@
-"""What a session answers: lines, tables and diagnostics, in the order in which they are shown."""
+"""The answer of a session: lines, tables and diagnostics, in the order in which they are shown."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,7 +13,7 @@ Shown: TypeAlias = Diagnostic | View | RenderableType
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`failed` if what was entered was a mistake, `ends` if the session is over."""
+    """An answer; `failed` if the entry had a mistake, `ends` if the session is over."""
 
     shown: tuple[Shown, ...] = ()
     failed: bool = False

@@ -1,4 +1,4 @@
-"""`:save`: the plan as a file, written beside and then given its name, so that it is never there by half."""
+"""`:save`: writes the plan to a file, as a whole or not at all."""
 
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def save(session: Session, name: str, overwrite: bool) -> Path:
-    """Write the plan; raises PlanError if the file exists, or what the plan uses is not found from its folder."""
+    """Writes the plan. Raises PlanError if the file exists, or if files that the plan uses are not found from its
+    folder."""
     path = Path(name).expanduser()
     path = path if path.suffix else path.with_suffix(".ssp")
     if path.exists() and not overwrite:

@@ -1,4 +1,4 @@
-"""The state of a session: the texts of the plan so far, and what the last of them says. Nothing in it changes."""
+"""The state of a session: the texts of the plan so far, and the facts of the last. All of it is immutable."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What a text says about the model, and the names that it binds. Nobody adds to it: `look` evaluates aside."""
+    """The facts of a text about the model, and the names that it binds. Nothing is added to it: `look` evaluates on a
+    copy."""
 
     source: Source
     context: Context
@@ -43,7 +44,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What plans are for: a cluster, what simulates a step there, and whether communication is chosen for its links."""
+    """The target of plans: a cluster, a function that simulates a step there, and whether communication is chosen for
+    its links."""
 
     cluster: Cluster
     simulate: Callable[[Compiled], Report]
@@ -51,14 +53,14 @@ class Machine:
 
     @property
     def links(self) -> Cluster | None:
-        """The cluster for whose links communication is chosen, if it is."""
+        """The cluster for whose links communication is chosen; None if it is chosen for none."""
         return self.cluster if self.has_links else None
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a session needs of its surroundings: finding a plan by name, the machine, the terminal's width, what finds
-    the machine of a cluster's name, and what captures a model."""
+    """The surroundings of a session: a function that finds a plan by name, the machine, the terminal's width, a
+    function that finds the machine of a cluster's name, and one that captures a model."""
 
     find: Callable[[str], Path]
     machine: Machine
@@ -69,7 +71,7 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The last simulation, and the text that was simulated."""
+    """The last simulated text, and its report."""
 
     text: str
     report: Report
@@ -77,8 +79,8 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """`drafts` begins with an empty one and has one more for each statement; the last is the plan. `undone` are those
-    that were taken back, the next to come again first."""
+    """`drafts` begins with an empty draft and has one more for each statement; the last is the plan. `undone` has the
+    drafts that were undone, the next to redo first."""
 
     workspace: Workspace
     overrides: Mapping[str, int]
@@ -104,13 +106,13 @@ def begin(graph: Graph, overrides: Mapping[str, int], outside: Outside, folder: 
 
 
 def facts_of(draft: Draft, script: Script, workspace: Workspace, overrides: Mapping[str, int]) -> Reading:
-    """What a draft says; raises PlanError. The whole is read anew, which takes
-    0.2 s for GPT-3 175B in 16 stages and 256 micro-batches."""
+    """The facts of a draft; raises PlanError. The whole text is read again, which takes 0.2 s for GPT-3 175B in 16
+    stages and 256 micro-batches."""
     return Reading(script.span.source, *interpret_part(script, workspace.model, overrides, draft.folder))
 
 
 def advanced(session: Session, drafts: tuple[Draft, ...], facts: Reading) -> Session:
-    """The session with further drafts, the last of which says these facts."""
+    """The session with further drafts; `facts` are those of the last."""
     return replace(session, drafts=(*session.drafts, *drafts), facts=facts, undone=())
 
 
@@ -121,19 +123,19 @@ def went_back(session: Session, steps: int) -> Session:
 
 
 def went_on(session: Session, steps: int) -> Session:
-    """The session with the next of the drafts that were taken back."""
+    """The session with the next undone drafts restored."""
     drafts = (*session.drafts, *session.undone[:steps])
     return replace(session, drafts=drafts, facts=_read(session, drafts[-1]), undone=session.undone[steps:])
 
 
 def with_settings(session: Session, overrides: Mapping[str, int]) -> Session:
-    """The session with other values of params; raises PlanError where the plan is wrong with them."""
+    """The session with other values of params; raises PlanError where the plan is invalid with them."""
     session = replace(session, overrides=overrides)
     return replace(session, facts=_read(session, session.draft))
 
 
 def with_model(session: Session, graph: Graph) -> Session:
-    """The session for another model; raises PlanError where the plan is wrong for it."""
+    """The session for another model; raises PlanError where the plan is invalid for it."""
     session = replace(session, workspace=Workspace(graph, session.outside.machine.links), simulated=None)
     return replace(session, facts=_read(session, session.draft))
 
@@ -149,17 +151,17 @@ def _read(session: Session, draft: Draft) -> Reading:
 
 
 def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]:
-    """The successive drafts, one per statement after the first `known`."""
+    """The successive drafts, one for each statement after the first `known`."""
     ends = [s.span.end for s in script.statements[known:]]
     lines = [draft.text.find("\n", end) for end in ends[:-1]]
     return (*(replace(draft, text=draft.text[:at] + "\n") for at in lines if at >= 0), draft)
 
 
 def look(session: Session, e: Expr) -> Value:
-    """The value of an expression, which leaves no trace in the session; raises PlanError."""
+    """The value of an expression, evaluated without changing the session; raises PlanError."""
     return evaluate(session.facts.context.aside(), session.facts.scope, e)
 
 
 def tidy(draft: Draft, script: Script) -> Draft:
-    """The draft in the one layout, so that the lines which diagnostics number are those that `:plan` shows."""
+    """The draft, formatted, so that line numbers in diagnostics are those that `:plan` shows."""
     return replace(draft, text=format_script(script, draft.source))

@@ -1,4 +1,4 @@
-"""`:show`: the views of `ssdsl show`, for a plan that may not be whole where they need no whole one."""
+"""`:show`: the views of `ssdsl show`; those that do not need a complete plan work without one."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,12 +15,12 @@ from ssdsl.simulate.report import Report
 
 
 def view(session: Session, name: str) -> tuple[Shown, ...]:
-    """One of `VIEWS`; raises PlanError where it needs a whole plan and this is none."""
+    """The view of this name (`VIEWS`). Raises PlanError where it needs a complete plan, and this is none."""
     return tuple(VIEWS[name](session))
 
 
 def simulated(session: Session) -> Report:
-    """The plan, which must be whole, on the session's cluster."""
+    """Simulates the plan, which must be complete, on the session's cluster."""
     return session.outside.machine.simulate(compiled(session))
 
 

@@ -19,7 +19,8 @@ from ssdsl.run.checkpoint_errors import (
 from ssdsl.run.failure import unwritable
 from ssdsl.run.lack import lack_of
 from ssdsl.run.pretrained import converted
-from ssdsl.runtime.checkpoints import Alone, Checkpoint, Saver, content_of
+from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
+from ssdsl.runtime.control import LoneControl
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.failure import whole as written_whole
 from ssdsl.runtime.parts import LocalTensor
@@ -243,7 +244,7 @@ def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts:
     aliases = {name: other for name, other in known.items() if name != other}
     content = content_of(weights, rooms, {**facts, "names": list(model)}, aliases=aliases)
     with wrong_checkpoints():
-        Saver(Alone(), background=False).save(folder, facts["steps"], content, keep=None)
+        Saver(LoneControl(), background=False).save(folder, facts["steps"], content, keep=None)
 
 
 def _room(name: str, value: Any) -> Any:

@@ -6,8 +6,9 @@ from typing import Any
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
-from ssdsl.runtime.control import Control
+from ssdsl.runtime.control import LoneControl
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.table import Input
 from ssdsl.runtime.train.feed import Feed
 from ssdsl.runtime.train.loader import Loader
 from ssdsl.runtime.train.user_data import data_of, loader_arguments
@@ -36,28 +37,12 @@ def check_data(spec: str, model: Model) -> str:
 def _check_first_batch(data: Any, model: Model, place: Span | None) -> None:
     """Makes the first batch as a single device would."""
     example = model.batches[0]
-    inputs = {n: {"shape": t.shape, "dtype": str(t.dtype).removeprefix("torch.")} for n, t in example.items()}
+    inputs = {n: Input(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
     feed = Feed.of(inputs, Feed.of(inputs, {}).wholes())
     try:
-        loader = Loader(data, feed, _Alone(), **loader_arguments(data, feed.samples))
+        loader = Loader(data, feed, LoneControl(), **loader_arguments(data, feed.samples))
         loader.workers = Workers()
         next(iter(loader))
     except EngineError as error:
         fact, _, detail = error.reason.removeprefix("batch 0 of epoch 0: ").partition("\n")
         raise PlanError(DataUnlike(place, model.name, fact, detail.strip(), error.help)) from error
-
-
-class _Alone(Control):
-    """The control of a process without others."""
-
-    def __init__(self) -> None:
-        pass
-
-    def vote(self, error: str | None = None, more: bool = True) -> bool:
-        if error is not None:
-            reason, _, change = error.partition("\n  help: ")
-            raise EngineError(reason, change)
-        return more
-
-    def all_gather(self, payload: bytes) -> list[bytes]:
-        return [payload]

@@ -16,8 +16,8 @@ from ssdsl.run.live import Live, Request
 from ssdsl.runtime.bits import GENERATORS, Generator
 from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.train.batch import text
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.train.feed import text
 from ssdsl.runtime.train.fetch import raised
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.runtime.train.session import begin

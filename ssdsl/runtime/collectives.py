@@ -149,7 +149,7 @@ class keep_first:
     """The first rank keeps the value, the others have zeros, so that the sum over the group is the value.
 
     It keeps a copy, in memory of its own as the others' zeros: what autograd saves of a view of a gathered weight is
-    gathered again in backward (flat.py), by all ranks or by none.
+    gathered again in backward (flat_params.py), by all ranks or by none.
     """
 
     group: Group

@@ -115,6 +115,38 @@ class Control:
         self.merge(tensor)
 
 
+class LoneControl(Control):
+    """The control of a process without others."""
+
+    def __init__(self) -> None:
+        self.waits = False
+
+    @property
+    def rank(self) -> int:
+        """The first, of one."""
+        return 0
+
+    @property
+    def size(self) -> int:
+        """One."""
+        return 1
+
+    def vote(self, error: str | None = None, more: bool = True) -> bool:
+        """Raises the error."""
+        if error is not None:
+            reason, _, change = error.partition("\n  help: ")  # as EngineError says it
+            raise EngineError(reason, change)
+        return more
+
+    def all_gather(self, payload: bytes) -> list[bytes]:
+        """The one payload."""
+        return [payload]
+
+    def broadcast(self, payload: bytes | None) -> bytes:
+        """The payload."""
+        return payload or b""
+
+
 def _as_tensor(payload: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.zeros(0, dtype=torch.uint8)
 

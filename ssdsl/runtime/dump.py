@@ -5,7 +5,8 @@ from typing import Any
 import torch
 
 from .cut import Piece
-from .flat import FlatParam, Weights
+from .flat_params import FlatParam
+from .weights import Weights
 
 Saved = dict[str, Any]
 

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .dump import gradients, state
 from .errors import EngineError
-from .failure import prepare_folder, report_failure, save, whole
+from .failure import prepare_folder, report_failure, whole
 from .nodes import check_alike, collect, hand_in
+from .observers import Dump, Observer, Profile, Progress, Step
 from .pulse import Pulse, attempt
-from .record import time_messages, time_network
 from .start import find_place, join_group, transport
 from .train.batch import Batch
 from .train.engine import Engine
 from .train.loader import Loader
-from .train.log import Log, Work, known_peak_flops
+from .train.log import peak_memory_bytes
 from .train.optimizer import optimizers
-from .train.precision import HALF
 from .train.programs import InFolder
 from .train.user_data import load_data, loader_arguments
 from .watch import Watch
@@ -124,72 +122,60 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     make_optimizer(engine, options.optimizer, options.lr)
     loader = _loader(engine, options.data, options.seed) if options.data is not None else None
     judges = _loader(engine, options.eval_data, options.seed, evaluate=True) if options.eval_data is not None else None
-    resumed = options.resume or (options.save if attempt() else None)
-    if resumed is not None and engine.resume(resumed) is None and resumed != options.save:
-        raise EngineError(f"`{resumed}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
+    _resume(engine, options)
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
-    transfers_s: dict[str, float] = {}
-    recorder = engine.record() if options.record else None
-    if recorder is not None:
-        count, runner = len(engine.table["messages"]), engine.training.runner
-        transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
-    log = Log(
-        options.out,
-        Work.of(engine.table),
-        peak_flops=_peak_flops(engine),
-        first=engine.steps,
-        writes=engine.rank == 0,
-    )
-    times: list[float] = []
-    losses: list[float] = []
-    evaluated: dict[int, float] = {}
-    dumped: list[dict[str, Any]] = []
-    if options.dump:
-        engine.watch_gradients(lambda: dumped.append(gradients(engine.weights, engine.pieces)))
-    for step in range(engine.steps, options.steps):
-        with recorder.step(step, options.steps - 1) if recorder is not None else nullcontext():
-            given = [next(batches) for _ in range(options.accumulate)]
-            start = time.perf_counter()
-            losses.append(_step(engine, given, options))
-            if engine.device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - start)
-        is_last = step == options.steps - 1
-        if judges is not None and _is_due(step, options.eval_every, is_last):
-            evaluated[step] = engine.evaluate(judges)
-        more = {"grad_norm": engine.grad_norm if options.clip is not None else None, "eval_loss": evaluated.get(step)}
-        lr = engine.optim.param_groups[0]["lr"]
-        said = log.step(step, losses[-1], lr=lr, time_s=times[-1], **more)
-        if options.out is None and engine.rank == 0:
-            print("  ".join(_words(said)), flush=True)
-        if options.save is not None and _is_due(step, options.save_every, is_last):
+    observers = _observers(engine, options)
+    steps: list[Step] = []
+    for number in range(engine.steps, options.steps):
+        with ExitStack() as around:
+            for observer in observers:
+                around.enter_context(observer.around(number))
+            loss, time_s = _timed_step(engine, batches, options)
+        is_last = number == options.steps - 1
+        eval_loss = None
+        if judges is not None and _is_due(number, options.eval_every, is_last):
+            eval_loss = engine.evaluate(judges)
+        steps.append(Step(number, loss, time_s, eval_loss))
+        for observer in observers:
+            observer.after(steps[-1])
+        if options.save is not None and _is_due(number, options.save_every, is_last):
             engine.save(options.save, keep=options.keep)
     engine.close()
-    log.close()
-    if options.out is None:
-        if engine.rank == 0 and times:
-            print(f"median step {statistics.median(times) * 1e3:.1f} ms")
-        return
-    if options.dump:
-        save({**state(engine.weights, engine.pieces), "grads": dumped}, options.out / f"rank{engine.rank}.pt")
+    if options.out is not None:
+        _write_report(options.out, _report(engine, steps, options.steps, base, observers))
+    elif engine.rank == 0 and steps:
+        print(f"median step {statistics.median(step.time_s for step in steps) * 1e3:.1f} ms")
+
+
+def _resume(engine: Engine, options: argparse.Namespace) -> None:
+    """Goes on where `--resume` says, or where an attempt of this run before this one has saved."""
+    folder = options.resume or (options.save if attempt() else None)
+    if folder is not None and engine.resume(folder) is None and folder != options.save:
+        raise EngineError(f"`{folder}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
+
+
+def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:
+    found: list[Observer] = [Profile(engine, options.steps - 1)] if options.record else []
+    found.append(Progress(engine, options.out, clips=options.clip is not None))
+    return [*found, Dump(engine, options.out)] if options.dump else found
+
+
+def _report(engine: Engine, steps: list[Step], end: int, base: int, observers: list[Observer]) -> dict[str, Any]:
+    """What this rank tells of the run, which was to end before the step `end`."""
     report = {
         "rank": engine.rank,
         "role": engine.training.name,
-        "losses": losses,
-        "step_s": times,
-        "peak_bytes": _peak(engine.device),
+        "losses": [step.loss for step in steps],
+        "step_s": [step.time_s for step in steps],
+        "peak_bytes": peak_memory_bytes(engine.device),
         "comm": engine.world.counts,
         "base_bytes": base,
-        "first": options.steps - len(losses),
-        "evaluated": evaluated,
+        "first": end - len(steps),
+        "evaluated": {step.number: step.eval_loss for step in steps if step.eval_loss is not None},
     }
-    if recorder is not None:
-        report |= {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": transfers_s}
-        if (clock := recorder.clock) is not None:
-            spent = [[[*place, times] for place, times in step.items()] for step in clock.steps]
-            report |= {"clocked": list(zip(recorder.clocked, spent, strict=True))}
-            report |= {"network": time_network(engine.world), "threads": torch.get_num_threads()}
-    _write_report(options.out, report)
+    for observer in observers:
+        report |= observer.report()
+    return report
 
 
 def make_optimizer(engine: Engine, name: str, lr: float) -> None:
@@ -198,13 +184,17 @@ def make_optimizer(engine: Engine, name: str, lr: float) -> None:
     engine.optimizer(optimizers()[name.lower()], lr=lr, **fused)
 
 
-def _step(engine: Engine, batches: list[Batch], options: argparse.Namespace) -> float:
-    """One step of the optimizer; the mean loss of its batches."""
-    share, last = 1 / len(batches), len(batches) - 1
-    return share * sum(
+def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace) -> tuple[float, float]:
+    """One step of the optimizer: the mean loss of its batches, and the seconds that it took once these were loaded."""
+    given = [next(batches) for _ in range(options.accumulate)]
+    share, last, start = 1 / len(given), len(given) - 1, time.perf_counter()
+    loss = share * sum(
         engine.step(batch, clip=options.clip, update=n == last, scale=share, allow_nan=options.allow_nan)
-        for n, batch in enumerate(batches)
+        for n, batch in enumerate(given)
     )
+    if engine.device.type == "cuda":
+        torch.cuda.synchronize()
+    return loss, time.perf_counter() - start
 
 
 def _cycle(batches: list[dict[str, torch.Tensor]], start: int) -> Iterator[Batch]:
@@ -216,24 +206,6 @@ def _is_due(step: int, every: int | None, is_last: bool) -> bool:
     return is_last or (every is not None and (step + 1) % every == 0)
 
 
-def _peak_flops(engine: Engine) -> float | None:
-    """Of all devices, if they are like this one, for the format in which most of the arithmetic is done."""
-    held = engine.held()
-    dtype = HALF.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
-    peak = known_peak_flops(engine.device, dtype)
-    return peak * engine.world_size if peak is not None else None
-
-
-def _words(said: dict[str, Any]) -> list[str]:
-    """A line of the log for a terminal."""
-    return [
-        f"step {said['step']}",
-        f"loss {said['loss']:.6f}",
-        f"lr {said['lr']:.3g}",
-        f"{said['time_s'] * 1e3:.1f} ms",
-    ]
-
-
 def _held(device: torch.device) -> int:
     """The bytes that the process holds now."""
     if device.type == "cuda":
@@ -241,10 +213,4 @@ def _held(device: torch.device) -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux
-        return _peak(device)
-
-
-def _peak(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return peak_memory_bytes(device)

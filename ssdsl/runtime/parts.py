@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from .cut import Piece, Take, positions
-from .flat import Weights
 from .state import State
 from .table import AxisTake, Output, Role, Table, TensorEntry
+from .weights import Weights
 from .world import World
 
 At = tuple[int, ...]

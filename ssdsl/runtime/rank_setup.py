@@ -3,11 +3,12 @@
 import torch
 
 from .cut import Piece
-from .flat import Completion, FlatParam, Tie, Weights
+from .flat_params import Completion, Tie, make_flat_param
 from .parts import pieces_of
 from .state import State
 from .table import Move, Role, SignalEntry, Submesh, Table
 from .transfers import Leg, Message, Signal, Transfer
+from .weights import Weights
 from .world import Group, World
 
 
@@ -86,7 +87,7 @@ def weights_of(
         shard_group = world.groups[role.mesh, flat.shard_axes] if flat.shard_axes else None
         tied = any(kind == "sum_tied" for kind, _ in flat.completion)
         tie = ties[flat.weights[0].name] if tied else None
-        flats.append(FlatParam(flat.number, values, flat.zero, shard_group, tie))
+        flats.append(make_flat_param(flat.number, values, flat.zero, shard_group, tie))
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}
     return Weights(flats, others, world)
 

@@ -1,6 +1,5 @@
 """Notes when each task of a step starts and ends, how long it waits for what others send, and how full memory gets."""
 
-import copy
 import gc
 import itertools
 import statistics
@@ -90,7 +89,8 @@ def time_network(world: World) -> list[Talk]:
 
     Sizes are as the books have them (World.count). Ranks do nothing else meanwhile.
     """
-    counts, found = copy.deepcopy(world.counts), []
+    counts, found = world.counts, []
+    world.counts = {}  # the books are of training
     sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
     for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
         group = world.new_group(f"first {count}", list(range(count)))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from .flat import Weights
 from .gradient_accumulator import GradientAccumulator
 from .joins import At, Input
 from .parts import KeptOutput, Placed
 from .record import Recorder
 from .split_backward import Waiting, collecting, finish, first_half
 from .transfers import Message, Mover, Signal
+from .weights import Weights
 from .world import World
 
 Key = tuple[str, At]

@@ -7,7 +7,6 @@ import torch
 
 from .cut import Piece
 from .errors import EngineError
-from .flat import Weights
 from .parts import kept_outputs, pieces_of
 from .program import Program
 from .rank_setup import completions_of, messages_of, role_of
@@ -16,6 +15,7 @@ from .sites import Sites
 from .state import State
 from .table import Role
 from .train.feed import Feed
+from .weights import Weights
 from .world import World
 
 Tensors = dict[str, torch.Tensor]
@@ -57,7 +57,7 @@ class Share:
     @cached_property
     def feed(self) -> Feed:
         """What it is fed with."""
-        return Feed.of(self.table["inputs"], self.inputs)
+        return Feed.of(self.table.inputs, self.inputs)
 
     def waits(self) -> str:
         """What this rank waits for now, in words; empty where it waits for nobody."""

@@ -4,7 +4,7 @@ what it is to do (rank_setup.py). It loads no torch.
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .codec import decoded
 from .errors import EngineError
@@ -14,17 +14,6 @@ from .version import VERSION
 
 Box = tuple[tuple[int, int], ...]  # (start, length) per factor
 Shape = tuple[tuple[int, ...], ...]  # the factors of a local tensor, axis by axis
-
-
-class Entry:
-    """A part of the table, of which a field can also be had by its name."""
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def get(self, name: str) -> Any:
-        """As `table[name]`."""
-        return getattr(self, name)
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class AxisTake(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TensorEntry(Entry):
+class TensorEntry:
     """A tensor with the takes that lead from the whole one, of `shape`, to the local one."""
 
     name: str
@@ -67,7 +56,7 @@ class TensorEntry(Entry):
 
 
 @dataclass(frozen=True)
-class FlatEntry(Entry):
+class FlatEntry:
     """Weights whose gradients are completed together, step by step: each is what is done, and over which axes.
 
     `zero` says which of their state is sharded over `shard_axes`, `plan` is the statement behind it.
@@ -82,7 +71,7 @@ class FlatEntry(Entry):
 
 
 @dataclass(frozen=True)
-class Input(Entry):
+class Input:
     """A tensor of the batch, whole, with the names that the model gives its axes."""
 
     shape: tuple[int, ...]
@@ -91,7 +80,7 @@ class Input(Entry):
 
 
 @dataclass(frozen=True)
-class Output(Entry):
+class Output:
     """A tensor that was asked for: the ranks that keep it, and the part that each keeps for each coordinate in `time`.
 
     Over the indices in `sums` the parts are addends.
@@ -129,7 +118,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Role(Entry):
+class Role:
     """Ranks that run the same code: the parts of inputs and weights that they have. `others` are not trained."""
 
     name: str
@@ -204,7 +193,7 @@ class TransferEntry:
 
 
 @dataclass(frozen=True)
-class Table(Entry):
+class Table:
     """All of a program that is data. Of `params` and `inputs` the keys are names, of `constants` the values dtypes.
 
     `groups` are axes of a mesh along which ranks exchange something. `loss` is where the loss is; its addends lie along

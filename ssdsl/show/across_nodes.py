@@ -1,4 +1,4 @@
-"""`ssdsl check --cluster`: which axes of the meshes exchange activations between nodes, and how to avoid it."""
+"""`ssdsl check --cluster`: finds the axes of meshes that exchange activations between nodes, and how to avoid it."""
 
 import math
 from collections.abc import Iterator
@@ -16,19 +16,20 @@ from ssdsl.text.diagnostic import Diagnostic
 
 COLLECTIVES = {kind.kind for kind in (AllReduce, AllGather, ReduceScatter, AllToAll, Exchange)}
 ACTIVATIONS = ("forward", "backward")
-LEAST_BYTES = 1 << 20  # what a node sends to others in a step: less is no reason to change a plan
+LEAST_BYTES = 1 << 20  # sent by a node in a step: less is no reason to change a plan
 
 
 @dataclass(frozen=True, slots=True)
 class _Along:
-    """The collectives of a step along some axes of a mesh, as those of a device in one line of ranks."""
+    """The collectives of a step along some axes of a mesh, as one device calls them."""
 
     mesh: Mesh
     axes: tuple[str, ...]
     calls: tuple[Communication, ...]
 
     def lines(self) -> list[list[int]]:
-        """The sets of ranks that exchange something; those of all submeshes lie alike."""
+        """The groups of ranks that exchange with each other, for one submesh: those of the other submeshes look
+        alike."""
         return Ranks(self.mesh.name, dict(self.mesh.axes), self.mesh.first).lines(self.axes)
 
     def sent(self, cluster: Cluster) -> float:
@@ -45,7 +46,8 @@ class _Along:
         return max(nodes.values(), default=0.0)
 
     def time_s(self, cluster: Cluster) -> float:
-        """How long a device exchanges along the axes in a step, on the slowest line, with the links for itself."""
+        """The seconds per step for which a device exchanges along the axes: on the slowest line of ranks, with no other
+        traffic on the links."""
         return max(
             sum(c.calls * cluster.collective_time(c.kind, c.size_bytes / c.calls, tuple(line)) for c in self.calls)
             for line in self.lines()
@@ -53,14 +55,15 @@ class _Along:
 
 
 def across_nodes(program: Program, cluster: Cluster) -> tuple[Diagnostic, ...]:
-    """A warning for each set of axes along which nodes exchange activations. Raises PlanError for a small cluster."""
+    """A warning for each set of axes along which nodes exchange activations. Raises PlanError if the cluster is too
+    small."""
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
     found = list(_along(program))
     return tuple(_warning(along, found, cluster) for along in found if math.ceil(along.sent(cluster)) >= LEAST_BYTES)
 
 
 def _along(program: Program) -> Iterator[_Along]:
-    """The collectives on activations by mesh and axes; of several submeshes, the one that exchanges most."""
+    """The collectives on activations by mesh and axes; if several submeshes have some, those of the busiest."""
     calls: dict[tuple[str, tuple[str, ...]], dict[object, list[Communication]]] = {}
     for c in communications(program):
         if c.kind in COLLECTIVES and c.when in ACTIVATIONS:
@@ -72,10 +75,10 @@ def _along(program: Program) -> Iterator[_Along]:
 
 
 def _leaves(kind: str, inside: int, ranks: int) -> float:
-    """The share of a collective's bytes that leaves a node which has `inside` of its ranks.
+    """The number of times that a collective's bytes leave a node which has `inside` of its `ranks`.
 
-    A ring goes out of a node once: 2 (n - 1) / n of the data of an all_reduce, half of it for its two halves. In an
-    all_to_all each rank sends each other one an n-th.
+    A ring leaves a node once: an all_reduce sends 2 (n - 1) / n of the data over each link, each of its two halves
+    (all_gather, reduce_scatter) half of that. In an all_to_all each rank sends an n-th of its data to each other rank.
     """
     match kind:
         case "all_reduce":
@@ -101,7 +104,7 @@ def _warning(along: _Along, all_along: list[_Along], cluster: Cluster) -> AxisAc
 
 
 def _change(along: _Along, all_along: list[_Along], cluster: Cluster) -> str:
-    """Another order of the axes, if that keeps the traffic inside nodes; else a smaller axis."""
+    """The advice: another order of the axes, if that keeps the traffic inside nodes; else a smaller axis."""
     mesh = along.mesh
     width = math.prod(n for a, n in mesh.axes if a in along.axes)
     inner = sorted(
@@ -125,5 +128,5 @@ def _change(along: _Along, all_along: list[_Along], cluster: Cluster) -> str:
 
 
 def _some(numbers: list[int]) -> str:
-    """The first of them."""
+    """The first few numbers, as text."""
     return ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")

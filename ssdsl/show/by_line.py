@@ -1,8 +1,8 @@
-"""Which statements of the plan memory and communication come from: by line, the peak of the fullest device and the time
-for which tasks wait for collectives.
+"""The memory and the communication that each statement of a plan causes: a table of `ssdsl simulate`.
 
-A tensor belongs to the innermost `split` of what makes it, a weight to the `split` that cuts it, and what no statement
-splits to the `assign` that places it. A collective belongs to the `split` along whose axis it goes.
+Memory is that of the fullest device at its peak, communication the time for which tasks wait for collectives. A tensor
+belongs to the innermost `split` of the operator that makes it, a weight to the `split` that cuts it; if no statement
+splits them, to the `assign` that places them. A collective belongs to the `split` along whose axis it goes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ Shares = dict[str, float]
 
 
 def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
-    """A row per statement, those of the most memory first."""
+    """A row per statement, those with the most memory first."""
     if not report.devices:
         return View("by line of the plan", COLUMNS, ())
     fullest = next(d for d in report.devices if d.peak_bytes == report.peak_bytes)
@@ -62,7 +62,7 @@ def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
 
 @dataclass
 class _Lines:
-    """A simulated program, asked for its statements."""
+    """A simulated program, with look-ups by statement."""
 
     program: Program
     cluster: Cluster
@@ -77,7 +77,7 @@ class _Lines:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def memory(self, device: DeviceReport) -> Shares:
-        """Bytes of the peak by statement."""
+        """The bytes of a device's peak by statement."""
         role = self._role(device)
         memory = next(m for m in self.report.timeline.memory if self._row(m.row) == device.name)
         found: Shares = {}
@@ -113,7 +113,8 @@ class _Lines:
         return self.origins.said(spans[min(spans)]) if spans else ""
 
     def _of_weight(self, param: Param) -> str:
-        """The split of the first reader along an axis that cuts the weight, else what places that."""
+        """The statement of the split that cuts the weight for its first reader, else of the assign that places the
+        reader."""
         places = zip(param.submesh.axes, param.layout.places, strict=True)
         cut = {axis for (axis, _), place in places if isinstance(place, Shard)}
         readers = self.program.graph.readers.get(param.weight, ())
@@ -125,7 +126,8 @@ class _Lines:
         return next((self.origins.said(p.span) for p in placements if p is not None), "(the model)")
 
     def _activations(self, role: Role, memory: Memory) -> Shares:
-        """What waits for its backward when the device is fullest, by what made it."""
+        """The bytes of activations that wait for their backward at the peak, by the statement of the operator that made
+        them."""
         activations, found = Activations(self.facts, Fusion(self.facts)), Shares()
         events = [e for e in self.report.timeline.events if e.row == memory.row]
         for function in self._functions(role):
@@ -137,6 +139,7 @@ class _Lines:
         return found
 
     def _alive(self, function: Function, events: list[Event], time: float) -> int:
+        """The number of a function's tasks whose forward has begun and whose backward has not ended."""
         own = [e for e in events if e.function == function.number]
         begun = sum(e.kind is What.FORWARD and e.start_s <= time for e in own)
         return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
@@ -148,7 +151,7 @@ class _Lines:
     # -- communication -------------------------------------------------------------------------------------------------
 
     def communication(self, device: DeviceReport) -> Shares:
-        """Seconds of a step for which tasks and the optimizer wait for collectives, by statement."""
+        """The seconds of a step for which tasks and the optimizer wait for collectives, by statement."""
         role, network, found = self._role(device), Network(self.cluster), Shares()
         events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
         for function in self._functions(role):
@@ -198,7 +201,7 @@ def _is_sharded(flat: FlatParam, state: State) -> bool:
 
 
 def _add(found: Shares, shares: Shares, amount: float) -> None:
-    """Divides an amount in proportion to the shares; what belongs to no statement is said so."""
+    """Adds an amount, divided in proportion to the shares. Without a statement it is added as "(no statement)"."""
     if not amount:
         return
     total = sum(shares.values())

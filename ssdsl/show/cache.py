@@ -1,4 +1,4 @@
-"""`ssdsl cache`: what is kept."""
+"""`ssdsl cache`: the cached graphs."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,14 +19,14 @@ SHOWN = {"seed": 0, "generator": "hash", "meta": False, "precision": None, "trai
 
 
 def cache_view(found: Sequence[Entry], most: int) -> View:
-    """A row for each graph."""
+    """A row for each cached graph."""
     total = sum(entry.size_bytes for entry in found)
     title = f"{counted(len(found), 'graph')}, {size(total)} of at most {size(most)}"
     return View(title, COLUMNS, tuple(map(_row, found)))
 
 
 def cache_json(found: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The same, with times in seconds since 1970."""
+    """The cached graphs as JSON; `used` is in seconds since 1970."""
     return [
         {
             "model": entry.model,

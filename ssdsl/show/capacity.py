@@ -1,4 +1,4 @@
-"""Does a plan fit into the memory of a cluster's devices; and if not, which statements help against what fills them?"""
+"""Checks whether a plan fits into the memory of a cluster's devices, and advises statements if it does not."""
 
 import math
 from collections.abc import Iterator
@@ -24,13 +24,17 @@ NAMED = 4  # roles and parts that a note names
 SIZES = {2: "half as large", 4: "a quarter as large"}
 STATE = ("weights", "gradients", "optimizer")
 SHARDED = {Zero.NONE: (), Zero.OPTIMIZER: ("optimizer",), Zero.GRADS: ("optimizer", "gradients"), Zero.WEIGHTS: STATE}
-STAGES = (("optimizer", "optimizer"), ("gradients", "grads"), ("weights", "weights"))  # of ZeRO: the part, its word
+STAGES = (
+    ("optimizer", "optimizer"),
+    ("gradients", "grads"),
+    ("weights", "weights"),
+)  # the stages of ZeRO: the part, and its word in a plan
 
 
 def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnostic, ...]:
-    """An error where a role needs more than its devices have, else a warning where one is nearly full; or nothing.
+    """An error if a role needs more than its devices have, else a warning if one is nearly full, else nothing.
 
-    It speaks of the role that is fullest, `source` is the plan's text.
+    The message is about the fullest role; `source` is the plan's text.
     """
     fullest = max(report.devices, key=lambda d: d.capacity_share or 0.0, default=None)
     if fullest is None or (share := fullest.capacity_share or 0.0) <= NEARLY:
@@ -51,14 +55,14 @@ def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnost
 
 
 def _parts(device: DeviceReport) -> str:
-    """What the peak is made of, the largest first."""
+    """The parts of the peak, the largest first."""
     parts = sorted(device.peak_parts, key=lambda part: -part[1])
     shown = [f"{name} {size(n)} ({n / device.peak_bytes:.0%})" for name, n in parts[:NAMED]]
     return ", ".join(shown)
 
 
 def _others(report: Report, fullest: DeviceReport) -> str:
-    """Further roles that need too much."""
+    """The other roles that need too much."""
     over = [d for d in report.devices if d is not fullest and (d.capacity_share or 0.0) > 1]
     named = [f"`{d.name}` by {size(d.peak_bytes - (d.capacity_bytes or 0))}" for d in over[:NAMED]]
     more = [f"{len(over) - NAMED} more"] if len(over) > NAMED else []
@@ -70,7 +74,7 @@ def _others(report: Report, fullest: DeviceReport) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """Statements against what fills the devices of a role."""
+    """Statements that would reduce the memory of a role's devices."""
 
     program: Program
     source: Source
@@ -78,7 +82,7 @@ class _Advice:
     device: DeviceReport
 
     def lines(self) -> list[str]:
-        """Those against the larger half first: state, or what a step computes."""
+        """The lines of advice; first those for the larger part, state or activations."""
         state = sum(n for name, n in self.device.peak_parts if name in STATE)
         relevant = state > LEAST * self.device.peak_bytes
         found = [
@@ -106,7 +110,7 @@ class _Advice:
             yield "cut the weights: by `heads`, `ffn` and `vocab` (tensor_parallel), or into stages (pipeline)"
 
     def _replicas(self) -> tuple[tuple[str, ...], int]:
-        """The axes along which devices hold the same weights, most of them, and how many such devices there are."""
+        """The axes along which devices hold copies of the largest flat parameter, and the number of copies."""
         flats = self.program.flats_of(self.role)
         largest = max(flats, key=lambda f: f.elements, default=None)
         if largest is None:
@@ -116,7 +120,7 @@ class _Advice:
         return tuple(a for a, _ in found), math.prod(n for _, n in found)
 
     def _cut(self, flat: FlatParam) -> set[str]:
-        """The axes along which some weight of a flat parameter is cut."""
+        """The axes along which any weight of a flat parameter is cut."""
         params = [p for p in self.program.params if p.weight in flat.weights and p.submesh == flat.submesh]
         return {
             axis
@@ -126,13 +130,14 @@ class _Advice:
         }
 
     def _cutting(self) -> list[str]:
-        """The axes of the mesh over which the weights are spread: stages, and those that cut weights."""
+        """The axes of the mesh that spread the weights: those of stages, and those that cut weights."""
         cut = {a for flat in self.program.flats_of(self.role) for a in self._cut(flat)}
         fixed = [a for a, _ in self.role.submesh.fixed]
         return [a for a, _ in self.role.submesh.mesh.axes if a in fixed or a in cut]
 
     def _wider(self, axis: str) -> str:
-        """Twice the devices along an axis, if a param of the plan says how many they are."""
+        """`--set PARAM=N` that doubles the devices along an axis; empty if no param of the plan says how many they
+        are."""
         for mesh in (node for node in nodes.walk(parse(self.source)) if isinstance(node, nodes.Mesh)):
             for keyed in mesh.axes:
                 if mesh.name.text == self.role.submesh.mesh.name and keyed.name.text == axis:
@@ -160,7 +165,8 @@ class _Advice:
             yield self._micro_batches(micro_batches, times)
 
     def _alive(self) -> tuple[int, int]:
-        """The most micro-batches of a function that wait for their backward at a time, and how many there are."""
+        """The most micro-batches of a function that wait for their backward at once, and the number of all
+        micro-batches."""
         most, all_ = 0, 1
         alive: dict[int, int] = {}
         for task in self.role.computes():
@@ -171,7 +177,8 @@ class _Advice:
         return most, all_
 
     def _times(self) -> int:
-        """How many times as many micro-batches would do, a power of two; 1 where the batch cannot be halved."""
+        """The factor on the number of micro-batches that would free enough memory, a power of two; 0 if none is needed,
+        or the batch cannot be halved."""
         parts = self.device.peak_parts
         state = sum(n for name, n in parts if name in STATE)
         room = max(1, (self.device.capacity_bytes or 0) - state)
@@ -181,7 +188,7 @@ class _Advice:
         return times if times > 1 else 0
 
     def _rows(self) -> int:
-        """What a device has of the batch at a time."""
+        """The positions of the batch that a device computes at a time."""
         for operator in self.program.graph.operators:
             for at, dim in enumerate(operator.dims):
                 if dim.name == "batch":
@@ -190,7 +197,7 @@ class _Advice:
         return 1
 
     def _micro_batches(self, now: int, times: int) -> str:
-        """So many times as many, by the plan's own param if it has one."""
+        """The advice to have so many times as many micro-batches, by the plan's own param if it has one."""
         in_time = {t.name for f in self.program.functions for t in f.time}
         for split in (s for s in parse(self.source).statements if isinstance(s, nodes.Split) and s.dim.text == "batch"):
             for cut in split.cuts:

@@ -1,4 +1,4 @@
-"""`ssdsl models` and `ssdsl plans`: what there is to choose from."""
+"""`ssdsl models` and `ssdsl plans`: the models and plans that come with ssdsl."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,7 +46,7 @@ def models_view() -> View:
 
 
 def models_json() -> list[dict[str, Any]]:
-    """The same with values of their own types; `numbers` are what `--model NAME,field=value` may change."""
+    """The models as JSON; `numbers` are those that `--model NAME,field=value` may change."""
     return [
         {
             "model": f"{name}:{label}",
@@ -84,7 +84,7 @@ def _trains(laptop: bool) -> str:
 
 
 def plans_view(files: Iterable[tuple[str, Path]]) -> View:
-    """The plans that come with ssdsl, by the name under which they run."""
+    """The plans that come with ssdsl, under the names by which they are run."""
     found = [(name, _read(path)) for name, path in files]
     rows = tuple((n, " ".join(f"{p.name}={p.default}" for p in d.params), d.summary) for n, d in found if d.is_plan)
     note = "ssdsl run NAME; a param is set by --set T=4"
@@ -92,7 +92,7 @@ def plans_view(files: Iterable[tuple[str, Path]]) -> View:
 
 
 def library_view(files: Iterable[Path]) -> View:
-    """The functions of the standard library, by the file that a plan uses them from."""
+    """The functions of the standard library, under the file that a plan names to use them."""
     found = [(path.stem, _read(path)) for path in files]
     rows = tuple((name, "\n".join(d.functions), d.summary) for name, d in found if d.functions)
     return View("standard library", LIBRARY, rows, ("in a plan: use FILE: function",))

@@ -1,4 +1,4 @@
-"""`ssdsl check`: a plan in numbers, short of running it: devices, tasks, repeated work, memory of the state."""
+"""`ssdsl check`: a plan in numbers, without running it: devices, tasks, repeated work, memory of the state."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ MOSTLY = 0.5  # of the work: a warning
 
 
 def check_views(compiled: Compiled) -> tuple[View, ...]:
-    """The tables of a plan that is right."""
+    """The tables about a compiled plan."""
     program = compiled.program
     splits, whole = splits_view(compiled.plan), whole_view(program)
     return meshes_view(compiled.plan), *_if_any(splits), _roles(compiled), repeated_view(program), *_if_any(whole)
@@ -34,7 +34,7 @@ def _if_any(view: View) -> tuple[View, ...]:
 
 
 def _roles(compiled: Compiled) -> View:
-    """The roles, and what the compiler left whole although the plan splits it in time."""
+    """The roles, with notes on the operators that the compiler left whole although the plan splits them in time."""
     view, late = roles_view(compiled.program), compiled.program.plan
     found: dict[str, list[Operator]] = {}
     for operator in compiled.plan.graph.operators:
@@ -81,7 +81,7 @@ def meshes_view(plan: Plan) -> View:
 
 
 def roles_view(program: Program) -> View:
-    """What each role computes and keeps; memory is that of its state, without activations."""
+    """The work of each role, and the memory of its state, without activations."""
     columns = (
         Column("role", style="bold cyan"),
         Column("devices", Kind.COUNT),
@@ -104,7 +104,7 @@ def _role(program: Program, role: Role) -> tuple[str | int | float, ...]:
 
 
 def _state(program: Program, role: Role) -> tuple[int, int, int]:
-    """Bytes that a device holds of weights and buffers, of gradients, and of master copies and AdamW's moments."""
+    """The bytes per device of weights and buffers; of gradients; of master copies and AdamW's moments."""
     flats = program.flats_of(role)
     fixed = [p for p in program.params_of(role) if not p.trained]
     weights = sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in fixed)
@@ -115,14 +115,14 @@ def _state(program: Program, role: Role) -> tuple[int, int, int]:
 
 
 def _held(flat: FlatParam, *shards: Zero) -> int:
-    """Elements of a device's part, where stages of ZeRO shard it."""
+    """The elements on one device, which has a part if the flat parameter's ZeRO stage is one of `shards`."""
     axes = dict(flat.submesh.axes)
     ways = math.prod(axes[a] for a in flat.shard_axes) if flat.zero in shards else 1
     return flat.elements // ways
 
 
 def repeated_view(program: Program) -> View:
-    """Work that several devices do alike, because an operator is not split along an axis of its devices."""
+    """The work that several devices repeat, because an operator is not split along an axis of its devices."""
     columns = (
         Column("axis", style="bold cyan"),
         Column("devices", Kind.COUNT),
@@ -164,7 +164,8 @@ def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple
 
 
 def whole_view(program: Program) -> View:
-    """Operators that need all of a dimension by which the plan splits others: their parts are joined in front."""
+    """The operators that need all of a dimension by which the plan splits others, so that its parts are joined
+    first."""
     columns = (
         Column("operator", Kind.PATH, "bold cyan"),
         Column("times", Kind.COUNT),

@@ -1,4 +1,4 @@
-"""`ssdsl checkpoint show` and `diff`: what a checkpoint holds, and how two differ."""
+"""`ssdsl checkpoint show` and `diff`: the contents of a checkpoint, and the differences between two."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ LONGEST = 100  # characters of a value
 
 
 def tensors_view(checkpoint: "Checkpoint") -> View:
-    """A row for each tensor that is no optimizer's state, with the names of its state."""
+    """A row for each tensor outside of the optimizer's state, with the names of its optimizer state."""
     state: dict[str, list[str]] = {}
     for path in checkpoint.under("optim", "state"):
         state.setdefault(path[0], []).append(path[-1])
@@ -48,7 +48,7 @@ def tensors_view(checkpoint: "Checkpoint") -> View:
 
 
 def facts_view(checkpoint: "Checkpoint") -> View:
-    """A row for each plain value, as in `scheduler.last_epoch`."""
+    """A row for each plain value, with names such as `scheduler.last_epoch`."""
     rows = [(name, value) for name, value in _flat("", checkpoint.facts) if not name.startswith(("aliases", "names"))]
     return View("", FACTS, tuple(rows))
 
@@ -67,7 +67,7 @@ def _flat(name: str, value: Any) -> Iterable[tuple[str, str]]:
 
 
 def differences_view(found: "Iterable[TensorDiffers]", compared: int) -> View:
-    """A row for each tensor that differs; `compared` is how many there are."""
+    """A row for each tensor that differs; `compared` is the number of tensors compared."""
     rows = tuple((one.name, one.how, one.elements, one.largest) for one in found)
     title = f"{len(rows)} of {compared} tensors differ" if rows else f"all {compared} tensors are equal"
     return View(title, DIFFERENCES, rows)

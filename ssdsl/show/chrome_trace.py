@@ -1,8 +1,8 @@
 """Timelines in Chrome's Trace Event Format, which https://ui.perfetto.dev and chrome://tracing open.
 
-A process is a row, a thread one of its streams. Perfetto takes events of a thread for nested calls, so what overlaps (a
-send and a receive) goes to another thread, and times are whole nanoseconds, so that rounding makes no event end after
-the next one's start.
+A process is a row, a thread one of its streams. Perfetto shows overlapping events of one thread as nested calls, so
+events that overlap (a send and a receive) go to different threads. Times are whole nanoseconds, so that no event ends
+after the start of the next one by rounding.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,8 @@ Json = dict[str, Any]
 
 
 def chrome_trace(*timelines: Timeline) -> Json:
-    """All timelines in one file, say what was simulated and what was measured: rows of one name follow each other."""
+    """All timelines in one file, for instance a simulated and a measured one; their rows of the same name are
+    neighbours."""
     names = list(dict.fromkeys(row.name for timeline in timelines for row in timeline.rows))
     events: list[Json] = []
     flows = 0
@@ -70,7 +71,8 @@ def _metadata(what: str, pid: int, tid: int, **args: str | int) -> Json:
 
 
 def _task(event: Event, pid: int, tid: int) -> Json:
-    """Perfetto colours by name without digits: equal kinds of equal modules look alike."""
+    """The event of a task. Perfetto chooses colours by the name without digits, so equal kinds of equal modules look
+    alike."""
     letter = MARKS[event.kind].letter if event.kind in TASKS else ""
     name = f"{letter}{micro_batch(event)} {event.name}" if letter else f"{event.name} {micro_batch(event)}"
     args: Json = {"coordinate": dict(event.coordinate), "lines": list(event.lines)}
@@ -86,7 +88,8 @@ def _task(event: Event, pid: int, tid: int) -> Json:
 
 
 def _arrow(timeline: Timeline, flow: Flow, pids: list[int], threads: list[int], number: int) -> Iterator[Json]:
-    """From the start of what is sent to the last nanosecond of its arrival: both times lie inside their events."""
+    """An arrow from the start of a send to the last nanosecond of its arrival, so that both times lie inside their
+    events."""
     sent, arrived = timeline.events[flow.source], timeline.events[flow.target]
     common = {"name": sent.name, "cat": "flow", "id": number}
     start = _ns(sent.start_s)
@@ -96,7 +99,7 @@ def _arrow(timeline: Timeline, flow: Flow, pids: list[int], threads: list[int], 
 
 
 def _counters(memory: Memory, pid: int, step_s: float) -> Iterator[Json]:
-    """The curve; its last value holds until the end of the step."""
+    """The memory curve. Its last value is repeated at the end of the step."""
     points = list(zip(memory.times_s, memory.size_bytes, strict=True))
     if points and points[-1][0] < step_s:
         points.append((step_s, points[-1][1]))

@@ -1,4 +1,4 @@
-"""`ssdsl clusters`: the clusters for which a plan can be simulated, and what was measured of this machine."""
+"""`ssdsl clusters`: the clusters for which plans can be simulated, and the measurements of this machine."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -23,7 +23,7 @@ GIB = 2**30
 
 
 def clusters_view(clusters: Iterable[Cluster]) -> View:
-    """One row for each group of equal nodes; the links between groups are in the row of the last."""
+    """A row for each group of equal nodes; the links between groups are in the row of the last group."""
     rows = tuple(
         (
             cluster.name if n == 0 else "",
@@ -66,7 +66,7 @@ def cluster_json(cluster: Cluster) -> dict[str, Any]:
 
 
 def measurement_view(found: Measurement) -> View:
-    """What `ssdsl clusters measure` prints."""
+    """The table of `ssdsl clusters measure`."""
     rows = (
         ("matmul float32", _rate(found.float32_flops), "1024 x 1024, one thread, other cores busy"),
         ("matmul bfloat16", _rate(found.bfloat16_flops), "the same"),

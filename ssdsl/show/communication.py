@@ -1,4 +1,4 @@
-"""`ssdsl show PLAN comm`: what a device communicates in a step, folded over the program."""
+"""`ssdsl show PLAN comm`: the communication of each device in a step."""
 
 import math
 from collections import Counter
@@ -32,10 +32,10 @@ SIGNAL_BYTES = 4  # one number
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """What each device of `on` takes part in during a step: so many calls, with so many bytes together.
+    """Equal communication calls of each device of `on` in a step: how many calls, and how many bytes together.
 
-    Bytes are those of the whole tensor: what an all_reduce sums, an all_gather returns, a reduce_scatter is given. Of
-    sends they are the pieces of the device that sends most.
+    Bytes are those of the whole tensor: the sum of an all_reduce, the result of an all_gather, the input of a
+    reduce_scatter. For sends they are the boxes of the device that sends most.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Communication:
 
 
 def communication_view(program: Program, every: bool = False) -> View:
-    """A row per kind, axes and what is communicated; repeated layers are one row unless `every`."""
+    """A row per kind, axes and tensor; repeated layers share a row unless `every`."""
     rows: dict[tuple[str, ...], list[int]] = {}
     for c in communications(program):
         of = c.of if every else starred(c.of)
@@ -62,7 +62,7 @@ def communication_view(program: Program, every: bool = False) -> View:
 
 
 def communications(program: Program) -> Iterator[Communication]:
-    """All that is communicated in a step, once for each set of devices that do alike."""
+    """All communication of a step, once for each set of devices that do the same."""
     fold = _Fold(program)
     for prologue in program.prologues:
         for instr in (i for i in prologue.body if isinstance(i, Reshard)):
@@ -79,7 +79,7 @@ def communications(program: Program) -> Iterator[Communication]:
 
 @dataclass(slots=True)
 class _Fold:
-    """A program, with what is looked up again and again."""
+    """A program, with its look-up tables."""
 
     program: Program
     facts: Facts = field(init=False)
@@ -121,7 +121,8 @@ class _Fold:
                 yield from _sent(message.forward, message, False, "an order", 1, SIGNAL_BYTES)
 
     def of_flat(self, flat: FlatParam) -> Iterator[Communication]:
-        """The completion as often as a role starts it, the sum over the copies of a tied weight, and the gather."""
+        """The gradient reductions as often as a role starts them, the sum over the copies of a tied weight, and the
+        all-gather."""
         role = next((r for r in self.program.roles if r.is_in(flat.submesh)), None)
         if role is None:
             return
@@ -137,7 +138,7 @@ class _Fold:
     def counted(
         self, found: Iterable[Collective], when: str, of: str, on: Submesh, times: int
     ) -> Iterator[Communication]:
-        """Collectives that a device does so many times."""
+        """Collectives that a device calls `times` times, with equal ones counted together."""
         if times:
             for c, calls in Counter(found).items():
                 yield Communication(c.kind, c.axes, when, of, on, calls * times, calls * times * c.size_bytes)
@@ -153,7 +154,7 @@ def _count(role: Role, wanted: object) -> int:
 
 
 def _called(flat: FlatParam) -> str:
-    """A weight by its name, several by what their names begin with."""
+    """The name of a weight, or the common prefix of several."""
     if len(flat.weights) == 1:
         return flat.weights[0]
     paths = [w.split(".")[:-1] for w in flat.weights]
@@ -162,7 +163,7 @@ def _called(flat: FlatParam) -> str:
 
 
 def _sent(move: Move, message: Message, gradient: bool, of: str, times: int, itemsize: int) -> Iterator[Communication]:
-    """Sends of the device that has most to send; what stays on a device is no send."""
+    """The sends of the device that sends most; values that stay on a device are not sent."""
     source, target = message.ends(gradient)
     sent: Counter[tuple[int, ...]] = Counter()
     size: Counter[tuple[int, ...]] = Counter()
@@ -178,7 +179,7 @@ def _sent(move: Move, message: Message, gradient: bool, of: str, times: int, ite
 
 
 def _place(submesh: Submesh, move: Move, at: tuple[int, ...]) -> tuple[object, ...]:
-    """A device, up to the coordinates on which both ends agree."""
+    """A device, without the coordinates on which both ends of the move agree."""
     free = [a for a, _ in submesh.axes if a not in move.aligned]
     held = {**dict(submesh.fixed), **dict(zip(free, at, strict=True))}
     return submesh.mesh.name, tuple(sorted((a, held.get(a, 0)) for a, _ in submesh.mesh.axes))

@@ -1,4 +1,4 @@
-"""What `ssdsl diff` prints: how the simulated step of one plan differs from another's."""
+"""`ssdsl diff`: the differences between the simulated steps of two plans."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ssdsl.simulate.report import DeviceReport, Report
 
 LONGEST_NAME = 16
 NAMED = 4  # roles that a note names
-ROUNDING = 1e-9  # a relative change that is none
+ROUNDING = 1e-9  # smaller relative changes do not count
 Number = int | float | None
 Names = tuple[str, str]
 T = TypeVar("T")
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Figure(Generic[T]):
-    """A figure of a report or of a device: its key in JSON, its words, how it is written, and where it is from."""
+    """A figure of a report or of a device: its key in JSON, its words, how it is formatted, and how it is read."""
 
     key: str
     words: str
@@ -29,7 +29,7 @@ class Figure(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure before and after; None where there is none."""
+    """A figure before and after; None where it is unknown."""
 
     before: Number
     after: Number
@@ -44,12 +44,12 @@ class Change:
 
 
 def share(value: float) -> str:
-    """Of 1, with a tenth of a percent."""
+    """A share of 1 as a percentage with one decimal."""
     return f"{value:.1%}"
 
 
 def count(value: float) -> str:
-    """With commas."""
+    """A number with commas."""
     return f"{value:,.0f}"
 
 
@@ -71,7 +71,7 @@ OF_A_DEVICE: tuple[Figure[DeviceReport], ...] = (
 
 
 def difference_views(before: Report, after: Report, names: Names) -> tuple[View, ...]:
-    """The step, the roles that both have, and the traffic by level and kind. `names` are what the two are called."""
+    """The step, the roles that both have, and the traffic by level and kind. `names` are the names of the two."""
     summary = summary_view(before, after, names)
     if not _both(before, after):
         return summary, traffic_view(before, after, names)
@@ -93,7 +93,7 @@ def summary_view(before: Report, after: Report, names: Names) -> View:
 
 
 def devices_view(before: Report, after: Report, names: Names) -> View:
-    """Per device of each role that both have; roles whose rows read the same are shown once."""
+    """The figures per device of each role that both have; roles with equal rows are shown once."""
     both = _both(before, after)
     texts = [tuple((f.words, *_texts(c, f.text)) for f, c in _device_changes(*pair)) for pair in both]
     rows = tuple(
@@ -105,7 +105,7 @@ def devices_view(before: Report, after: Report, names: Names) -> View:
 
 
 def traffic_view(before: Report, after: Report, names: Names) -> View:
-    """Bytes that all devices send, by level of links and kind."""
+    """The bytes that all devices send, by level of links and kind."""
     changes = _traffic(before, after, "size_bytes")
     rows = tuple((*key, *_texts(change, size)) for key, change in changes.items())
     notes = () if rows else ("neither communicates",)
@@ -166,7 +166,7 @@ def _traffic(before: Report, after: Report, field: str) -> dict[tuple[str, str],
 
 
 def _called(names: Names) -> Names:
-    """Names that head a column: the given ones if they are short and different."""
+    """The names at the head of columns: the given ones if they are short and different, else A and B."""
     return ("A", "B") if names[0] == names[1] or max(map(len, names)) > LONGEST_NAME else names
 
 
@@ -180,7 +180,7 @@ def _columns(names: Names, first: str, *more: str) -> tuple[Column, ...]:
 
 
 def _texts(change: Change, text: Callable[[float], str]) -> tuple[str, str, str, str]:
-    """Before, after, the change with its sign, and its share of before; a share's change is in points."""
+    """Before, after, the change with its sign, and the relative change. A share changes by points."""
     before, after = ("" if v is None else text(v) for v in (change.before, change.after))
     if change.absolute is None:
         return before, after, "", ""

@@ -1,4 +1,4 @@
-"""`ssdsl show PLAN dims`: the dimensions that the analysis found, the ones a plan can split by."""
+"""`ssdsl show PLAN dims`: the dimensions that the analysis found, by which a plan can split."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class _Found:
 
 
 def dims_view(graph: Graph, every: bool = False) -> View:
-    """A row per name and size, or with `every` one per dimension."""
+    """A row per name and size, or with `every` a row per dimension."""
     groups: dict[tuple[object, ...], list[_Found]] = {}
     for operator in graph.operators:
         if operator.stage is Stage.COMPUTE:
@@ -50,7 +50,7 @@ def _row(name: str, size: object, found: list[_Found]) -> tuple[str | int, ...]:
 
 
 def _example(first: _Found, found: list[_Found]) -> str:
-    """The first operator with its path, in all the layers where it occurs."""
+    """The first operator's module and kind, with the numbers of all layers where it occurs."""
     path, kind = starred_module(first.operator.module), first.operator.kind
     like = [f.operator.module for f in found if (starred_module(f.operator.module), f.operator.kind) == (path, kind)]
     return f"{merged(like)} {kind}"

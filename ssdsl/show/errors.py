@@ -1,4 +1,4 @@
-"""What views have to say of a plan: work that is repeated (E0267), devices that are too full (E0614, E0615)."""
+"""Diagnostics of views: repeated work (E0267), devices that are too full (E0614, E0615)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

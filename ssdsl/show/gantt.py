@@ -1,7 +1,7 @@
 """The schedule in the terminal: a line per role, a run of cells per task, legible without colour.
 
-A cell shows what fills the largest share of it, or idle where the device waits for more than half of it; of transfers,
-which are short, every one. Letters alone say everything that colours say.
+A cell shows the event that fills the largest share of it, or idle if the device waits for more than half of it.
+Transfers are short, so they are always shown. Letters alone show everything that colours show.
 """
 
 import math
@@ -23,7 +23,7 @@ Roles = list[tuple[str, tuple[int, ...]]]  # a name, and the numbers of the rows
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a kind of event is drawn. The colours are those of the HTML page."""
+    """The letter, word and style of a kind of event. The colours are those of the HTML page."""
 
     letter: str
     word: str
@@ -41,7 +41,7 @@ MARKS = {
 }
 SENT = replace(MARKS[Kind.TRANSFER], letter=">", word="sent")
 RECEIVED = replace(MARKS[Kind.TRANSFER], letter="<", word="received")
-TASKS = (Kind.FORWARD, Kind.BACKWARD, Kind.DGRAD, Kind.WGRAD)  # what a plan orders
+TASKS = (Kind.FORWARD, Kind.BACKWARD, Kind.DGRAD, Kind.WGRAD)  # the kinds that a plan orders
 FILL, COLLECTIVE, IDLE = "─", "~", "·"
 LEAST_CELLS = 16
 NUMBERED = 3  # cells that a letter and a number of two digits take
@@ -50,10 +50,10 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
 def gantt(timeline: Timeline, width: int, transfers: bool = False, window: Span | None = None) -> RenderableType:
-    """The step, or its `window` in seconds, in this many columns; with `transfers`, a second line per role.
+    """The step, or its `window` in seconds, in so many columns; with `transfers`, a second line per role.
 
-    Roles that do the same at the same time share a line. A task that the plan left to the compiler to place is in
-    lower case and underlined. Raises ValueError if the window shows nothing of the step.
+    Roles that do the same at the same time share a line. A task whose place in the order the compiler chose is in lower
+    case and underlined. Raises ValueError if the window is outside the step.
     """
     span = _span(timeline, window)
     rows = _rows(timeline)
@@ -78,7 +78,7 @@ def gantt(timeline: Timeline, width: int, transfers: bool = False, window: Span 
 
 
 def alike(names: Sequence[str], keys: Sequence[Hashable]) -> Roles:
-    """A name and the numbers of every group of equal keys: `gpus_pp0 … x8`."""
+    """The groups of equal keys, each with the name of its first and its numbers: `gpus_pp0 … x8`."""
     groups: dict[Hashable, list[int]] = {}
     for number, key in enumerate(keys):
         groups.setdefault(key, []).append(number)
@@ -87,7 +87,7 @@ def alike(names: Sequence[str], keys: Sequence[Hashable]) -> Roles:
 
 
 def shortened(text: str, width: int) -> str:
-    """A text of at most this length; what is cut is in its middle."""
+    """A text of at most this length, cut in its middle."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -106,7 +106,7 @@ def _span(timeline: Timeline, window: Span | None) -> Span:
 
 
 def axis_lines(span: Span, cells: int, side: int) -> list[Text]:
-    """A rule with ticks at round times, and the times below it; the unit stands where the names of roles stand."""
+    """A rule with ticks at round times, and the times below it; the unit stands in the column of the roles' names."""
     begin, end = span
     scale, unit = next((u for u in UNITS if end - begin >= 2 * u[0]), UNITS[-1])
     step = _tick_step(span, cells, scale)
@@ -123,7 +123,7 @@ def axis_lines(span: Span, cells: int, side: int) -> list[Text]:
 
 
 def _tick_step(span: Span, cells: int, scale: float) -> float:
-    """The smallest of 1, 2, 5, 10, ... units that leaves the longest label and a space between two ticks."""
+    """The smallest of 1, 2, 5, 10, ... units that leaves room for the longest label and a space between two ticks."""
     length, longest = (span[1] - span[0]) / scale, 0
     for power in range(math.floor(math.log10(length / cells)), 99):
         for digit in (1, 2, 5):
@@ -145,7 +145,7 @@ def _rows(timeline: Timeline) -> list[list[Event]]:
 
 
 def _same(event: Event) -> Hashable:
-    """What two rows that are drawn alike have in common; times to a nanosecond."""
+    """A key of an event: rows with equal keys are drawn alike. Times are rounded to a nanosecond."""
     times = round(event.start_s, 9), round(event.end_s, 9), round(event.communication_s, 9)
     return event.stream, event.kind, times, event.coordinate, event.from_plan
 
@@ -155,7 +155,7 @@ def _overlap(event: Event, span: Span) -> float:
 
 
 def _owners(events: Iterable[Event], span: Span, cells: int, least: float = 0.5) -> list[Event | None]:
-    """What each cell shows: nothing where events fill less than the `least` share of it."""
+    """The event that each cell shows; None where events fill less than the share `least` of the cell."""
     width = (span[1] - span[0]) / cells
     owners: list[Event | None] = [None] * cells
     largest, busy = [0.0] * cells, [0.0] * cells
@@ -172,7 +172,8 @@ def _owners(events: Iterable[Event], span: Span, cells: int, least: float = 0.5)
 
 
 def _runs(owners: list[Event | None], directions: dict[Event, Mark], idle: str = IDLE) -> Iterator[tuple[str, str]]:
-    """Texts with their styles: an event's letter, its number if it fits, and its collectives at the end."""
+    """The texts of a line with their styles: an event's letter, its number if it fits, and its collectives at the
+    end."""
     for _, same in groupby(owners, key=id):
         run = list(same)
         event = run[0]
@@ -192,18 +193,19 @@ def _runs(owners: list[Event | None], directions: dict[Event, Mark], idle: str =
 
 
 def _is_completed(event: Event) -> bool:
-    """Whether the compiler chose this task's place; what follows the tasks has only one place."""
+    """Whether the compiler chose this task's place. Events after the tasks can have only one place, so they never
+    count."""
     return event.kind in TASKS and not event.from_plan
 
 
 def micro_batch(event: Event) -> str:
-    """The micro-batch: the index called m, or the first."""
+    """The number of the micro-batch: the index called m, or the first index."""
     values = dict(event.coordinate)
     return str(values.get("m", next(iter(values.values()), "")))
 
 
 def _directions(timeline: Timeline) -> dict[Event, Mark]:
-    """Which transfers are sent, and which received, as far as flows tell."""
+    """The marks of transfers: sent or received, as far as flows tell."""
     sent = {timeline.events[flow.source]: SENT for flow in timeline.flows}
     return sent | {timeline.events[flow.target]: RECEIVED for flow in timeline.flows}
 
@@ -228,7 +230,7 @@ def _plain(text: str, style: str = "") -> Text:
 
 
 def _legend(drawn: set[Event], directions: dict[Event, Mark], width: int) -> list[Text]:
-    """What the letters mean, of those that occur, in as many lines as it takes."""
+    """The lines that explain the letters in use."""
     marks = {directions.get(event, MARKS[event.kind]) for event in drawn}
     entries = [(m.letter, m.word, f"{m.style} bold") for m in (*MARKS.values(), SENT, RECEIVED) if m in marks]
     entries += [(COLLECTIVE, "collectives", "")] if any(e.communication_s for e in drawn) else []
@@ -242,7 +244,7 @@ def _legend(drawn: set[Event], directions: dict[Event, Mark], width: int) -> lis
 
 
 def _order_note(timeline: Timeline, roles: Roles) -> Iterator[str]:
-    """How much of the order the plan states, and what of it the compiler chose."""
+    """A note on how much of the order the plan states, and which tasks the compiler placed."""
     tasks = [e for e in timeline.events if e.kind in TASKS]
     completed = [e for e in tasks if not e.from_plan]
     if not completed:
@@ -269,7 +271,7 @@ def _names(rows: set[int], roles: Roles) -> str:
 
 
 def _dense_note(events: list[Event], drawn: set[Event], span: Span, cells: int) -> Iterator[str]:
-    """That tasks are too narrow to be numbered or drawn, and the window that would show them."""
+    """A note that tasks are too narrow to be numbered or drawn, with the window that would show them."""
     times = [e.end_s - e.start_s for e in events if e.kind in TASKS]
     cell = (span[1] - span[0]) / cells
     if times and (typical := median(times)) < 2 * cell:

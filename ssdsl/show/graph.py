@@ -1,4 +1,4 @@
-"""`ssdsl show PLAN graph`: the captured model as text, repeated layers cut short unless all is asked for."""
+"""`ssdsl show PLAN graph`: the captured model as text, with repeated layers cut short."""
 
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_text import graph_text
@@ -8,6 +8,6 @@ LONGEST = 512  # lines of a layer
 
 
 def shown_graph(graph: Graph, every: bool = False) -> str:
-    """The text; without `every`, layers that differ in numbers alone are shown once."""
+    """The text of a graph; without `every`, layers that differ only in numbers are shown once."""
     text = graph_text(graph)
     return text if every else "\n".join(folded(text.splitlines(), LONGEST)) + "\n"

@@ -1,4 +1,4 @@
-"""Memory over the step: tables of the peaks and what they are made of, and a curve per role in the terminal."""
+"""Memory over the step: tables of the peaks and their parts, and a curve per role in the terminal."""
 
 import math
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ PEAK = "▼"
 
 
 def memory_views(timeline: Timeline) -> tuple[View, ...]:
-    """The peak of a device of each role, and its parts as columns; roles that are alike are one row."""
+    """The peaks of each role's devices, and their parts as columns; roles with the same memory share a row."""
     return (peaks_view(timeline), parts_view(timeline)) if timeline.memory else ()
 
 
 def peaks_view(timeline: Timeline) -> View:
-    """How full a device of each role is at its fullest, and when."""
+    """The peak memory of a device of each role, its time, and its share of the capacity."""
     rows = tuple(
         (name, devices, m.peak_bytes, m.peak_s, m.capacity_bytes, _share(m)) for name, devices, m in _groups(timeline)
     )
@@ -40,9 +40,9 @@ def peaks_view(timeline: Timeline) -> View:
 
 
 def parts_view(timeline: Timeline) -> View:
-    """What each role's memory is made of when it is fullest; parts that a role does not have are empty.
+    """The parts of each role's peak as columns; a cell is empty if the role has no such part.
 
-    A narrow terminal leaves the smallest parts out.
+    In a narrow terminal the smallest parts are left out.
     """
     groups = _groups(timeline)
     names = list(dict.fromkeys(name for _, _, m in groups for name, _ in m.peak_parts))
@@ -54,7 +54,7 @@ def parts_view(timeline: Timeline) -> View:
 
 
 def memory_curve(timeline: Timeline, width: int, height: int = 4) -> RenderableType:
-    """A curve of this many lines per role, all to one scale; each cell is the most that its time holds."""
+    """A curve of so many lines per role, all with one scale; each cell shows the most memory in its time."""
     groups = _groups(timeline)
     top = max((m.peak_bytes for m in timeline.memory), default=0) or 1
     longest = max((len(name) for name, _, _ in groups), default=0)
@@ -74,7 +74,7 @@ def memory_curve(timeline: Timeline, width: int, height: int = 4) -> RenderableT
 
 
 def _groups(timeline: Timeline) -> list[tuple[str, int, Memory]]:
-    """Roles whose memory is the same, as one, with the number of their devices."""
+    """Roles with equal memory as one, with the number of their devices."""
     memory = timeline.memory
     keys = [(m.size_bytes, tuple(round(t, 9) for t in m.times_s), m.peak_parts, m.capacity_bytes) for m in memory]
     return [
@@ -103,14 +103,14 @@ def _peak_line(memory: Memory, end: float, cells: int) -> str:
 
 
 def _curve(memory: Memory, end: float, top: int, cells: int, height: int) -> Iterator[str]:
-    """Lines from the top; something that is not nothing is at least an eighth of a line."""
+    """The lines of the curve, from the top; memory that is not zero fills at least an eighth of a line."""
     eighths = [round(v / top * 8 * height) or int(v > 0) for v in _largest(memory, end, cells)]
     for line in reversed(range(height)):
         yield "".join(BLOCKS[min(8, max(0, e - 8 * line))] for e in eighths)
 
 
 def _largest(memory: Memory, end: float, cells: int) -> list[int]:
-    """The most that each cell's time holds."""
+    """The most memory in each cell's time."""
     largest = [0] * cells
     until = (*memory.times_s[1:], end)
     for start, stop, held in zip(memory.times_s, until, memory.size_bytes, strict=True):

@@ -1,4 +1,4 @@
-"""What a plan leaves open, in a line."""
+"""A line that says what a plan leaves open to a search."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -14,8 +14,8 @@ MOST = 10_000  # settings that are counted
 
 
 def open_params(source: Source, folder: Path | None, model: ModelIndex, count: int) -> str:
-    """`open to ssdsl search: T in 1, 2, 4; M in 1, 2: at most 6 plans on 4 devices; where stages are cut`; empty, where
-    no param is."""
+    """`open to ssdsl search: T in 1, 2, 4; M in 1, 2: at most 6 plans on 4 devices; where stages are cut`; empty if no
+    param is open."""
     devices = range(count, count + 1)
     sketch = sketch_of(source, folder, model, devices)
     if not sketch.open:
@@ -31,5 +31,5 @@ def open_params(source: Source, folder: Path | None, model: ModelIndex, count: i
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers in a sentence, of many the first two and the last."""
+    """Numbers in a sentence; of more than 8 only the first two and the last."""
     return ", ".join(map(str, numbers)) if len(numbers) <= 8 else f"{numbers[0]}, {numbers[1]}, ... {numbers[-1]}"

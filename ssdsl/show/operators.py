@@ -21,7 +21,8 @@ OTHERS = ((Stage.DATA, "depend on the inputs only"), (Stage.CONSTANT, "depend on
 
 
 def operators_view(plan: Plan, every: bool = False) -> View:
-    """A row per operator; without `every`, one for what is alike in all layers, none for what regroups axes."""
+    """A row per operator. Without `every`, operators that are alike in all layers share one, and those that only
+    regroup axes have none."""
     groups: dict[tuple[str, ...], list[Operator]] = {}
     computing = [o for o in plan.graph.operators if o.stage is Stage.COMPUTE]
     for operator in (o for o in computing if every or not o.row.regroups):
@@ -37,7 +38,7 @@ def operators_view(plan: Plan, every: bool = False) -> View:
 
 
 def _shown(found: Found | None) -> str:
-    """The signature that was found, and why it is whole, if it is."""
+    """The signature that was found, with the reason if it cuts nothing."""
     if found is None:
         return ""
     return f"{found.signature}{f' ({found.why_whole})' if found.why_whole else ''}"
@@ -57,7 +58,7 @@ def _row(key: tuple[str, ...], found: list[Operator]) -> tuple[str | int, ...]:
 
 
 def _columns(plan: Plan, operator: Operator) -> Iterator[str]:
-    """Dimensions, indices and placement, in the names that `split` takes."""
+    """The cells of dimensions, indices and placement, in the names that `split` takes."""
     names = [starred(d.name) for d in operator.dims]
     yield " ".join(f"{name}={d.size}" for name, d in zip(names, operator.dims, strict=True) if d.size > 1)
     indices = plan.of(operator.name).indices

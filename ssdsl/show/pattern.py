@@ -1,10 +1,10 @@
-"""Module paths of repeated layers as one: `h.0.attn`, `h.1.attn` and `h.2.attn` are `h.{0-2}.attn`."""
+"""Joins the module paths of repeated layers: `h.0.attn`, `h.1.attn` and `h.2.attn` are `h.{0-2}.attn`."""
 
 from collections.abc import Iterable
 
 
 def merged(paths: Iterable[str]) -> str:
-    """Paths that are equal when starred, as one path that shows which numbers occur."""
+    """Paths that differ only in numbers, as one path that shows which numbers occur."""
     split = [path.split(".") for path in dict.fromkeys(paths)]
     return ".".join(_part([parts[i] for parts in split]) for i in range(len(split[0])))
 

@@ -1,4 +1,4 @@
-"""`ssdsl show PLAN program`: the program as text, repeated layers and long orders cut short unless all is asked for."""
+"""`ssdsl show PLAN program`: the program as text, with repeated layers and long orders cut short."""
 
 import re
 from collections.abc import Iterable
@@ -12,13 +12,14 @@ FEWEST = 6  # lines that are worth a line that says so
 
 
 def shown_program(program: Program, roles: Iterable[Role] | None = None, every: bool = False) -> str:
-    """The text; without `every`, what is repeated with other numbers is shown once."""
+    """The text; without `every`, repetitions that differ only in numbers are shown once."""
     blocks = program_blocks(program, roles)
     return "\n\n".join("\n".join(block if every else folded(block)) for block in blocks) + "\n"
 
 
 def folded(lines: list[str], longest: int = LONGEST) -> list[str]:
-    """Lines whose runs of repetitions, numbers apart, are shown once; a repetition has at most so many lines.
+    """The lines, with runs of repetitions that differ only in numbers shown once; a repetition has at most `longest`
+    lines.
 
     >>> folded(["start", *(f"  step {k}" for k in range(9)), "end"])
     ['start', '  step 0', '  ... 8 more like this', 'end']
@@ -38,7 +39,8 @@ def folded(lines: list[str], longest: int = LONGEST) -> list[str]:
 
 
 def _repetition(shapes: list[str], at: int, longest: int) -> tuple[int, int]:
-    """The number of lines from here that repeat, and how often they stand here; of several the one that saves most."""
+    """The length of the repeated block that begins here, and the number of times that it occurs; if there are several,
+    the one that saves the most lines."""
     best, saved = (1, 1), FEWEST
     for length in range(1, min(longest, (len(shapes) - at) // 2) + 1):
         if shapes[at + length] != shapes[at]:

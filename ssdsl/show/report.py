@@ -1,4 +1,4 @@
-"""What `ssdsl simulate` prints: the step in figures, a row per role, and what goes over the links."""
+"""`ssdsl simulate`: the step in figures, a row per role, and the traffic on the links."""
 
 from typing import Any
 
@@ -80,16 +80,16 @@ def devices_view(report: Report) -> View:
 
 
 def traffic_view(report: Report) -> View:
-    """What all devices send in a step, by level of links and kind."""
+    """The bytes that all devices send in a step, by level of links and kind."""
     total = sum(t.size_bytes for t in report.traffic) or 1
     rows = tuple((t.level, t.kind, t.calls, t.size_bytes, t.size_bytes / total) for t in report.traffic)
     return View("traffic of all devices in a step", TRAFFIC, rows, () if rows else ("nothing is communicated",))
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """All figures; the events are in the trace and the HTML page.
+    """All figures as JSON; the events are in the trace and in the HTML page.
 
-    docs/json.md lists the keys; `version` counts changes of those that are there.
+    docs/json.md lists the keys; `version` counts changes of existing keys.
     """
     return {
         "version": VERSION,
@@ -110,7 +110,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 
 def _figures(device: DeviceReport) -> tuple[float | None, ...]:
-    """What the table shows of a role, times to a nanosecond."""
+    """A key of a role: roles with equal figures share a row. Times are rounded to a nanosecond."""
     times = (round(v, 9) for v in (busy_s(device), waiting_s(device), device.idle_share))
     return *times, device.peak_bytes, device.capacity_bytes
 
@@ -136,12 +136,12 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
 
 
 def busy_s(device: DeviceReport) -> float:
-    """All that is not idle."""
+    """The seconds in which a device is not idle."""
     return device.compute_s + waiting_s(device) + device.optimizer_s
 
 
 def waiting_s(device: DeviceReport) -> float:
-    """Communication that computing waits for, and gradients."""
+    """The seconds in which computing waits for communication, and those of gradient reductions."""
     return device.communication_s + device.reduce_s
 
 
@@ -155,7 +155,7 @@ def flops(value: float) -> str:
 
 
 def ranks(numbers: tuple[int, ...]) -> str:
-    """`0-7, 16-23`; of more such runs how many ranks lie between which: `96 in 0-127`."""
+    """`0-7, 16-23`; with more than two runs, the number of ranks and their range: `96 in 0-127`."""
     runs: list[tuple[int, int]] = []
     for rank in sorted(numbers):
         first = runs.pop()[0] if runs and rank == runs[-1][1] + 1 else rank

@@ -1,4 +1,4 @@
-"""What `ssdsl run` ends with: loss per step, step time, communication, memory."""
+"""`ssdsl run`: the tables at its end, with loss per step, step time, communication and memory."""
 
 from ssdsl.run.result import RankResult, RunResult
 from ssdsl.show.view import Column, Kind, View, seconds
@@ -12,7 +12,7 @@ def run_views(result: RunResult) -> tuple[View, ...]:
 
 
 def steps_view(result: RunResult, every: bool = False) -> View:
-    """Loss and time of each step; of many, the first and the last."""
+    """The loss and the time of each step; if there are many, of the first and the last ones."""
     columns = [Column("step", Kind.COUNT), Column("loss", Kind.LOSS, "bold"), Column("time", Kind.SECONDS)]
     numbered = enumerate(zip(result.losses, result.step_s, strict=True), result.first)
     rows: list[tuple[int | str | float, ...]] = [(step, loss, time) for step, (loss, time) in numbered]
@@ -28,7 +28,7 @@ def steps_view(result: RunResult, every: bool = False) -> View:
 
 
 def communication_view(result: RunResult) -> View:
-    """Calls and bytes of each collective in one step."""
+    """The calls and bytes of each collective in one step."""
     columns = (
         Column("communication", style="bold cyan"),
         Column("calls", Kind.COUNT),

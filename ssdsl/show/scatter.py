@@ -1,4 +1,4 @@
-"""Points in a rectangle of characters, with the front of those that no other one beats in both directions."""
+"""A scatter plot in characters, with the Pareto front of its points."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ HEIGHT = 12
 
 
 def scatter(points: Sequence[tuple[float, float]], named: Sequence[tuple[str, float, float]], width: int) -> str:
-    """Times across, bytes upwards, both on a logarithmic scale; `o` is on the front, `.` is not, others have names."""
+    """The plot: times across, bytes upwards, both on logarithmic scales. `o` is on the front, `.` is not; named points
+    have their names. Empty for fewer than two points."""
     if len(points) < 2:
         return ""
     every = [*points, *((x, y) for _, x, y in named)]
@@ -32,7 +33,7 @@ class _Scale:
         self.low, self.high, self.cells = min(values), max(values), cells
 
     def cell(self, value: float) -> int:
-        """Which of the cells a value is in."""
+        """The number of the cell that a value is in."""
         if self.high <= self.low or self.low <= 0:
             return 0
         share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -40,7 +41,7 @@ class _Scale:
 
 
 def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that no other one beats in both."""
+    """The points that no other point beats in both directions."""
     found: list[tuple[float, float]] = []
     for x, y in sorted(points):
         if not found or y < found[-1][1]:

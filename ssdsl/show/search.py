@@ -1,4 +1,4 @@
-"""What `ssdsl search` prints: the baseline, the best plans, the best of each kind of parallelism, what is behind it."""
+"""`ssdsl search`: the baseline, the best plans, the best of each kind of parallelism, and what the search looked at."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from ssdsl.sketch.search import Change, Found, Tried
 from ssdsl.sketch.sketch import Sketch
 
 VERSION = 1  # of the keys of `search_json`
-OVER_SHOWN = 3  # of those out of memory
+OVER_SHOWN = 3  # plans out of memory that are named
 COLUMNS = (
     Column("plan", key="plan", drop=2),
     Column("setting", key="setting", fold=True),
@@ -32,7 +32,7 @@ RATES = ("samples_per_device_s", "tokens_per_device_s")
 
 
 def search_views(title: str, found: Found, graph: Graph, cluster: Cluster, top: int) -> Iterator[View]:
-    """The tables, one below the other."""
+    """The tables, in their order."""
     best = [("baseline", found.baseline), *((str(n), t) for n, t in enumerate(found.ranked[:top], 1))]
     yield _table(title, best, found, graph, (_headline(found),))
     families = [(t.family, t) for t in found.best_of_families()]
@@ -53,7 +53,7 @@ def _table(title: str, rows: Sequence[tuple[str, Tried]], found: Found, graph: G
 
 
 def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
-    """A setting in figures; of one that is refused, most are None."""
+    """The figures of a setting by column; for a refused one, most are None."""
     figures: dict[str, Any] = dict.fromkeys(c.key for c in COLUMNS)
     figures |= {"plan": _name(tried.sketch, found), "setting": _setting(tried), "why": why(tried, found)}
     if tried.setting.report is not None:
@@ -67,7 +67,7 @@ def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
 
 
 def _name(sketch: Sketch, found: Found) -> str:
-    """The plan's name; of two of one name their files."""
+    """The plan's name, or its file if two plans have the name."""
     files = {t.sketch.file for t in (found.baseline, *found.tried) if t.sketch.name == sketch.name}
     return sketch.name if len(files) < 2 else sketch.file
 
@@ -78,8 +78,8 @@ def _setting(tried: Tried) -> str:
 
 
 def rates(graph: Graph) -> tuple[int | None, int | None]:
-    """The samples and the tokens of a step: the sizes of the batch, and of it times the sequence, where inputs have
-    axes of these names."""
+    """The samples and the tokens of a step: the size of the batch, and that times the sequence length; None where
+    inputs have no axes of these names."""
     sizes: dict[str, int] = {}
     for value in graph.values.values():
         if value.origin is Origin.INPUT:
@@ -89,7 +89,7 @@ def rates(graph: Graph) -> tuple[int | None, int | None]:
 
 
 def why(tried: Tried, found: Found) -> str:
-    """What a row ends with: what it lacks, beside the best."""
+    """The last cell of a row: how much worse it is than the best plan, and why."""
     best = found.best
     if (d := tried.setting.refused) is not None:
         return f"{d.code}: {d.text(d.title)}"
@@ -127,7 +127,7 @@ def _headline(found: Found) -> str:
 
 
 def _no_setting(found: Found) -> str:
-    """Why there is nothing to try: no widths come to the devices that are asked for."""
+    """The reason why no setting can be tried: nothing is open, or no widths give the number of devices asked for."""
     wanted, sketch = found.devices, found.baseline.sketch
     near = {count: values for values, count in sketch.sizes(range(1, 2 * wanted[-1] + 1))}
     if not near:
@@ -177,7 +177,8 @@ def _error_bar(found: Found, cluster: Cluster) -> str:
 
 
 def pareto_text(found: Found, width: int) -> str:
-    """Time against memory of all that was simulated, as a picture of characters: `B` is the baseline, `*` the best."""
+    """A plot in characters of device-seconds against memory, for all simulated plans: `B` is the baseline, `*` the
+    best."""
     points = [_point(t) for t in found.tried if t.setting.report is not None]
     named = {"B": found.baseline, "*": found.best}
     return scatter(points, [(m, *_point(t)) for m, t in named.items() if t and t.setting.report is not None], width)
@@ -188,7 +189,7 @@ def _point(tried: Tried) -> tuple[float, float]:
 
 
 def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[str, Any]:
-    """The same as numbers; docs/json.md lists the keys."""
+    """The search as JSON; docs/json.md lists the keys."""
 
     def keys(tried: Tried) -> dict[str, Any]:
         figures = row(tried, found, graph)

@@ -1,4 +1,4 @@
-"""The splits of a plan: into which indices, and whether their parts run over devices or in time."""
+"""The splits of a plan: the indices, and whether their parts run over devices or in time."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from ssdsl.show.view import Column, Kind, View
 
 
 def splits_view(plan: Plan) -> View:
-    """What is split into which index, and whether its parts run over devices or in time."""
+    """A row for each index, number of parts and dimension, with whether the parts run over devices or in time."""
     columns = (
         Column("index", style="bold cyan"),
         Column("parts", Kind.COUNT),

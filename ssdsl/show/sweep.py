@@ -1,4 +1,4 @@
-"""What `ssdsl sweep` prints: a plan under many settings of its params, each simulated, in one table."""
+"""`ssdsl sweep`: a plan under many settings of its params, each simulated, in one table."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,7 @@ def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
 
 
 def note(setting: Setting, best: Setting | None, in_full: bool = False) -> str:
-    """What a row ends with; `in_full` with the reason of a refusal."""
+    """The last cell of a row; `in_full` with the text of a refusal."""
     if (d := setting.refused) is not None:
         return f"{d.code}: {d.text(d.title)}" if in_full else d.code
     if setting.over:
@@ -42,7 +42,7 @@ def note(setting: Setting, best: Setting | None, in_full: bool = False) -> str:
 
 
 def _refusals(settings: tuple[Setting, ...]) -> Iterator[str]:
-    """Each reason once, with the first setting of which it is said."""
+    """Each reason of a refusal once, with the first setting that it refuses."""
     found: dict[str, list[Setting]] = {}
     for setting in settings:
         if (d := setting.refused) is not None:
@@ -53,7 +53,7 @@ def _refusals(settings: tuple[Setting, ...]) -> Iterator[str]:
 
 
 def sweep_json(plan: str, cluster: str, settings: tuple[Setting, ...]) -> dict[str, Any]:
-    """The same as numbers; docs/json.md lists the keys."""
+    """The sweep as JSON; docs/json.md lists the keys."""
     best = best_of(settings)
     return {
         "version": VERSION,

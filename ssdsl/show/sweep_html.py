@@ -1,4 +1,4 @@
-"""A sweep as one HTML file that needs nothing else: a plot of time against memory, and the table."""
+"""A sweep as one self-contained HTML file: a plot of time against memory, and the table."""
 
 import html
 from typing import Any
@@ -12,7 +12,7 @@ FIGURES = ("step", "bubble", "peak", "filled", "traffic", "devices", "device_s")
 
 
 def sweep_html(title: str, settings: tuple[Setting, ...]) -> str:
-    """The whole page as text, to be written to a file and opened in a browser."""
+    """The page as text, to be written to a file and opened in a browser."""
     slots = {
         "title": html.escape(title),
         "style": text_of("colours.css") + text_of("sweep.css"),

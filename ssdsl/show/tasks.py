@@ -1,4 +1,4 @@
-"""`ssdsl show PLAN tasks`: what each role runs, in its order."""
+"""`ssdsl show PLAN tasks`: the tasks of each role in their order."""
 
 from itertools import groupby
 from typing import Any
@@ -33,14 +33,15 @@ def tasks_views(program: Program, every: bool = False) -> tuple[View, ...]:
 
 
 def tasks_json(program: Program) -> dict[str, Any]:
-    """Both, with every task of every order."""
+    """The tables as JSON, with every task of every order."""
     roles = [(role.name, [name for a in role.actions if (name := _name(a))]) for role in program.roles if role.actions]
     tasks = [{"role": name, "tasks": len(order), "order": order} for name, order in roles]
     return {"blocks": as_json(functions_view(program)), "tasks": tasks}
 
 
 def functions_view(program: Program) -> View:
-    """The maximal runs of operators that nothing in the plan separates; `recomputed` counts their sections."""
+    """The functions: maximal runs of operators that nothing in the plan separates. `recomputed` counts their recomputed
+    sections."""
     paths = {o.name: f"{o.module} {o.kind}" for o in program.graph.operators}
     rows = []
     for f in program.functions:
@@ -52,7 +53,7 @@ def functions_view(program: Program) -> View:
 
 
 def order_view(program: Program, every: bool = False) -> View:
-    """A row per role; long orders are cut unless `every`."""
+    """A row per role; long orders are cut short unless `every`."""
     rows = []
     for role in (r for r in program.roles if r.actions):
         names = [name for action in role.actions if (name := _name(action))]
@@ -69,7 +70,7 @@ def _order(names: list[str], every: bool) -> str:
 
 
 def _name(action: Action) -> str:
-    """`F0[2]`: block 0 forward for index 2; `f3[2]`: message 3. Nothing for what takes no time."""
+    """`F0[2]`: block 0 forward for index 2; `f3[2]`: message 3. Empty for actions that take no time."""
     match action:
         case Compute():
             return f"{LETTERS[action.phase]}{action.function}{_at(action.at)}"

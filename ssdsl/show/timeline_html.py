@@ -1,7 +1,7 @@
-"""A timeline as one HTML file that needs nothing else: its data as columns, drawn by the scripts in `html/`.
+"""A timeline as one self-contained HTML file: its data as columns, drawn by the scripts in `html/`.
 
 Nothing from a plan or a model becomes markup: the data is JSON in a script element, and the scripts write it with
-`textContent` or on a canvas. The page's own policy forbids it the network.
+`textContent` or on a canvas. The page's content security policy forbids network access.
 """
 
 import html
@@ -20,12 +20,12 @@ SCRIPTS = """
 """.split()
 KEYWORD = re.compile(r'"([a-z]+)"')
 SLOT = re.compile(r"\{\{(\w+)\}\}")
-DIGITS = 10  # of a time, after the point: a tenth of a nanosecond
+DIGITS = 10  # decimals of a time in seconds: a tenth of a nanosecond
 
 
 def timeline_html(timeline: Timeline, by_line: View | None = None) -> str:
-    """The whole page as text, to be written to a file and opened in a browser; with what `by_line_view` found, below
-    the plan."""
+    """The page as text, to be written to a file and opened in a browser; with the result of `by_line_view` below the
+    plan."""
     slots = {
         "title": html.escape(timeline.title),
         "style": text_of("colours.css") + text_of("page.css"),
@@ -36,12 +36,12 @@ def timeline_html(timeline: Timeline, by_line: View | None = None) -> str:
 
 
 def text_of(name: str) -> str:
-    """A file of `html/`."""
+    """The text of a file in `html/`."""
     return (FOLDER / name).read_text("utf-8")
 
 
 def embedded(value: dict[str, Any]) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element in which it stands."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
@@ -71,7 +71,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _ranges(ranks: tuple[int, ...]) -> str:
-    """Ranks as people write them: `0–3, 8–11`."""
+    """Ranks in a readable form: `0–3, 8–11`."""
     spans: list[list[int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][1] + 1:
@@ -82,7 +82,7 @@ def _ranges(ranks: tuple[int, ...]) -> str:
 
 
 def _events(events: tuple[Event, ...]) -> dict[str, Any]:
-    """A list per field; names, coordinates and lines, which repeat, as numbers in a list of the different ones."""
+    """A list per field. Names, coordinates and lines repeat, so they are numbers in lists of the distinct ones."""
     kinds, streams = list(Kind), list(Stream)
     names = _Different()
     coordinates = _Different()
@@ -118,7 +118,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
 
 
 def _by_line(timeline: Timeline, view: View | None) -> dict[str, Any] | None:
-    """The rows, each with the number of its line if it is one of this plan, and 0 if it is not."""
+    """The rows by statement, each with its line number if it is a line of this plan, else 0."""
     if view is None:
         return None
     own = re.compile(rf"{re.escape(Path(timeline.plan).name)}:(\d+): (.*)")
@@ -131,7 +131,7 @@ def _by_line(timeline: Timeline, view: View | None) -> dict[str, Any] | None:
 
 
 class _Different:
-    """The different values seen, each with the number of its first sight."""
+    """Numbers distinct values in the order in which they are first seen."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}

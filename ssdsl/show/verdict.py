@@ -1,4 +1,4 @@
-"""What `ssdsl verify` ends with: how many tensors were compared, and how far they were apart."""
+"""`ssdsl verify`: the table at its end, with how many tensors were compared and how far they were apart."""
 
 import math
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ PLURALS = {"loss": "losses", "gradient": "gradients", "weight": "weights", "buff
 
 
 def verdict_view(comparisons: "tuple[Comparison, ...]") -> View:
-    """A row per kind of tensor, with the tensor that came closest to its tolerance, or past it."""
+    """A row per kind of tensor, with the tensor that came closest to its tolerance, or exceeded it most."""
     kinds = dict.fromkeys((c.kind, c.in_float64) for c in comparisons)
     rows = tuple(_row([c for c in comparisons if (c.kind, c.in_float64) == kind]) for kind in kinds)
     return View("compared with a single device", COLUMNS, rows, tuple(_notes(comparisons)))
 
 
 def verdict_json(comparisons: "tuple[Comparison, ...]", devices: int) -> dict[str, Any]:
-    """The verdict, and every tensor with what it may differ by."""
+    """The verdict as JSON, with every tensor and its tolerance."""
     differ = sum(c.differs for c in comparisons)
     rows = [{**_numbers(c), "allowed": c.allowed, "limit": c.limit, "differs": c.differs} for c in comparisons]
     verdict = "different" if differ else "equal"
@@ -38,13 +38,14 @@ def verdict_json(comparisons: "tuple[Comparison, ...]", devices: int) -> dict[st
 
 
 def _numbers(comparison: "Comparison") -> dict[str, Any]:
-    """Its fields; JSON has no NaN and no infinity, which become texts."""
+    """The fields of a comparison. NaN and infinity become texts, because JSON has neither."""
     fields = asdict(comparison).items()
     return {n: str(v) if isinstance(v, float) and not math.isfinite(v) else v for n, v in fields}
 
 
 def _row(found: "list[Comparison]") -> tuple[str | int | float, ...]:
-    """Tensors that are nothing but rounding have no error worth a name, unless they differ."""
+    """The row of one kind. Tensors of which only rounding remains are named only if there are no others, or if they
+    differ."""
     worst = max([c for c in found if not _is_rounding(c)] or found, key=lambda c: c.share)
     differ, elements = sum(c.differs for c in found), sum(c.elements for c in found)
     kind = PLURALS[worst.kind] + (" in float64" if worst.in_float64 else "")
@@ -57,7 +58,7 @@ def _is_rounding(comparison: "Comparison") -> bool:
 
 
 def _notes(comparisons: "tuple[Comparison, ...]") -> Iterator[str]:
-    """What the numbers mean, and of which tensors they say little."""
+    """Notes on the meaning of the numbers, and on tensors of which they say little."""
     yield "worst error: relative to the largest element of its tensor; what is allowed and why: ssdsl explain E0512"
     sharp = {(c.kind, c.name) for c in comparisons if c.is_sharp and not c.differs}
     dull = [c for c in comparisons if (c.kind, c.name) not in sharp and not c.in_float64 and not c.differs]

@@ -1,4 +1,4 @@
-"""A view: named columns and rows of plain values, which becomes a table or JSON."""
+"""A view: named columns and rows of plain values, shown as a table or as JSON."""
 
 import re
 import textwrap
@@ -21,7 +21,7 @@ Value = str | int | float | None
 
 
 class Kind(StrEnum):
-    """What a column's values are, which decides how a table writes them."""
+    """The kind of a column's values, which says how a table formats them."""
 
     TEXT = "text"
     PATH = "path"  # broken at its dots
@@ -35,8 +35,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`name` heads the column, `key` is its name in JSON: part of the interface, so that a new heading breaks no
-    script. `fold`: its words may wrap. Where a table is too wide, the column of the highest `drop` goes first."""
+    """`name` heads the column. `key` is its name in JSON, which is part of the interface: a new heading breaks no
+    script. With `fold`, words may wrap. If a table is too wide, the columns with the highest `drop` are left out
+    first."""
 
     name: str
     kind: Kind = Kind.TEXT
@@ -47,7 +48,7 @@ class Column:
 
     @property
     def json_key(self) -> str:
-        """The name with `_` for spaces, unless the column says another."""
+        """The key, or else the name with `_` for spaces."""
         return self.key or self.name.replace(" ", "_")
 
 
@@ -62,7 +63,7 @@ class View:
 
 
 def table(view: View, width: int = 120) -> RenderableType:
-    """The view for a terminal of this width; where its columns do not fit side by side, they stand one below another.
+    """The view for a terminal of this width. If the columns do not fit side by side, each row becomes lines.
 
     A table without rows is its title and notes.
     """
@@ -89,7 +90,7 @@ def table(view: View, width: int = 120) -> RenderableType:
 
 
 def _kept(columns: tuple[Column, ...], cells: list[list[str]], width: int) -> tuple[list[int], list[int]]:
-    """The columns that are shown, and the least width of each."""
+    """The columns that are shown, and the least width of each column."""
     least = [_least(c, [row[at] for row in cells]) for at, c in enumerate(columns)]
     kept = list(range(len(columns)))
     while _free(kept, least, width) < 0 and (optional := [at for at in kept if columns[at].drop]):
@@ -98,14 +99,15 @@ def _kept(columns: tuple[Column, ...], cells: list[list[str]], width: int) -> tu
 
 
 def _free(kept: list[int], widths: list[int], width: int) -> int:
-    """The room that columns of these widths leave."""
+    """The width that is left beside columns of these widths."""
     return width - sum(widths[at] for at in kept) - GAP * (len(kept) - 1)
 
 
 def _grown(
     columns: tuple[Column, ...], cells: list[list[str]], kept: list[int], least: list[int], width: int
 ) -> dict[int, int]:
-    """How wide each column is: words whole before lines are long, and what is left to those whose words wrap."""
+    """The width of each column: first all words become whole, then lines become long; columns that may not wrap come
+    first."""
     whole = {at: _least(columns[at], [row[at] for row in cells], whole=True) for at in kept}
     most = {at: max([len(columns[at].name), *(_longest(row[at]) for row in cells)]) for at in kept}
     widths = {at: least[at] for at in kept}
@@ -122,7 +124,8 @@ def _longest(text: str) -> int:
 
 
 def _least(column: Column, texts: list[str], whole: bool = False) -> int:
-    """The width at which a column breaks no number and no word, except `whole` a long word behind a `_`."""
+    """The width at which a column breaks no word and no number; unless `whole`, long words may break behind `_` and the
+    like."""
     words = [*column.name.split()]
     for text in texts:
         if column.kind is Kind.PATH or column.fold:
@@ -140,7 +143,7 @@ def _wrapped(column: Column, text: str, width: int) -> str:
 
 
 def _filled(text: str, width: int) -> str:
-    """Words in lines of this width; a longer one is broken behind a `_`."""
+    """The text in lines of this width; a longer word is broken behind `_` and the like."""
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) <= width:
@@ -157,7 +160,7 @@ def _filled(text: str, width: int) -> str:
 
 
 def _records(columns: tuple[Column, ...], cells: list[list[str]], width: int) -> Iterator[Text]:
-    """A line for each value of a row, behind its column's name; empty values are left out."""
+    """A line for each value of a row, after its column's name; empty values are left out."""
     names = max(len(c.name) for c in columns)
     for row in cells:
         yield Text("\u2500" * min(width, names + GAP))
@@ -167,7 +170,7 @@ def _records(columns: tuple[Column, ...], cells: list[list[str]], width: int) ->
 
 
 def as_json(view: View) -> list[dict[str, Value]]:
-    """The rows with their values as they are."""
+    """The rows as objects, with their values unformatted."""
     keys = [column.json_key for column in view.columns]
     return [dict(zip(keys, row, strict=True)) for row in view.rows]
 
@@ -179,9 +182,9 @@ def _text(kind: Kind, value: Value) -> str:
 
 
 def broken(path: str, longest: int) -> str:
-    """The path in lines of at most this length where its dots, and the space before a kind, allow it.
+    """The path in lines of at most this length, broken in front of dots and of the space before a kind.
 
-    A name that is longer than a line is broken behind a `_`.
+    A name that is longer than a line is broken behind `_` and the like.
     """
     lines = [""]
     for piece in PIECE.split(path):
@@ -193,7 +196,8 @@ def broken(path: str, longest: int) -> str:
 
 
 def _parts(word: str) -> list[str]:
-    """Where a word may be broken if it must: a short one nowhere, a long one behind `_`, `=`, `,` and `/`."""
+    """The pieces between which a word may be broken: a short word is one piece, a long one breaks behind `_`, `=`, `,`
+    and `/`."""
     return [word] if len(word.strip()) <= NARROWEST else INSIDE.split(word)
 
 

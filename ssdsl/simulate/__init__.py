@@ -1,1 +1,1 @@
-"""Program -> Report: how long a step takes, what each device does when, and what its memory holds."""
+"""Simulates a program: the time of a step, the timeline of each device, and the content of its memory."""

@@ -1,22 +1,25 @@
-"""What one forward of a function keeps in memory until its backward: the storages that autograd and the engine hold.
+"""Activations: the memory that one forward of a function keeps until its backward, for autograd and the engine.
 
-Storages, not tensors, are counted: a view keeps all of what it looks into, and what several operators keep is there
-once. Recomputed sections keep what enters them; the rest exists while the section's backward runs.
+Storages are counted, not tensors: a view keeps the whole storage that it looks into, and a storage that several
+operators keep counts once. Recomputed sections keep what enters them; the rest exists while their backward runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import compress
 
 from ssdsl.ir.action import At
 from ssdsl.ir.function import Backward, Conversion, Function, Input, Op, Reshard, Section, Side, reads_of, results_of
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.lower.functions.views import views_of
-from ssdsl.simulate.collectives import Facts, flat_bytes, shards, size_bytes
+from ssdsl.simulate.collectives import Facts, flat_bytes, is_reduced, shards, size_bytes
 from ssdsl.simulate.fusion import Fusion, Launch
 from ssdsl.simulate.kept import kept_of
 from ssdsl.simulate.padded import padded_bytes
-from ssdsl.simulate.within_backward import WithinBackward
+from ssdsl.simulate.within_backward import Bucket, WithinBackward
 
 Sizes = dict[str, int]  # bytes by storage
 Part = tuple[tuple[Coordinate, int], ...]
@@ -24,12 +27,17 @@ Part = tuple[tuple[Coordinate, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Bytes of one device in one task. `size_bytes` waits for backward, `for_weights` then for the weights' half:
-    inputs, and gradients of results. `recomputed_bytes` is made again where backward recomputes, for one section;
-    `outputs` are what other functions read, and `lent` by their numbers those of them that are gone when these have
-    read them. While a backward runs, what it has made (the gradients of weights, too, in the first one of a step) grows
-    as what is kept goes: `first_bytes` and `later_bytes` are how much more than `size_bytes` both together are at most,
-    `learned_bytes` what of it are gradients of weights. `gathered_bytes`: the most weights that a section gathers."""
+    """The bytes that one task keeps on one device.
+
+    `size_bytes` are kept until backward; `for_weights`, of inputs and gradients of results, from there until the
+    weights' half of backward. `recomputed_bytes` are the most that backward makes again for one section. `outputs` are
+    the bytes of each output; `lent` are those outputs, by number, that are freed once other functions have read them.
+
+    While a backward runs, the gradients that it makes grow and the kept bytes shrink. `first_bytes` is the most that
+    both together exceed `size_bytes` in the first backward of a step, which also makes the gradients of weights;
+    `later_bytes` in the others. `learned_bytes` are the bytes of gradients of weights. `gathered_bytes` is the most
+    that one section gathers of weights (ZeRO-3).
+    """
 
     size_bytes: int
     for_weights: int
@@ -44,28 +52,32 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What of a function's memory others decide: which inputs are just what another function of these devices keeps
-    (`held`), and which of them by fewer tasks (`shared`); which outputs its readers keep until their backward."""
+    """The facts about a function's memory that depend on other functions. `held`: the input is a value that another
+    function of these devices keeps already; `shared`: and that function runs less often. `kept`: the output is kept by
+    a reader until its backward. `buckets`: for each parameter the number of the bucket in which its gradient lies with
+    others, and whether the bucket ends with the task; None for a gradient by itself."""
 
     held: tuple[bool, ...]
     shared: tuple[bool, ...]
     kept: tuple[bool, ...]
+    buckets: tuple[tuple[int, bool] | None, ...]
 
 
-@dataclass(slots=True)
+@dataclass
 class Activations:
-    """The kept bytes of a program's functions: found once for those of a kind that others leave the same."""
+    """The kept bytes of a program's functions, found once for functions of one kind with the same `Around`."""
 
     facts: Facts
     fusion: Fusion
     _tasks: dict[tuple[int, At], Kept] = field(default_factory=dict)
     _found: dict[tuple[int, Around, Part], Kept] = field(default_factory=dict)
     _waiting: dict[tuple[int, Around], int] = field(default_factory=dict)
-    _unlike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the numbers of indices in time
+    _unlike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # positions of indices whose parts differ
     _around: dict[int, Around] = field(default_factory=dict)
 
     def of(self, function: Function, at: At = ()) -> Kept:
-        """What a task of a function keeps, in the mean if no part is given; nothing without a backward."""
+        """The bytes that a task of a function keeps: the mean over its parts if no part is given. Without a backward it
+        keeps only its outputs."""
         if (unlike := self._unlike.get(function.number)) is None:
             names = _unlike(self.facts.like(function))
             unlike = self._unlike[function.number] = tuple(n for n, t in enumerate(function.time) if t.name in names)
@@ -83,7 +95,7 @@ class Activations:
         return self._found[key]
 
     def waiting_bytes(self, function: Function) -> int:
-        """What a task keeps until its backward, in the mean, without what others read soon."""
+        """The mean bytes that a task keeps until its backward, without outputs that are freed once they are read."""
         like, around = self.facts.like(function), self._around_of(function)
         key = like.number, around
         if key not in self._waiting:
@@ -91,7 +103,8 @@ class Activations:
         return self._waiting[key]
 
     def storages(self, function: Function) -> dict[str, int]:
-        """What a task of a function keeps by its name, in bytes."""
+        """The bytes of each storage that a task of a function keeps, by the storage's name; empty without a
+        backward."""
         if function.backward is Backward.NONE:
             return {}
         return _Function(self.facts, self.fusion, function, self._around_of(function), {}).held()
@@ -102,17 +115,34 @@ class Activations:
             inputs = zip(held, function.inputs, strict=True)
             shared = tuple(is_held and runs_less(self.facts, given, function) for is_held, given in inputs)
             slots = self._kept_by_readers(function)
-            self._around[function.number] = Around(held, shared, tuple(o.slot in slots for o in function.outputs))
+            kept = tuple(o.slot in slots for o in function.outputs)
+            self._around[function.number] = Around(held, shared, kept, tuple(self._buckets(function)))
         return self._around[function.number]
 
+    def _buckets(self, function: Function) -> Iterator[tuple[int, bool] | None]:
+        """Halves of a backward fill no buckets: these are filled when they are reduced."""
+        numbers: dict[int, int] = {}
+        for parameter in function.parameters:
+            flat = self._reduced.get((parameter.var.name.value, function.submesh))
+            if flat is None or parameter.var.gradient is None or function.backward is not Backward.WHOLE:
+                yield None
+            else:
+                yield numbers.setdefault(flat.number, len(numbers)), flat.zero is Zero.GRADS
+
+    @cached_property
+    def _reduced(self) -> dict[tuple[str, Submesh], FlatParam]:
+        """The flat parameters whose gradients are reduced as a whole, by their weights."""
+        flats = [f for f in self.facts.program.flats if f.zero is not Zero.WEIGHTS and is_reduced(f)]
+        return {(weight, flat.submesh): flat for flat in flats for weight in flat.weights}
+
     def _is_held(self, given: Input, function: Function) -> bool:
-        """Whether an input is just what another function of these devices keeps."""
+        """Whether an input is a value that another function of these devices keeps already."""
         producer = self.facts.program.functions[given.producer]
         is_kept = producer.backward is not Backward.NONE
         return producer.submesh == function.submesh and not given.merges and is_kept
 
     def _kept_by_readers(self, function: Function) -> frozenset[str]:
-        """The slots of a function that others of its devices, which run more often, keep until their backward."""
+        """The slots of a function that others on its devices, which run more often, keep until their backward."""
         found = set[str]()
         for reader in (f for f in self.facts.program.functions if f.submesh == function.submesh):
             given = {
@@ -127,12 +157,12 @@ class Activations:
 
 
 def runs_less(facts: Facts, given: Input, reader: Function) -> bool:
-    """Whether the producer of an input runs less often than its reader, all of whose tasks then keep one tensor."""
+    """Whether the producer of an input runs less often than its reader: several tasks then keep the same tensor."""
     return {*facts.program.functions[given.producer].time} < {*reader.time}
 
 
 def _unlike(function: Function) -> frozenset[str]:
-    """The indices in time whose parts are not alike: of unequal sizes, or with borders that windows pad."""
+    """The indices in time whose parts differ in memory: parts of unequal sizes, or with padding at a border."""
     sizes = [size for var in function.variables().values() for size in var.shape]
     found = {v.coordinate for size in sizes for v in size.uneven}
     found |= {w.coordinate for op in function.operators() for w in op.kernel.windows}
@@ -140,7 +170,8 @@ def _unlike(function: Function) -> frozenset[str]:
 
 
 class _Function:
-    """One function at a part along some indices, with what its names refer to."""
+    """One function at one part along some indices in time. `base` is the value that each view looks into; `again` maps
+    values that backward gathers again to their sources."""
 
     def __init__(
         self, facts: Facts, fusion: Fusion, function: Function, around: Around, part: dict[Coordinate, int]
@@ -169,7 +200,8 @@ class _Function:
         return size
 
     def waiting(self) -> int:
-        """What waits for backward, without what others read soon."""
+        """The bytes kept until backward, without outputs that are freed once they are read. It may be negative: a
+        function without a backward frees its outputs."""
         outputs = sum(self.size(o.name) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
             return -outputs
@@ -178,6 +210,7 @@ class _Function:
         return sum(held.values()) - lent
 
     def kept(self) -> Kept:
+        """The bytes that a task of the function keeps."""
         outputs = tuple(self.size(o.name) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
             return Kept(0, 0, 0, outputs, tuple(enumerate(outputs)))
@@ -193,20 +226,20 @@ class _Function:
             lent,
             within.most(first=True),
             within.most(first=False),
-            sum(within.stays.values()),
+            within.stay_bytes,
             self._gathered(),
         )
 
     def held(self) -> Sizes:
-        """What waits for backward, by its storage."""
+        """The bytes kept until backward, with the outputs, by storage."""
         held, _, _ = self._saved()
         for _ in self._left(held):
             pass
         return held
 
     def _saved(self) -> tuple[Sizes, Sizes, list[Sizes]]:
-        """What operators save for backward: until then, for the gradients of weights alone, and what recomputed
-        sections make again."""
+        """The storages that operators save: those kept until backward; those kept for the weights' half; and, section
+        by section, those that a recomputed one makes again."""
         held, later, recomputed = self._entering(), Sizes(), []
         for section, launches in zip(self.function.sections, self.fusion.launches(self.function), strict=True):
             again: Sizes = {}
@@ -219,7 +252,7 @@ class _Function:
         return held, later, recomputed
 
     def _left(self, held: Sizes) -> Iterator[tuple[int, int]]:
-        """Adds the outputs to what is held; yields those that are gone when they have been read."""
+        """Adds the outputs to `held`; yields the number and bytes of each that is freed once it has been read."""
         for number, output in enumerate(self.function.outputs):
             if (root := self._root(output.name)) not in held:
                 self._add(held, output.name)
@@ -227,7 +260,7 @@ class _Function:
                     yield number, held[root]
 
     def _gathered(self) -> int:
-        """The weights that ZeRO-3 gathers for a section, of the largest one."""
+        """The bytes of weights that ZeRO-3 gathers for a section; the most of all sections."""
         flats = self.facts.program.flats
         return max((sum(flat_bytes(flats[n]) for n in s.gathers) for s in self.function.sections), default=0)
 
@@ -236,6 +269,8 @@ class _Function:
         state, flats = self.facts.state, self.facts.program.flats
         learned = [p.var for p in self.function.parameters if p.var.gradient is not None]
         weights = {v.name: v.elements * state.gradient_bytes(v.dtype) for v in learned}
+        buckets = self._buckets(weights)
+        moving = {weight for bucket in buckets for weight in bucket.weights}
         parts = {w: shards(flats[n]) for s in self.function.sections for n in s.gathers for w in flats[n].weights}
         return WithinBackward(
             [(launches, section.recompute) for launches, section in sections],
@@ -244,13 +279,22 @@ class _Function:
             held,
             {name: self.size(name) for name, var in self.variables.items() if var.gradient is not None},
             weights,
-            {name: size // parts.get(name.value, 1) for name, size in weights.items()},
+            {name: size // parts.get(name.value, 1) for name, size in weights.items() if name not in moving},
             self._root,
             [(i.result.name, i.source) for i in self.function.body() if isinstance(i, Conversion)],
+            buckets,
         )
 
+    def _buckets(self, weights: Mapping[Name, int]) -> list[Bucket]:
+        """The buckets into which the gradients of this function's weights move."""
+        found: dict[tuple[int, bool], list[Name]] = {}
+        for parameter, bucket in zip(self.function.parameters, self.around.buckets, strict=True):
+            if bucket is not None:
+                found.setdefault(bucket, []).append(parameter.var.name)
+        return [Bucket(tuple(names), sum(weights[n] for n in names), ends) for (_, ends), names in found.items()]
+
     def _entering(self) -> Sizes:
-        """Inputs that operators read, and what recomputed sections read from outside of themselves."""
+        """The storages of inputs that operators read, and of values that recomputed sections read from outside."""
         found: Sizes = {}
         read = {r for op in self.function.operators() for r in op.reads}
         entering = {i.var.name: None for i in self.function.inputs if i.var.name in read}
@@ -261,13 +305,13 @@ class _Function:
         return found
 
     def _saved_by(self, launch: Launch) -> Sizes:
-        """What autograd keeps of a kernel."""
+        """The storages that autograd keeps for the backward of a kernel."""
         if id(launch) not in self.saved:
             self.saved[id(launch)] = self._find_saved(launch)
         return self.saved[id(launch)]
 
     def _gathered_again(self, launch: Launch) -> Sizes:
-        """What the backward of a kernel reads that is gathered again for it."""
+        """The values that are gathered again for the backward of a kernel."""
         if not self.again:
             return {}
         roots = map(self._behind, kept_of(self.facts, self.function, launch).values)
@@ -303,7 +347,7 @@ class _Function:
         return str(self._behind(name))
 
     def _behind(self, name: Name) -> Name:
-        """What a view that an operator makes looks into, if that is made here as well."""
+        """The value that a view looks into, if the function makes it; else the name itself."""
         base = self.base.get(name, name)
         return base if base in self.made or base in self.moved else name
 

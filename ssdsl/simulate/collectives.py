@@ -1,7 +1,7 @@
-"""The collectives of a program: which devices of a submesh exchange how many bytes, in a task or for a flat parameter.
+"""The collectives of a program: their axes and bytes, in each task and for each flat parameter.
 
-They follow from the instructions alone: a section that is recomputed communicates again in backward, so does what is
-gathered again, and the gradient of a weight belongs to the second half of a backward in halves.
+They follow from the instructions alone: a recomputed section communicates again in backward, and so does a conversion
+that is gathered again; the gradient of a weight belongs to the second half of a backward in halves.
 """
 
 import math
@@ -26,9 +26,9 @@ from ssdsl.simulate.state import MIXED, State
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Devices along `axes` exchange a tensor of `size_bytes`: what an all_reduce sums, an all_gather returns, a
-    reduce_scatter is given, an all_to_all exchanges. `behind`: what computes meanwhile, and of that the phase, if it is
-    not the whole task's."""
+    """A collective of devices along `axes`. `size_bytes` is the size of the tensor that an all_reduce sums, an
+    all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `behind`: an operator that computes
+    meanwhile, and in which phase, if not in the whole task's."""
 
     kind: str
     axes: tuple[str, ...]
@@ -38,10 +38,10 @@ class Collective:
 
 @dataclass(slots=True)
 class Facts:
-    """What a program's instructions refer to in its graph. `places`: where values lie; `weights`: the values that
-    follow from weights alone; `stored`: those that lie where a weight, a buffer or a constant does. Where it `fuses`,
-    runs of operators are one kernel (`ssdsl/simulate/fusion.py`); `state` is what weights are trained with. Where it
-    `hides`, the backward of products computes while it communicates."""
+    """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
+    that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant. `fuses`:
+    runs of operators are one kernel (`ssdsl/simulate/fusion.py`). `state` says what training keeps of each weight.
+    `hides`: the backward of matrix products computes while their collectives run."""
 
     program: Program
     fuses: bool = False
@@ -51,7 +51,7 @@ class Facts:
     places: dict[str, Storage] = field(init=False)
     weights: frozenset[str] = field(init=False)
     stored: frozenset[str] = field(init=False)
-    _first: dict[int, Function] = field(default_factory=dict)  # of each kind
+    _first: dict[int, Function] = field(default_factory=dict)  # by kind
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
     _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
     _regathered: dict[int, Regathered] = field(default_factory=dict)
@@ -78,21 +78,22 @@ class Facts:
         return self._variables[function.number]
 
     def product_of(self, function: Function, name: Name) -> Op | None:
-        """A product that reads a local value, if there is one."""
+        """A matrix product that reads a local value; None if there is none."""
         if function.number not in self._products:
             products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
             self._products[function.number] = {name: op for op in products for name in op.reads}
         return self._products[function.number].get(name)
 
     def regathered(self, function: Function) -> Regathered:
-        """What of the gathers of a function its backward repeats."""
+        """The gathers of a function that its backward repeats."""
         if function.number not in self._regathered:
             found = regathered(function, self.program.flats, self.operators, self.places)
             self._regathered[function.number] = found
         return self._regathered[function.number]
 
     def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[Collective, ...]":
-        """Those of the instructions of a section: found once for each kind, but where some run behind a kernel."""
+        """The collectives of a section's instructions in a phase. They are found once for each kind, unless some have a
+        `behind`, which names an operator of this section."""
         key = section.kind, phase
         if key not in self._collectives:
             found = tuple(c for instr in section.body for c in of_instr(self, function, section, instr, phase))
@@ -102,7 +103,7 @@ class Facts:
         return self._collectives[key]
 
     def saved_by(self, op: Op) -> Saved:
-        """What autograd keeps of an operator."""
+        """The tensors that autograd keeps of an operator; other ones if operators are fused."""
         operator = self.operators[op.operator]
         if not self.fuses or not op.learns or op.kernel.axes or operator.row.fused is None:
             return op.saved
@@ -114,7 +115,7 @@ def size_bytes(var: Var) -> int:
     return var.elements * ITEMSIZE.get(var.dtype, 4)
 
 
-# -- of tasks ----------------------------------------------------------------------------------------------------------
+# -- tasks -------------------------------------------------------------------------------------------------------------
 
 
 def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collective]:
@@ -159,7 +160,8 @@ def _of_steps(
 
 
 def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
-    """What a kernel communicates by itself: so many numbers for each token, or channel, of its first operand."""
+    """The collectives inside a kernel: the row gives the count of numbers for each token, or channel, of the first
+    operand."""
     if not op.kernel.axes:
         return
     operator = facts.operators[op.operator]
@@ -177,14 +179,12 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
             yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width), behind)
 
 
-# -- of flat parameters ------------------------------------------------------------------------------------------------
+# -- flat parameters ---------------------------------------------------------------------------------------------------
 
 
 def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Collective]:
-    """What completes the gradient of a flat parameter on its submesh; by default one of the weights' type.
-
-    What is cut is smaller in the steps behind it.
-    """
+    """The collectives that complete the gradient of a flat parameter on its submesh: what one step cuts is smaller in
+    the steps after it. Without a `state` the gradient has the weights' dtype."""
     size = flat_bytes(flat) if state is None else flat.elements * state.gradient_bytes(flat.dtype)
     ways = dict(flat.submesh.axes)
     for step in flat.completion:
@@ -201,7 +201,7 @@ def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Colle
 
 
 def of_gather(flat: FlatParam) -> Collective:
-    """What makes a sharded flat parameter whole."""
+    """The gather that makes a sharded flat parameter whole."""
     return Collective("all_gather", flat.shard_axes, flat_bytes(flat))
 
 
@@ -211,13 +211,18 @@ def flat_bytes(flat: FlatParam) -> int:
 
 
 def shards(flat: FlatParam) -> int:
-    """Into how many parts the state of a flat parameter is cut."""
+    """The number of parts into which the state of a flat parameter is cut."""
     return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)
 
 
+def is_reduced(flat: FlatParam) -> bool:
+    """Whether gradients are completed on the flat parameter's own submesh."""
+    return any(not isinstance(step, SumTiedGrads) for step in flat.completion)
+
+
 def of_gathers(facts: Facts, function: Function, section: int, flat: FlatParam, phase: Phase) -> Iterator[Collective]:
-    """ZeRO-3 gathers the weights of a section (by its number) in front of it, and again where backward reads them; its
-    backward hands their gradients to their owners, if it learns."""
+    """ZeRO-3's collectives for a flat parameter of a section (by its number): a gather in forward, and again where
+    backward reads the weights; a reduction of their gradients to their owners, if they get any."""
     if phase is Phase.FORWARD:
         yield of_gather(flat)
     elif phase is not Phase.WGRAD:
@@ -228,5 +233,5 @@ def of_gathers(facts: Facts, function: Function, section: int, flat: FlatParam, 
 
 
 def learns_weights(facts: Facts, function: Function, section: int, flat: FlatParam) -> bool:
-    """Whether a gradient comes back to what a section gathers: not under `no_grad`."""
+    """Whether the weights that a section gathers get a gradient: not under `no_grad`."""
     return (section, flat.number) in facts.regathered(function).learning

@@ -1,9 +1,9 @@
 """The time that a device computes: the kernels of a function, one after another.
 
-A kernel takes as long as the longer of its arithmetic and its memory traffic, the roofline of Williams, Waterman and
-Patterson (2009), with the fractions of the peaks that devices reach. Backward of a contraction is one contraction for
-each operand that has a gradient; of other operators, a pass over what they kept and the gradients that they get and
-give. What is one kernel says `fusion.py`, how fast a product of matrices is `matmul.py`.
+A kernel takes the longer of its arithmetic and its memory traffic: the roofline of Williams, Waterman and Patterson
+(2009), with the fractions of the peaks that devices reach. The backward of a contraction is one contraction for each
+operand that has a gradient. The backward of other operators is a pass over what they kept and the gradients that they
+read and write. `fusion.py` finds the kernels, `matmul.py` the time of a matrix product.
 """
 
 import math
@@ -28,13 +28,14 @@ class ComputeTimes:
     wgrad: float = 0.0
 
     def add(self, other: "ComputeTimes") -> None:
-        """Those of another one behind these."""
+        """Adds the times of another section or kernel."""
         self.forward += other.forward
         self.recompute += other.recompute
         self.dgrad += other.dgrad
         self.wgrad += other.wgrad
 
     def of(self, phase: Phase) -> float:
+        """The seconds of a phase; a backward includes what it recomputes."""
         return {
             Phase.FORWARD: self.forward,
             Phase.BACKWARD: self.recompute + self.dgrad + self.wgrad,
@@ -45,16 +46,16 @@ class ComputeTimes:
 
 @dataclass(slots=True)
 class Computing:
-    """Seconds of a program's functions. `sharing`: how many ranks share a device."""
+    """The compute times of a program's functions. `sharing` is the number of ranks that share a device."""
 
     facts: Facts
     fusion: Fusion
     sharing: float
     _found: dict[tuple[int, Device], ComputeTimes] = field(default_factory=dict)
-    _of_kind: dict[tuple[int | None, Device], ComputeTimes] = field(default_factory=dict)  # of a section
+    _of_kind: dict[tuple[int | None, Device], ComputeTimes] = field(default_factory=dict)  # by a section's kind
 
     def times(self, function: Function, device: Device) -> ComputeTimes:
-        """A function's phases on a device, in one task."""
+        """The times of a function's phases on a device, for one task."""
         function = self.facts.like(function)
         key = function.number, device
         if key not in self._found:
@@ -65,7 +66,7 @@ class Computing:
         return self._found[key]
 
     def of_section(self, function: Function, number: int, device: Device) -> ComputeTimes:
-        """The same of one of its sections, by its number."""
+        """The times of one section of a function, by its number."""
         section = function.sections[number]
         key = section.kind, device
         if section.kind is None or key not in self._of_kind:
@@ -75,7 +76,7 @@ class Computing:
         return self._of_kind[key]
 
     def of_one(self, function: Function, op: Op, device: Device) -> ComputeTimes:
-        """The same of the kernel of one operator."""
+        """The times of the kernel that an operator is in."""
         (section,) = (s for s in function.sections if op in s.body)
         times, launch = ComputeTimes(), self.fusion.launch_of(function, op)
         self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
@@ -94,7 +95,7 @@ class Computing:
                 times.dgrad += seconds
 
     def _accumulating(self, function: Function, device: Device) -> float:
-        """The gradients of weights are added to those of the parts before."""
+        """The seconds in which the gradients of weights are added to those of the parts before; 0 with one part."""
         if math.prod(t.parts for t in function.time) == 1:
             return 0.0
         state, learned = self.facts.state, (p.var for p in function.parameters if p.var.gradient is not None)

@@ -1,4 +1,4 @@
-"""What actions cost: the interface between those who know (a roofline, a file of measured times) and the simulator."""
+"""Costs of actions: the interface between their sources (a roofline, a file of measured times) and the simulator."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from ssdsl.ir.program import Role
 
 @dataclass(frozen=True, slots=True)
 class CommCost:
-    """Communication of one device: `calls` of a kind, of `size_bytes` together, over links of a level. `ranks` devices
-    take part."""
+    """The communication of one device: `calls` of a kind, `size_bytes` in total, over links of a level, among `ranks`
+    devices."""
 
     kind: str
     level: str
@@ -22,7 +22,7 @@ class CommCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds that an action computes, and communicates."""
+    """The cost of an action: the seconds that it computes and communicates, and its communication."""
 
     compute_s: float = 0.0
     communication_s: float = 0.0
@@ -30,6 +30,7 @@ class Cost:
 
     @property
     def time_s(self) -> float:
+        """The seconds that the action takes in all."""
         return self.compute_s + self.communication_s
 
 
@@ -37,17 +38,17 @@ FREE = Cost()
 
 
 class Costs(Protocol):
-    """Implementations hold the program and the cluster."""
+    """A source of costs. Implementations hold the program and, if they need it, the cluster."""
 
     def of(self, action: Action, role: Role) -> Cost:
-        """What an action costs the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
-        its collectives, a `WaitReduce` only what happens behind these, a `Wait` nothing. The communication of an
-        `Update` is what still completes gradients then."""
+        """The cost of an action on the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
+        its collectives, a `WaitReduce` only the sum of tied weights behind these, a `Wait` nothing. The communication
+        of an `Update` is that which still completes gradients."""
         ...
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    """One after another."""
+    """The cost of several actions, one after another."""
     found = tuple(costs)
     return Cost(
         sum(c.compute_s for c in found),

@@ -1,4 +1,4 @@
-"""The timeline of a simulated step: its events with the statements that made them."""
+"""Draws the timeline of a simulated step: its events, with the statements of the plan that made them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ def draw(
     epilogues: list[Epilogue],
     memory: list[Memory],
 ) -> Timeline:
-    """Rows are the roles that have tasks."""
+    """The timeline of a trace; its rows are the roles that have actions."""
     statements = Statements(program, source)
     kept = [r for r, role in enumerate(program.roles) if role.actions]
     row_of = {r: k for k, r in enumerate(kept)}
@@ -40,7 +40,7 @@ def draw(
         ranks = tuple(program.roles[r].submesh.ranks())
         rows.append(Row(program.roles[r].name, ranks, ", ".join(d.name for d in cluster.devices(ranks))))
     events: list[Event] = []
-    number_of: dict[int, int] = {}  # of an event, by that of its interval
+    number_of: dict[int, int] = {}  # the number of an event, by the number of its interval
     for n, x in enumerate(trace.intervals):
         if (event := _event(program, statements, row_of[x.role], x, epilogues[x.role])) is not None:
             number_of[n] = len(events)
@@ -63,12 +63,13 @@ def draw(
 
 
 def title_of(program: Program, cluster: Cluster) -> str:
-    """What is simulated, and where."""
+    """The title of a timeline: the model and the cluster."""
     return f"{program.graph.name} on {cluster.name}"
 
 
 def _event(program: Program, statements: "Statements", row: int, x: Interval, epilogue: Epilogue) -> Event | None:
-    """A task, a message, or the gradients that travel while tasks run; what comes behind these is the epilogue's."""
+    """The event of a task, a message, or gradients that travel while tasks run. None for all else: the epilogue has
+    the events behind the last task."""
     match x.action:
         case Compute() as task:
             return Event(
@@ -116,7 +117,7 @@ def _message_event(program: Program, statements: "Statements", row: int, x: Inte
 
 
 def at_indices(time: tuple[TimeIndex, ...], at: At) -> tuple[tuple[str, int], ...]:
-    """A coordinate with the names of its indices."""
+    """Coordinates in time with the names of their indices."""
     return tuple(zip((t.name for t in time), at, strict=True))
 
 
@@ -129,7 +130,7 @@ def _epilogue(epilogue: Epilogue, row: int) -> Iterator[Event]:
 
 
 class Statements:
-    """What the tasks of a program are called, and which lines of the plan made them."""
+    """The names of a program's tasks, and the lines of the plan that made them."""
 
     def __init__(self, program: Program, source: Source) -> None:
         self.program, self.source = program, source
@@ -139,7 +140,7 @@ class Statements:
         self._line = cache(self._line_of)
 
     def lines(self, task: Compute) -> tuple[int, ...]:
-        """Lines of the plan: how the task's operators are cut and placed, and where its order comes from."""
+        """The lines of the plan that cut, place or recompute the task's operators, or give the task its place."""
         spans = self.program.stated.get(task, ())
         lines = {line for span in spans if (line := self._line(span))}
         return tuple(sorted({*self._of_function(task.function), *lines}))
@@ -159,5 +160,5 @@ class Statements:
         return frozenset(line for span in spans if (line := self._line(span)))
 
     def _line_of(self, span: Span) -> int:
-        """The line in the plan's own text, 0 for one in another file."""
+        """The number of a line in the plan's own text; 0 for one in another file."""
         return self.source.line_column(span.start)[0] if span.source.name == self.source.name else 0

@@ -1,4 +1,4 @@
-"""What can be wrong with a file of costs."""
+"""Diagnostics of files of costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ SHOWN = 5
 class CostsUnreadable(Diagnostic):
     """A file of costs is a JSON object, as `ssdsl run PLAN --profile FILE` writes it.
 
-    It has times of a stage for one micro-batch (`TF` forward, `TB` and `TW` the two halves of backward), of a transfer
-    (`Tcomm`), or of single tasks (`tasks`: `"block0.fwd": 1.5`), in a `unit`: `s`, `ms` or `us`.
+    It has the times of a stage for one micro-batch (`TF` forward, `TB` and `TW` the two halves of backward), of a
+    transfer (`Tcomm`), or of single tasks (`tasks`: `"block0.fwd": 1.5`), in a `unit`: `s`, `ms` or `us`.
     """
 
     code = "E0651"
@@ -25,16 +25,16 @@ class CostsUnreadable(Diagnostic):
 
 
 def _listed(names: Sequence[str], indent: str = "  ") -> str:
-    """The first names, a line each, and how many more there are."""
+    """The first names, one a line, and the number of the others."""
     more = [f"{indent}and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
     return "\n".join([*(f"{indent}{name}" for name in names[:SHOWN]), *more])
 
 
 @dataclass(frozen=True)
 class ProfileLacks(Diagnostic):
-    """A profile has the times of operators by what they are: the call, the local shapes, the types. So it predicts any
-    plan whose operators it has, of the same model or of another. This plan cuts some operators into parts of which the
-    profile has no time, and the simulator does not guess: an operator half as large is not twice as fast.
+    """A profile has the times of operators by their call, local shapes and types. So it predicts any plan whose
+    operators it has, for the same model or another one. This plan cuts some operators into parts for which the profile
+    has no time, and the simulator does not guess: an operator half as large is not twice as fast.
 
     `ssdsl profile` measures what is missing, and adds it to the file; docs/profiles.md says what a profile holds.
     """
@@ -50,7 +50,7 @@ class ProfileLacks(Diagnostic):
 
     @classmethod
     def of(cls, file: str, lacking: Sequence[str], sources: Sequence[str], command: str) -> "ProfileLacks":
-        """Of what lacks."""
+        """The diagnostic for a profile that lacks these times."""
         return cls(None, file, tuple(lacking), tuple(sources), command)
 
     @property
@@ -68,12 +68,12 @@ class ProfileLacks(Diagnostic):
 
 @dataclass(frozen=True)
 class TasksMisfit(Diagnostic):
-    """The file has times of single tasks (`"block0.fwd": 1.5`), and those are for one program: another plan has other
-    tasks, and tasks of the same name that do something else. A file that says of which program it is, as that of
-    `ssdsl run --profile`, is taken for that one alone; one without has to name the tasks of the program.
+    """The file has times of single tasks (`"block0.fwd": 1.5`), and these belong to one program: another plan has other
+    tasks, and tasks of the same name that do something else. A file that names its program, as `ssdsl run --profile`
+    writes it, is used for that program only; a file that does not has to name exactly the tasks of the program.
 
-    A profile (`ssdsl profile`) is of operators instead, and predicts other plans. Times of a stage (`TF`, `TB`, `TW`)
-    are for any plan.
+    A profile (`ssdsl profile`) has times of operators instead, and predicts other plans. Times of a stage (`TF`, `TB`,
+    `TW`) are for any plan.
     """
 
     code = "E0653"
@@ -90,7 +90,7 @@ class TasksMisfit(Diagnostic):
     def of(
         cls, file: str, recorded: str | None, lacking: Sequence[str], foreign: Sequence[str], command: str
     ) -> "TasksMisfit":
-        """Of the tasks that it lacks, and those that it has and the program has not."""
+        """The diagnostic for a file that lacks tasks of the program, or has tasks that the program does not have."""
         return cls(None, file, recorded, tuple(lacking), tuple(foreign), command)
 
     @property
@@ -109,8 +109,8 @@ class TasksMisfit(Diagnostic):
 @dataclass(frozen=True)
 class CoresShared(Diagnostic):
     """Ranks that share a core run at half its speed, or less, and wait for each other in another order. So a profile is
-    for plans whose ranks share the cores as those did that it was recorded from: for two ranks on two cores, or four on
-    two.
+    only for plans whose ranks share cores as they did when it was recorded: two ranks on two cores, for example, or
+    four on two.
     """
 
     code = "E0654"

@@ -1,4 +1,4 @@
-"""Which costs of a file are for a program: its own tasks' times, else a profile's; what does not fit is refused."""
+"""Chooses the costs in a file for a program: the times of its own tasks, else a profile; refuses what does not fit."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def costs_for(program: Program, found: CostsFile, command: str) -> Costs:
-    """The costs of a program by a file. `command` records a profile that would do.
+    """The costs of a program from a file. `command` is one that records a fitting profile; errors show it.
 
-    Raises PlanError: the file has the times of another program's tasks, or a profile that lacks what this one needs.
+    Raises PlanError: the file has the times of another program's tasks, or a profile that lacks times of this one.
     """
     times, profile = found.times, found.profile
     is_own = found.program == digest(program)
@@ -30,7 +30,7 @@ def costs_for(program: Program, found: CostsFile, command: str) -> Costs:
 
 
 def digest(program: Program) -> str:
-    """The same for programs whose functions run the same under the same names."""
+    """A hash that is equal for programs whose functions have the same names and run the same kernels."""
     facts = Facts(program)
     words = [[f.name, *(kernel_key(facts, f, instr) for instr in f.body())] for f in program.functions]
     return hashlib.sha256(repr((words, [r.name for r in program.roles])).encode()).hexdigest()[:16]
@@ -48,7 +48,7 @@ def _profiled(program: Program, found: CostsFile, command: str) -> Costs:
 
 
 def lacking(program: Program, profile: Profile) -> tuple[str, ...]:
-    """What a profile has no time for, of all that a program does."""
+    """The things in a program for which a profile has no time, in words."""
     costs = Profiled(Facts(program), profile)
     for role in program.roles:
         for action in dict.fromkeys(role.actions):
@@ -57,8 +57,7 @@ def lacking(program: Program, profile: Profile) -> tuple[str, ...]:
 
 
 def check_machine(file: str, known: Machine, found: Machine) -> None:
-    """Raise PlanError where the times of two machines would be mixed, or those of ranks that share cores in another
-    way."""
+    """Raises PlanError if the times of two machines would be mixed, or of ranks that share cores in different ways."""
     facts = ("device", "torch", "threads", "cores", "sharing")
     unlike = [name for name in facts if getattr(known, name) != getattr(found, name)]
     if unlike:
@@ -67,7 +66,8 @@ def check_machine(file: str, known: Machine, found: Machine) -> None:
 
 
 def _check_tasks(program: Program, found: CostsFile, command: str) -> None:
-    """Times of single tasks are those of this program's, or of no program at all."""
+    """Raises PlanError unless the file's tasks are those of this program; a file that names no program may lack tasks
+    if it has times of stages."""
     needed = dict.fromkeys(_tasks(program))
     has, times = found.times.tasks, found.times
     stages = times.forward or times.dgrad or times.wgrad

@@ -1,9 +1,9 @@
-"""Which runs of operators are one kernel on a device, and what that kernel reads and writes.
+"""Fusion: the kernels in which operators run on a device, and the values that each kernel reads and writes.
 
-Compilers of models (torch.compile, XLA) and the hand-written kernels of training stacks make one kernel of operators
-that follow on each other where none of them sums products, reads by an index or communicates: its intermediate values
-never reach memory. A kernel ends with what takes a row as a whole (a sum, a softmax, a normalisation), in the dtype in
-which its result is asked for. Eager PyTorch launches one for each operator.
+Compilers of models (torch.compile, XLA) and the hand-written kernels of training stacks make one kernel of consecutive
+operators if none of them is a matrix product, reads by an index or communicates: the intermediate values never reach
+memory. A kernel ends with an operator that needs a whole row (a sum, a softmax, a normalisation), and a cast of its
+result. Eager PyTorch launches one kernel for each operator.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,13 +16,13 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.storage import aliases
 from ssdsl.simulate.collectives import Facts
 
-Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" is all else that does
+Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel: operators with what they read from elsewhere, each value once, and what of them elsewhere reads.
-    `base` says what views between them look into."""
+    """One kernel: its operators, the values that they read from outside, each once, and the results that are read
+    outside. `base` is the value that each view between them looks into."""
 
     ops: tuple[Op, ...]
     reads: tuple[Name, ...]
@@ -32,14 +32,14 @@ class Launch:
 
 @dataclass(slots=True)
 class Fusion:
-    """The kernels of a program's functions; those of a section have been found if there was one of its kind before."""
+    """The kernels of a program's functions, found once for sections of one kind."""
 
     facts: Facts
     _found: dict[int, tuple[tuple[Launch, ...], ...]] = field(default_factory=dict)
     _of_kind: dict[int, tuple[Section, tuple[Launch, ...]]] = field(default_factory=dict)
 
     def launches(self, function: Function) -> tuple[tuple[Launch, ...], ...]:
-        """The kernels of each section, in order. Views are in none."""
+        """The kernels of each section, in order. Operators that only make views are in none."""
         if function.number not in self._found:
             readers = cache(partial(_readers, function))
             self._found[function.number] = tuple(self._launches(section, readers) for section in function.sections)
@@ -54,11 +54,11 @@ class Fusion:
         return found
 
     def launch_of(self, function: Function, op: Op) -> Launch:
-        """The kernel of which an operator is a part."""
+        """The kernel that an operator is in."""
         return next(x for section in self.launches(function) for x in section if op in x.ops)
 
     def _runs(self, body: Iterable[Instr]) -> Iterator[list[Op]]:
-        """Operators that may share kernels, with the views between them; any other operator by itself."""
+        """Yields runs of operators that may share kernels, with the views between them; any other operator alone."""
         run: list[Op] = []
         for instr in body:
             if isinstance(instr, Op) and (self._is_view(instr) or self._may_fuse(instr)):
@@ -71,9 +71,10 @@ class Fusion:
         yield run
 
     def _kernels(self, run: list[Op], readers: Readers) -> Iterator[Launch]:
-        """Those operators of a run are one kernel of which one reads what another makes, also through views."""
-        base: dict[Name, Name] = {}  # of views
-        group: dict[Name, list[Op]] = {}  # by what its operators make
+        """Yields the kernels of a run: operators are in one kernel if one reads the result of another, also through
+        views, and may follow it."""
+        base: dict[Name, Name] = {}  # by view, the value that it looks into
+        group: dict[Name, list[Op]] = {}  # by result, the operators of the kernel that makes it
         for op in run:
             if self._is_view(op):
                 base |= {v.name: base.get(op.reads[0], op.reads[0]) for v in op.results}
@@ -96,7 +97,7 @@ class Fusion:
         return self.facts.fuses and not op.kernel.function and can_fuse(self.facts.operators[op.operator])
 
     def _goes_on(self, ops: list[Op], following: Op) -> bool:
-        """Whether an operator may follow on others in their kernel."""
+        """Whether an operator may follow others in their kernel: all of them are pointwise, or it is a cast."""
         if not self.facts.fuses:
             return False
         operators = self.facts.operators
@@ -104,18 +105,19 @@ class Fusion:
 
 
 def is_cast(operator: Operator) -> bool:
-    """Whether it leaves what it reads in another dtype."""
+    """Whether an operator converts its operand to another dtype."""
     return operator.kind == "_to_copy"
 
 
 def is_pointwise(operator: Operator) -> bool:
-    """Whether it goes place by place: no dimension is whole to it, and none is summed up."""
+    """Whether an operator works on each position by itself: it needs no dimension whole, and sums over none."""
     made = {d for o in operator.outputs for axis in o.axes for d in axis}
     return len(made) == len(operator.dims) and not any(d.fixed or d.combined for d in operator.dims)
 
 
 def can_fuse(operator: Operator) -> bool:
-    """Whether an operator goes through what it is given place by place or row by row, or sums it up."""
+    """Whether an operator may be in a kernel with others: it works position by position or row by row, or sums its one
+    operand."""
     if operator.row.contraction or any(d.window is not None for d in operator.dims):
         return False
     given = {d for operand in operator.inputs for axis in operand.axes for d in axis}
@@ -124,7 +126,7 @@ def can_fuse(operator: Operator) -> bool:
 
 
 def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: frozenset[str]) -> Launch:
-    """`base` says what each view of the run looks into."""
+    """The kernel of some operators; `base` is the value that each view of the run looks into."""
     inside = views | {op.operator for op in ops}
     made = {v.name: v for op in ops for v in op.results}
     reads = dict.fromkeys(r for op in ops for r in op.reads if base.get(r, r) not in made)
@@ -133,7 +135,7 @@ def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: f
 
 
 def _renamed(like: Section, launches: Iterable[Launch], section: Section) -> Iterator[Launch]:
-    """The kernels of a section as those of another one of its kind."""
+    """Yields the kernels of a section: those of `like`, a section of the same kind, with its names replaced."""
     ops = {id(old): new for old, new in zip(like.body, section.body, strict=True)}
     names = dict(zip(like.names(), section.names(), strict=True))
     bases: dict[int, dict[Name, Name]] = {}  # one for all kernels of a run

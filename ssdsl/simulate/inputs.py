@@ -1,6 +1,6 @@
-"""What lies on a device for a whole step: its part of the batch, and what its prologues make of that.
+"""The memory of inputs, which a device holds for a whole step: its part of the batch, and values of its prologues.
 
-The numbers of a step (a seed and its count) are a few bytes, and left out.
+The seed and the count of a step are a few bytes, and are left out.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Inputs:
     facts: Facts
 
     def of(self, role: Role) -> int:
-        """Of one device. Prologues of the same devices share what they have under one name."""
+        """The bytes on one device of a role. Prologues of the same devices share values of one name."""
         found: Sizes = {}
         for prologue in self.facts.program.prologues_of(role):
             found.update(self._given(prologue))
@@ -32,7 +32,7 @@ class Inputs:
         return sum(found.values())
 
     def _given(self, prologue: Prologue) -> Iterator[tuple[str, int]]:
-        """What is loaded, and of the constants those that are read, by the storage that they are views of."""
+        """Yields the name and bytes of each input that is loaded, and of the storage of each constant that is read."""
         values = self.facts.program.graph.values
         for var in prologue.given:
             match values[var.name.value].origin:
@@ -45,7 +45,7 @@ class Inputs:
                     yield str(var.name), size_bytes(var)
 
     def _made(self, prologue: Prologue) -> Iterator[tuple[str, int]]:
-        """The results that are no views of what is there already."""
+        """Yields the name and bytes of each result that is not a view of a value that is there already."""
         here = {v.name for v in prologue.given} | {v.name for i in prologue.body for v in results_of(i)}
         for instr in prologue.body:
             for var in results_of(instr):
@@ -60,7 +60,7 @@ class Inputs:
 
 
 def _is_view(step: Step, result: Var) -> bool:
-    """Whether what a step leaves lies in what it is given: one run of the whole memory. Else it is copied."""
+    """Whether the result of a step is a view of its operand, one run of its memory; else it is a copy."""
     if not isinstance(step, Narrow):
         return False
     before, at = result.shape[: step.target.dim], step.target.at

@@ -1,8 +1,9 @@
-"""What autograd keeps of a kernel until its backward has run.
+"""The tensors that autograd keeps of a kernel until its backward has run.
 
-Of one operator it is what PyTorch's own keeps. A kernel of several makes again what a pointwise operator in it made,
-from what entered, where that takes no more memory: of a GELU that is written out only what enters. What a normalisation
-or a softmax gave, and which numbers were dropped, it keeps, in the dtype in which they leave it.
+For a kernel of one operator they are those of PyTorch. The backward of a kernel of several operators computes the
+results of pointwise ones again from the kernel's inputs, if keeping these takes no more memory: a GELU written out in
+single operators keeps only its input. Results of a normalisation or a softmax, and masks of dropout, are kept, in the
+dtype in which they leave the kernel.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,14 +17,14 @@ from ssdsl.simulate.fusion import Launch, is_cast, is_pointwise
 
 @dataclass(frozen=True, slots=True)
 class KeptTensors:
-    """Values, and the bytes of further tensors by what they are."""
+    """Kept values, and the bytes of further tensors, each with a description."""
 
     values: tuple[Name, ...]
     extras: tuple[tuple[str, int], ...]
 
 
 def kept_of(facts: Facts, function: Function, launch: Launch) -> KeptTensors:
-    """What one kernel of a function keeps. Weights are named as any value."""
+    """The tensors that one kernel of a function keeps; weights are among the values."""
     saved = [(op, facts.saved_by(op)) for op in launch.ops]
     extras = tuple((f"{op.operator} {e.what} {n}", e.size_bytes) for op, s in saved for n, e in enumerate(s.extras))
     values = dict.fromkeys(name for op, s in saved for name in saved_names(op, s))
@@ -33,11 +34,13 @@ def kept_of(facts: Facts, function: Function, launch: Launch) -> KeptTensors:
 
 
 def _cheapest(facts: Facts, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:
-    """Each value that backward needs, or what it is made of again."""
+    """The values to keep: for each one that backward needs either itself, or the values from which it is computed
+    again, whichever takes less memory."""
     variables, stays = facts.variables(function), {p.var.name.value for p in function.prepared} | facts.stored
     makers = {v.name: op for op in launch.ops for v in op.results if is_pointwise(facts.operators[op.operator])}
     leaves = {v.name for v in launch.writes}
     base = launch.base
+    # a value of which only a cast leaves the kernel is kept as the cast: that tensor is there anyway
     casts = [op for op in launch.ops if is_cast(facts.operators[op.operator])]
     left = {base.get(op.reads[0], op.reads[0]): op.results[0].name for op in casts}
     left = {n: copy for n, copy in left.items() if n not in leaves and copy in leaves}

@@ -1,11 +1,11 @@
-"""What an instruction runs, in words that are the same in every program: by them a profile knows it again.
+"""The key of an instruction in a profile: words that are the same in every program that runs the same kernel.
 
     torch.addmm(%0, %1, %2) of 512:f32*, 256x128:f32*, 128x512:f32*
 
-The words are the call as the generated program makes it, with what changes its cost (attributes, local shapes), then
-the operands' local shapes and dtypes; those with a gradient have a star. Names of a plan are not in it: an axis is the
-number of its devices, and a part is a part. Nor is it said how operands lie in memory. The words of a call stay when a
-program writes it otherwise (`CALLS`), as profiles that users have would not be known again.
+The words are the call in the generated program, with everything that changes its cost (attributes, local shapes), then
+the operands' local shapes and dtypes; operands with a gradient have a star. Names of a plan do not occur: an axis is
+written as the number of its devices, an index in time as `part`. Nor does the order of operands in memory. If the
+generated call changes, its words stay (`CALLS`), so that profiles of users remain valid.
 """
 
 import math
@@ -18,7 +18,7 @@ from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice
 from ssdsl.ir.value import Var
 from ssdsl.simulate.collectives import Facts
 
-CALLS = {  # of kernels that are told more by now, as profiles have them
+CALLS = {  # the words of kernels that take more arguments by now than when profiles were recorded
     "embedding_part": "embedding_part({indices}, {weight}, start={start})",
     "gather_part": "gather_part({self}, {dim}, {index}, {start})",
     "nll_part": "nll_part({self}, {target}, {start}, {weight}, {reduction}, {ignore_index})",
@@ -26,7 +26,7 @@ CALLS = {  # of kernels that are told more by now, as profiles have them
 
 
 def kernel_key(facts: Facts, function: Function, instr: Instr) -> str:
-    """The words of an instruction of a function."""
+    """The words of one instruction of a function."""
     sizes, variables = dict(function.submesh.axes), facts.variables(function)
     reads = [f"%{n}" for n, _ in enumerate(reads_of(instr))]
 

@@ -18,7 +18,7 @@ from ssdsl.simulate.matmul import Product, matmul_seconds, product_of
 
 
 class LaunchTime:
-    """A kernel of a function on a device that so many ranks share."""
+    """The times of a kernel of a function on a device that `sharing` ranks share."""
 
     def __init__(self, facts: Facts, function: Function, launch: Launch, device: Device, sharing: float) -> None:
         self.facts, self.launch, self.device, self.sharing = facts, launch, device, sharing
@@ -31,14 +31,15 @@ class LaunchTime:
         self.kept, self.kept_here = self._kept(function) if self.learns and facts.fuses else (0, 0)
 
     def forward(self, *, keeps: bool) -> float:
-        """With `keeps` what backward needs is written as well."""
+        """The seconds of the forward; with `keeps` it also writes the tensors for backward."""
         if self.row.contraction:
             return self._product(product_of(self.operator, self._sizes(), self._flops()), 1.0)
         traffic = sum(map(self._read_bytes, self.launch.reads)) + self.written + (self.kept_here if keeps else 0)
         return self._pass(traffic)
 
     def backward(self) -> Iterator[tuple[Name, float]]:
-        """For the gradient of each value that is read; where one pass gives all of them, for one of these."""
+        """Yields the seconds for the gradient of each value that is read; if one pass makes all gradients, only for one
+        value."""
         learning = [r for r in self.launch.reads if self.variables[r].gradient is not None]
         if self.row.contraction:
             yield from self._backward_of_product(learning)
@@ -50,10 +51,11 @@ class LaunchTime:
             activations = [r for r in learning if r.value not in self.facts.weights]
             yield (activations or learning)[0], self._pass(self.kept + given + taken)
 
-    # -- sums of products ----------------------------------------------------------------------------------------------
+    # -- contractions --------------------------------------------------------------------------------------------------
 
     def _backward_of_product(self, learning: list[Name]) -> Iterator[tuple[Name, float]]:
-        """A bias's sum is small beside the products; what attention's third operand takes is in its factor."""
+        """Yields the seconds for the gradients of the first two factors. A bias's sum is small beside the products; the
+        time of attention's third operand is in `backward_factor`."""
         factors = [r for o, r in zip(self.operator.inputs, self.op.reads, strict=True) if not o.once]
         whole = product_of(self.operator, self._sizes(), self._flops())
         for number, name in enumerate(factors[:2]):
@@ -64,7 +66,7 @@ class LaunchTime:
     def _product(self, product: Product, times: float) -> float:
         dtype = self.op.results[0].dtype
         traffic = sum(map(self._read_bytes, self.op.reads)) + self.written
-        if self.row.fused is not None and self.facts.fuses:  # one kernel of several products, in tiles of its own
+        if self.row.fused is not None and self.facts.fuses:  # one kernel of several products, with its own tiles
             arithmetic = product.flops / self.device.attention_flops(dtype)
         else:
             arithmetic = matmul_seconds(product, self.device, dtype)
@@ -83,12 +85,12 @@ class LaunchTime:
         return max(traffic / self.device.achievable_bandwidth(), self.device.launch_s) * self.sharing
 
     def _read_bytes(self, name: Name) -> int:
-        """Of a table only the rows that are looked up."""
+        """The bytes of a value that the kernel reads: of an embedding's table only the rows that are looked up."""
         size = size_bytes(self.variables[name])
         return min(size, self.written) if self.row in table.OPS else size
 
     def _kept(self, function: Function) -> tuple[int, int]:
-        """The bytes that a fused kernel keeps, and of these what it writes for backward alone."""
+        """The bytes that a fused kernel keeps, and those of them that it writes only for backward."""
         kept = kept_of(self.facts, function, self.launch)
         made = {v.name for op in self.launch.ops for v in op.results} - {v.name for v in self.launch.writes}
         extras = sum(size for _, size in kept.extras)
@@ -97,15 +99,19 @@ class LaunchTime:
 
 
 def causal_share(operator: Operator) -> float:
-    """Of the scores, those that causal attention computes."""
+    """The share of attention's scores that are computed: half of them if it is causal, else all."""
     if not operator.target.endswith(("scaled_dot_product_attention", "attention_dropout")):
         return 1.0
     return 0.5 if argument(operator, "is_causal") else 1.0
 
 
 def _slowest(operator: Operator, op: Op) -> float:
-    """How much more the device computes that has most, than the mean of all: queries of causal attention at the end of
-    the sequence see more keys than those at its beginning."""
+    """The work of the device that has most, over the mean of all devices: in causal attention, queries at the end of
+    the sequence see more keys than those at its beginning. 1 for other operators.
+
+    Query q sees q + 1 keys, so the queries s to e have (s + e + 1) (e - s) / 2 scores; two halves of the queries in one
+    run each have 1/4 and 3/4 of them, so the factor is 1.5.
+    """
     most = 1.0
     for split in (s for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis)):
         for number, dim in enumerate(operator.dims):

@@ -1,12 +1,12 @@
-"""The time of a sum of products on a device that computes it in tiles.
+"""The time of a matrix product on a device that computes it in tiles.
 
-A GPU's kernel cuts the result into tiles; each processor computes one at a time, so a result of one tile more than
-there are processors takes a second round (a "wave"), and a tile at the edge takes as long as a full one. A tile takes
-its arithmetic, then the time to write it, and a time to begin, which show where few products are summed up. Smaller
-tiles fill the device better and read more for each product. Of the sizes that kernels have, the fastest is taken. Where
-few processors work, as in a last round, they are not held back by the device's power, and reach its peak. Source:
-NVIDIA's guide "Matrix Multiplication Background" (tile and wave quantization). Where a result has fewer tiles than
-there are processors, kernels also cut the sum and add up its parts ("split-K", in the documentation of CUTLASS).
+A GPU's kernel cuts the result into tiles, and each processor computes one at a time. So a result with one tile more
+than there are processors takes a second round (a "wave"), and a tile at the edge takes as long as a full one. The time
+of a tile is its arithmetic, the time to write it, and a time to begin; the latter two matter if the inner dimension is
+small. Smaller tiles fill the device better, but read more for each product; the fastest of the usual sizes is taken. In
+a last round with few tiles, processors are not limited by the device's power, and reach their peak. Source: NVIDIA's
+guide "Matrix Multiplication Background" (tile and wave quantization). If a result has fewer tiles than there are
+processors, kernels also cut the sum and add up its parts ("split-K", in the documentation of CUTLASS).
 """
 
 import math
@@ -31,20 +31,22 @@ class Product:
 
     @property
     def flops(self) -> int:
+        """The operations: a multiplication and an addition for each product of elements."""
         return 2 * self.count * self.rows * self.columns * self.inner
 
     def of_first(self) -> "Product":
-        """The product that gives the gradient of the first factor: that of the result by the second."""
+        """The product that gives the gradient of the first factor: the result's gradient by the second factor."""
         return Product(self.count, self.rows, self.inner, self.columns)
 
     def of_second(self) -> "Product":
-        """The product that gives the gradient of the second factor."""
+        """The product that gives the gradient of the second factor: the first factor by the result's gradient."""
         return Product(self.count, self.inner, self.columns, self.rows)
 
 
 def product_of(operator: Operator, sizes: Sequence[int], flops: float) -> Product:
-    """The matrices of an operator with these local sizes of its dimensions: products that both factors have count,
-    columns are those that only the second has. What is summed up follows from the arithmetic, as in a convolution."""
+    """The matrix product of an operator with these local sizes of its dimensions. Dimensions of the result that both
+    factors have are the count, those that only the second has are columns, the others rows. The inner dimension follows
+    from the arithmetic, so that it is right for a convolution too."""
     factors = [o for o in operator.inputs if not o.once]
     second = factors[1] if len(factors) > 1 else factors[0]
     found = {"count": 1, "rows": 1, "columns": 1}
@@ -55,7 +57,7 @@ def product_of(operator: Operator, sizes: Sequence[int], flops: float) -> Produc
 
 
 def matmul_seconds(product: Product, device: Device, dtype: str) -> float:
-    """The arithmetic of a product of matrices of a type."""
+    """The seconds of the arithmetic of a matrix product in a dtype."""
     rate = device.achievable_flops(dtype)
     if device.processors == 1:
         return product.flops / rate
@@ -76,7 +78,9 @@ def _in_tiles(product: Product, tile: tuple[int, int], device: Device, rate: flo
 def _in_parts(
     product: Product, tile: tuple[int, int], device: Device, rate: float, itemsize: int, tiles: int, parts: int
 ) -> float:
-    """With each sum in so many parts; these are written in single precision, and read again where they are added up."""
+    """The seconds with each sum cut into `parts` (split-K): these are written in single precision, then read and added.
+    9 tiles on 8 processors take 1 + max(e, 1/8) waves: with e, the device's compute efficiency, for processors at their
+    peak."""
     elements, bandwidth = tile[0] * tile[1], device.achievable_bandwidth()
     full, rest = divmod(tiles * parts, device.processors)
     waves = full + (max(device.compute_efficiency, rest / device.processors) if rest else 0)

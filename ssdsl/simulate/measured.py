@@ -1,11 +1,12 @@
-"""Costs that were measured, from a JSON file: of every task, or of a forward, the halves of a backward and a transfer.
+"""Measured costs, from a JSON file: times of single tasks, or of a forward, the halves of a backward and a transfer.
 
     {"unit": "ms", "TF": 18.5, "TB": 18.1, "TW": 9.3, "Tcomm": 0.6, "tasks": {"block0.fwd": 17.9}}
 
 `TF`, `TB` and `TW` are the times of a stage for one micro-batch: forward, gradients of inputs, gradients of weights (a
-backward that is not cut in halves takes both). Where the plan orders tasks, a stage is what it orders, and what it
-leaves out costs nothing; its functions share the time by their arithmetic. `Tcomm` is the time of a transfer. `tasks`,
-`transfers`, `reduce` and `optimizer` give single tasks (`block0.fwd`), transfers (`0.fwd`) and roles; they go before.
+backward that is not in halves takes both). If the plan orders tasks, only these count, and others cost nothing; the
+functions of a stage share its time in proportion to their arithmetic. `Tcomm` is the time of a transfer. `tasks`,
+`transfers`, `reduce` and `optimizer` have the times of single tasks (`block0.fwd`), transfers (`0.fwd`) and roles,
+which take precedence.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A file of costs, in seconds."""
+    """The times in a file of costs, in seconds."""
 
     forward: float = 0.0
     dgrad: float = 0.0
@@ -35,7 +36,7 @@ class Times:
 
 
 class Measured:
-    """The costs of a program by such a file."""
+    """The costs of a program from the times in such a file."""
 
     def __init__(self, program: Program, times: Times) -> None:
         self.program, self.times = program, times
@@ -49,8 +50,8 @@ class Measured:
             self.stages[key] = self.stages.get(key, 0) + self.work[number]
 
     def of(self, action: Action, role: Role) -> Cost:
-        """What still completes a role's gradients when its tasks are done (`reduce`) is the communication of its
-        update."""
+        """The cost of an action on a role. The time that a role still reduces gradients after its tasks (`reduce`) is
+        the communication of its update."""
         match action:
             case Compute():
                 return Cost(self._task(action.function, action.phase))
@@ -79,7 +80,7 @@ class Measured:
         return whole * (self.work[number] / self.stages[function.stage, phase])
 
     def _journey(self, number: int, gradient: bool) -> Cost:
-        """A message's own time, or that of all."""
+        """The cost of a message: its own time, or else `Tcomm`; a signal costs nothing by default."""
         of_all = 0.0 if isinstance(self.program.messages[number], Signal) else self.times.transfer
         phase = Phase.BACKWARD if gradient else Phase.FORWARD
         time = self.times.transfers.get(f"{number}.{phase}", of_all)

@@ -1,9 +1,9 @@
-"""Memory by liveness: what each device holds at every moment of a step, and what its peak is made of.
+"""Memory by liveness: the bytes that each device holds at every moment of a step, and the parts of its peak.
 
-Weights, optimizer state and, from a weight's first gradient on, gradients stay, and so does what a device loads of the
-batch, with what its prologue makes of that. Activations live from a forward to its backward (or to the gradients of
-weights, where the plan has those apart), received values until they are read or, where nothing keeps them for backward,
-freed. The program's own overhead is not in it (torch, the allocator's gaps, what a kernel takes for itself).
+Weights and optimizer state are always there; gradients from a weight's first gradient on; the device's part of the
+batch, with the values of its prologue, for the whole step. Activations live from a forward to its backward (or to the
+weights' half of it), received values until they are read or, if no backward keeps them, until they are freed. Overhead
+is not counted: torch itself, gaps of the allocator, workspaces of kernels.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfer
 
 
 class Change(NamedTuple):
-    """Bytes that come or go at a moment; what goes goes first."""
+    """Bytes of a part that are allocated, or freed if negative, at a moment."""
 
     time: float
     part: str
@@ -63,7 +63,7 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
     sizes: list[int] = []
     peak, peak_time, peak_parts = -1, 0.0, held.copy()
     total = 0
-    for change in sorted(changes, key=itemgetter(0, 2)):  # by time, and what goes first
+    for change in sorted(changes, key=itemgetter(0, 2)):  # by time; at one time, frees come first
         held[change.part] += change.size_bytes
         total += change.size_bytes
         if times and times[-1] == change.time:
@@ -81,8 +81,8 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 
 
 def state_of(program: Program, state: State, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
-    """What a role holds of its weights all the time, and of their gradients from the first that is there in what `ran`:
-    of nothing that ran, none."""
+    """Yields the memory of a role's state: weights and optimizer state from the start, gradients from the time of the
+    first one among the tasks that `ran`; none if none ran."""
     learned = _first_gradients(program, ran)
     for flat in program.flats_of(role):
         own = flat.elements // shards(flat)
@@ -97,8 +97,8 @@ def state_of(program: Program, state: State, role: Role, ran: dict[Compute, Inte
 
 
 def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
-    """When a weight's gradient is there: behind the first backward that computes it, whose own memory has it until
-    then, or from the start of the first half that does."""
+    """By weight, the time from which its gradient is counted here: the end of the first backward that computes it, as
+    the memory of that task includes it before; or the start of the first weights' half that does."""
     times: dict[int, float] = {}  # by function
     for task, x in ran.items():
         if task.phase in (Phase.BACKWARD, Phase.WGRAD):
@@ -113,7 +113,7 @@ def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str
 
 # -- activations and messages ------------------------------------------------------------------------------------------
 
-Key = tuple[int, At, bool]  # of a message: its number, its part, and whether it is of a gradient
+Key = tuple[int, At, bool]  # a message's number, its coordinates in time, and whether it carries a gradient
 
 
 def _key(action: Start | Wait) -> Key:
@@ -122,7 +122,8 @@ def _key(action: Start | Wait) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Where a part of a value lies until it is freed: when the task that reads it last starts, if that keeps it."""
+    """The memory of a part of a value until it is freed. `is_kept`: the task that reads it keeps it for backward, so it
+    is counted there from the start of that task on."""
 
     part: str
     size_bytes: int
@@ -131,7 +132,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Liveness:
-    """The values of one role, which ran these tasks and messages."""
+    """The memory of values on one role, from the intervals of its tasks and messages."""
 
     program: Program
     activations: Activations
@@ -140,13 +141,14 @@ class _Liveness:
     sent: dict[Key, Interval]
     slots: dict[tuple[str, At], _Slot] = field(default_factory=dict)
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
-    waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # gradients of values
+    waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # bytes of gradients that their function awaits
     reads: dict[int, dict[At, list[tuple[Input, At]]]] = field(default_factory=dict)
     learned: set[int] = field(default_factory=set)  # functions that have run a backward
 
     def changes(self, role: Role) -> Iterator[Change]:
+        """Yields the changes of memory of the role's actions, in their order."""
         freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
-        start = end = now = 0.0  # of the last task or message; when the role posts what follows
+        start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
         for action in role.actions:
             match action:
                 case Compute():
@@ -198,7 +200,8 @@ class _Liveness:
             yield Change(end, "scratch", -kept.gathered_bytes)
 
     def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[Change]:
-        """Gradients wait from the first backward that gives some of them to that of the value's function."""
+        """Yields the memory of values' gradients: each waits from the first backward that adds to it until the backward
+        of the function that made the value."""
         yield from (self._returned(output.slot, at, start) for output in function.outputs)
         if function.number not in self.reads:
             self.reads[function.number] = reads_of_tasks(function)
@@ -211,7 +214,7 @@ class _Liveness:
         return Change(time, "scratch", -self.waiting.pop((slot, at), 0))
 
     def _gradient_bytes(self, given: Input) -> int:
-        """Of a part of an input's producer, in the mean."""
+        """The mean bytes of the gradient of one part of an input, as its producer has made it."""
         joined = [m for m in given.merges if not isinstance(m, Sum)]
         elements = given.var.elements
         producer = self.program.functions[given.producer]
@@ -223,7 +226,8 @@ class _Liveness:
         return elements * ITEMSIZE.get(given.var.dtype, 4)
 
     def _message(self, action: Start, posted: float) -> Iterator[Change]:
-        """What is received has its buffer from when it is asked for until it is read, a sent value until it is gone."""
+        """Yields the memory of a message: a received value has a buffer from its post, or the start of its journey,
+        until it is freed; a sent one for the time of its journey."""
         message = self.program.messages[action.message]
         if not isinstance(message, Transfer):
             return

@@ -16,7 +16,7 @@ Ranks = tuple[int, ...]
 
 @dataclass(slots=True)
 class Network:
-    """What communication takes on a cluster."""
+    """The times of communication on a cluster."""
 
     cluster: Cluster
     _groups: dict[tuple[Submesh, tuple[str, ...]], list[Ranks]] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Network:
     _collectives: dict[tuple[Submesh, Collective], Cost] = field(default_factory=dict)
 
     def collective(self, found: Collective, submesh: Submesh) -> Cost:
-        """A collective in the slowest of the groups along its axes."""
+        """The cost of a collective: that of the slowest of the groups along its axes."""
         key = submesh, found
         if key not in self._collectives:
             self._collectives[key] = max(
@@ -33,16 +33,17 @@ class Network:
         return self._collectives[key]
 
     def among(self, found: Collective, ranks: Ranks, busy: Ranks | None = None) -> Cost:
-        """A collective of these ranks, while the `busy` ones have theirs."""
+        """The cost of a collective of these ranks, while all `busy` ranks run theirs at the same time."""
         if len(ranks) < 2:
             return FREE
+        # an all_to_all's bytes are those of a device's part, and `collective_time` asks for the whole tensor
         whole = found.size_bytes * (len(ranks) if found.kind == "all_to_all" else 1)
         time = self.cluster.collective_time(found.kind, whole, ranks, busy)
         sent = CommCost(found.kind, self.cluster.level(ranks), 1, found.size_bytes, len(ranks))
         return Cost(0.0, time, (sent,))
 
     def message(self, message: Message, gradient: bool) -> Cost:
-        """The slowest device's share of a message: what it receives from each of the others."""
+        """The cost of a message for the device that takes longest to receive its pieces, one after another."""
         move = message.backward if gradient and isinstance(message, Transfer) else message.forward
         assert move is not None
         source_mesh, target_mesh = message.ends(gradient)
@@ -79,7 +80,8 @@ def _time(cost: Cost) -> float:
 
 
 def _pairs(move: Move, source: Submesh, target: Submesh) -> Iterator[tuple[int, int, int]]:
-    """Source rank, target rank and elements of each piece; of aligned coordinates the first and the last."""
+    """Yields the source rank, target rank and elements of each piece, only for the first and the last of the aligned
+    coordinates: others have the same pieces."""
     sizes = dict(source.axes)
     corners = [(0,) * len(move.aligned), tuple(sizes[a] - 1 for a in move.aligned)]
     for corner in dict.fromkeys(corners):

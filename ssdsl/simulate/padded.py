@@ -1,7 +1,7 @@
-"""What the windows of a part read with its padding: a copy, where the operator cannot add the padding by itself.
+"""Padded copies: a part that reads windows needs one if the operator cannot add its padding by itself.
 
-PyTorch pads both sides of an axis alike, and a part at a border of a volume has padding on one side.
-`ssdsl/runtime/windows.py` then pads what it is given, and autograd keeps that in place of it.
+PyTorch pads both sides of an axis alike, but a part at a border of a volume has padding on one side only.
+`ssdsl/runtime/windows.py` then pads a copy of the operand, and autograd keeps the copy instead of the operand.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from ssdsl.simulate.collectives import Facts
 
 
 def padded_bytes(facts: Facts, op: Op, given: Var, part: Mapping[Coordinate, int]) -> int:
-    """The bytes of the copy of an operator's first operand, for a part along some coordinates, else of unequal parts in
-    the mean; 0 where no part needs one."""
+    """The bytes of the padded copy of an operator's first operand: for one part along the coordinates in `part`, and
+    the mean along others. 0 if no part needs one."""
     if not op.kernel.windows:
         return 0
     operator = facts.operators[op.operator]
@@ -35,7 +35,7 @@ def padded_bytes(facts: Facts, op: Op, given: Var, part: Mapping[Coordinate, int
 
 
 def _runs(window: WindowPart, part: Mapping[Coordinate, int]) -> tuple[tuple[Run, Run], ...]:
-    """The results of parts with what they need: of all, or of the one that is given."""
+    """The runs of results and of needs of each part, or only of the part that is given."""
     runs = tuple(zip(map(around, window.results), window.needs, strict=True))
     return runs if window.coordinate not in part else (runs[part[window.coordinate]],)
 
@@ -58,9 +58,9 @@ def _results(operator: Operator, axis: int) -> int:
 
 
 def _length(window: Sliding, results: Run, needs: Run) -> tuple[int, bool]:
-    """How long the axis is that the operator is given, and whether that is a copy with padding.
+    """The length of the axis that the operator is given, and whether it is a padded copy.
 
-    A convolution of 3 that is padded by 1, of 16 positions: the first half reads 9 behind one of padding.
+    A convolution with 3 taps and padding 1 on 16 positions: the first half reads one position of padding and 9 others.
 
     >>> _length(Sliding(16, stride=1, before=1, taps=3), (0, 8), (0, 9))
     (10, True)

@@ -1,7 +1,7 @@
-"""A profile: what operators, communication and the engine take on one machine, whatever the plan.
+"""A profile: the times of operators, communication and the engine on one machine, for any plan.
 
-It is measured (docs/profiles.md), and knows a program's instructions by their words (`kernel_key`). What it has no time
-for it says: nothing is guessed.
+It is measured (docs/profiles.md), and finds a program's instructions by their words (`kernel_key`). It reports what it
+has no time for, and guesses nothing.
 """
 
 from bisect import bisect_left
@@ -11,12 +11,12 @@ from itertools import pairwise
 from statistics import mean
 
 VERSION = 1
-IN_A_TASK = "{} in a task"  # a kind of communication from when a rank comes till all are done: it waits for others
+IN_A_TASK = "{} in a task"  # a kind of communication within tasks: its time includes waiting for the other ranks
 PHASES = ("forward", "backward", "dgrad", "wgrad")
-# Times that grow with bytes: of a gradient that is a weight's first in the step, of one that is added to it; of what a
-# flat parameter is copied, beside what travels, when its gradient is reduced, or it is gathered or scattered in ZeRO-3,
-# and of giving back the memory of what was gathered for a section; of the optimizer. And what the engine takes for a
-# task, which grows with the instructions of its function.
+# Times that grow with bytes: the first gradient of a weight in the step, and the next ones, which are added to it; the
+# copies, beside the communication, when the gradient of a flat parameter is reduced, or when ZeRO-3 gathers or scatters
+# it; freeing the memory that was gathered for a section; the optimizer. And the engine's time for a task, which grows
+# with the number of instructions in its function.
 GROWING = (
     *("first gradient", "next gradient", "reduce", "gather", "drop", "scatter", "update"),
     *(f"task {phase}" for phase in PHASES),
@@ -25,7 +25,7 @@ GROWING = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a profile was recorded: ranks are `processes` with so many `threads` each, on so many `cores`."""
+    """The machine on which a profile was recorded: `processes` ranks with `threads` threads each, on `cores` cores."""
 
     device: str
     torch: str
@@ -35,13 +35,13 @@ class Machine:
 
     @property
     def sharing(self) -> float:
-        """How many ranks share a core."""
+        """The number of ranks that share a core, at least 1."""
         return max(1.0, self.processes / self.cores)
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds by size, in the order of sizes; between two sizes, on the line between them.
+    """Seconds by size, in the order of sizes; between two sizes they are interpolated linearly.
 
     >>> Curve.of([(10, 1.0), (10, 3.0), (30, 4.0)]).points
     ((10, 2.0), (30, 4.0))
@@ -51,18 +51,18 @@ class Curve:
 
     @classmethod
     def of(cls, points: Iterable[tuple[int, float]]) -> "Curve":
-        """The mean of each size."""
+        """The curve through these points; several times of one size are averaged."""
         found: dict[int, list[float]] = {}
         for size, time_s in points:
             found.setdefault(size, []).append(time_s)
         return cls(tuple((size, mean(times)) for size, times in sorted(found.items())))
 
     def covers(self, size: int) -> bool:
-        """Whether a size lies between the smallest and the largest, or beside one of them."""
+        """Whether a size lies between half the smallest and twice the largest one."""
         return self.points[0][0] / 2 <= size <= 2 * self.points[-1][0]
 
     def growing(self, size: int) -> float:
-        """Outside of the sizes, in proportion to the nearest: of passes over memory.
+        """The seconds for a size, for passes over memory: outside the known sizes in proportion to the nearest one.
 
         >>> Curve(((10, 2.0), (30, 4.0))).growing(5), Curve(((10, 2.0), (30, 4.0))).growing(20)
         (1.0, 3.0)
@@ -75,8 +75,8 @@ class Curve:
         return self._between(size)
 
     def reaching(self, size: int) -> float:
-        """Outside of the sizes, a latency and a bandwidth: that of the smallest is the latency, and the slope between
-        the two largest goes on.
+        """The seconds for a size, for communication with a latency and a bandwidth: below the known sizes the time of
+        the smallest, above them along the line through the two largest.
 
         >>> Curve(((10, 2.0), (30, 4.0))).reaching(5), Curve(((10, 2.0), (30, 4.0))).reaching(50)
         (2.0, 6.0)
@@ -99,9 +99,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds. `operators`: of each phase of an instruction, by its words; `network`: of a kind of communication among
-    so many ranks, by bytes, alone and IN_A_TASK; `growing`: one curve for each of GROWING; `step_s`: of a step beside
-    its tasks. `sources` says which runs it is from."""
+    """Times in seconds. `operators`: by an instruction's words, those of its phases. `network`: by kind of
+    communication and number of ranks, a curve over bytes, alone and IN_A_TASK. `growing`: a curve for each of GROWING.
+    `step_s`: the time of a step beside its tasks. `sources` are the runs that it was recorded from."""
 
     machine: Machine
     operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Profile:
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:
-    """One of several of the same machine: a time that several have is the mean."""
+    """The profile made from several of the same machine; times that several have are averaged."""
     found = tuple(profiles)
     words = {key: None for p in found for key in p.operators}
     operators = {

@@ -11,7 +11,7 @@ MACHINE: dict[str, type] = {"device": str, "torch": str, "threads": int, "cores"
 
 
 class NoProfileError(ValueError):
-    """The JSON is no profile: `place` is where, `reason` why."""
+    """The JSON is no profile: `place` is the path of the wrong value, `reason` says what is wrong with it."""
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(f"{place} {reason}")
@@ -34,7 +34,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 def read_profile(found: Any) -> Profile:
-    """The profile of a JSON value; raises NoProfileError."""
+    """The profile in a JSON value. Raises NoProfileError."""
     table = _table("profile", found)
     if table.get("version") != VERSION:
         raise NoProfileError("profile.version", f"is {table.get('version')!r}, and this ssdsl reads {VERSION}")

@@ -1,7 +1,7 @@
-"""Costs of a program by a profile: a task takes what its instructions take, and what the engine takes for it.
+"""The costs of a program from a profile: the time of a task is that of its instructions, and the engine's for the task.
 
-Backward takes what autograd ran for each instruction, and gives each weight of the function its gradient: the first of
-a step is taken as it is, the others are added. A section that is recomputed runs forward again.
+The backward of a task is that of each instruction, and of the gradients of its function's weights: the first gradient
+of a step is taken as it is, the others are added to it. A recomputed section runs forward again.
 """
 
 import math
@@ -41,7 +41,7 @@ OF_PHASE = {
 
 @dataclass
 class Profiled:
-    """The costs of a program. `lacking` is what they need and the profile does not have; its costs are then free."""
+    """The costs of a program. `lacking` collects the times that the profile does not have; they count as 0."""
 
     facts: Facts
     profile: Profile
@@ -50,10 +50,11 @@ class Profiled:
 
     @property
     def program(self) -> Program:
+        """The program."""
         return self.facts.program
 
     def of(self, action: Action, role: Role) -> Cost:
-        """What an action costs each device of a role."""
+        """The cost of an action on each device of a role."""
         match action:
             case Compute():
                 return self._task(self.program.functions[action.function], action.phase)
@@ -103,15 +104,15 @@ class Profiled:
         return found
 
     def words(self, function: Function, instr: Instr) -> str:
-        """By which the profile knows an instruction."""
+        """The words by which the profile knows an instruction."""
         key = function.number, instr
         if key not in self._words:
             self._words[key] = kernel_key(self.facts, function, instr)
         return self._words[key]
 
     def _gradients(self, function: Function, phase: Phase) -> Iterator[float]:
-        """A weight's gradient, in the mean over the function's tasks; in halves it is the operator's. ZeRO-2 hands each
-        to its owner at once, so that every one is a first."""
+        """Yields the seconds for the gradient of each weight, as the mean over the function's tasks; with a backward in
+        halves they are in the operators' times. ZeRO-2 reduces each gradient at once, so that each one is a first."""
         if phase is not Phase.BACKWARD:
             return
         tasks = math.prod(index.parts for index in function.time)
@@ -122,20 +123,21 @@ class Profiled:
                 yield self._growing("next gradient", size) * (tasks - first) / tasks
 
     def _gathers(self, function: Function, phase: Phase) -> Iterator[float]:
-        """What ZeRO-3 copies, beside what travels."""
+        """Yields the seconds of ZeRO-3's copies, beside its communication."""
         for name, size in copies(self.facts, function, phase):
             yield self._growing(name, size)
 
-    # -- what travels --------------------------------------------------------------------------------------------------
+    # -- communication -------------------------------------------------------------------------------------------------
 
     def _collective(self, found: Collective, where: Function | FlatParam) -> Cost:
-        """Among ranks that come as they did in the tasks that were recorded, if these had as much to exchange."""
+        """The cost of a collective in a task: by the times recorded in tasks, if these cover its size."""
         ranks = math.prod(n for axis, n in where.submesh.axes if axis in found.axes)
         met = self.profile.network.get((IN_A_TASK.format(found.kind), ranks))
         return self._among(found.kind, found.size_bytes, ranks, met)
 
     def _among(self, kind: str, size: int, ranks: int, met: Curve | None = None) -> Cost:
-        """Among ranks that come at once, unless it is known how they come."""
+        """The cost of communication among ranks: by the curve `met`, which includes waiting, if it covers the size;
+        else as if all ranks came at the same time."""
         if ranks < 2:
             return FREE
         sent = CommCost(kind, "", 1, size, ranks)
@@ -146,14 +148,14 @@ class Profiled:
         return Cost(0.0, curve.reaching(size), (sent,))
 
     def _message(self, action: Start) -> Cost:
-        """That of the device that receives most."""
+        """The cost of a message for the device that receives most."""
         message = self.program.messages[action.message]
         size, ranks = received_bytes(message, action.gradient), message.ends(action.gradient)[1].size
         cost = self._among("send", size, 2)
         return Cost(0.0, cost.communication_s, (CommCost("send", "", 1, size, ranks),))
 
     def _tie(self, flat: FlatParam) -> Cost:
-        """A weight on several submeshes: its gradients are summed over the devices that hold the same part of it."""
+        """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
         tied = sum(len(c.submeshes) for c in flat.completion if isinstance(c, SumTiedGrads))
         return self._among("all_reduce", flat_bytes(flat) // shards(flat), tied)
 
@@ -166,7 +168,7 @@ class Profiled:
 
 
 def received_bytes(message: Message, gradient: bool) -> int:
-    """What the device receives that receives most of a message."""
+    """The bytes of a message on the device that receives most."""
     move = message.backward if gradient and isinstance(message, Transfer) else message.forward
     assert move is not None
     received: dict[tuple[int, ...], int] = {}
@@ -177,17 +179,17 @@ def received_bytes(message: Message, gradient: bool) -> int:
     return max(received.values(), default=0) * itemsize
 
 
-# -- what a task has, for those who use a profile and who make one -----------------------------------------------------
+# -- the content of a task, for users of a profile and for its recorder ------------------------------------------------
 
 
 def instructions(function: Function) -> int:
-    """How many a function has."""
+    """The number of instructions in a function."""
     return sum(1 for _ in function.body())
 
 
 def runs(function: Function, instr: Instr, phase: Phase) -> bool:
-    """Whether an instruction takes time in a phase: in forward each, in backward those that hand gradients on; in the
-    second half those that have weights."""
+    """Whether an instruction takes time in a phase: in forward all do, in backward those whose results get a gradient,
+    in the second half operators on weights."""
     if phase is Phase.FORWARD:
         return True
     learns = any(var.gradient is not None for var in results_of(instr)) and not isinstance(instr, Write)
@@ -197,8 +199,8 @@ def runs(function: Function, instr: Instr, phase: Phase) -> bool:
 
 
 def gradients(facts: Facts, function: Function) -> Iterator[tuple[FlatParam, int]]:
-    """Of each gradient that backward gives a weight, the flat parameter and the bytes; of ZeRO-3's, those of a shard
-    for each gather that learns."""
+    """Yields the flat parameter and the bytes of each gradient that backward gives a weight; with ZeRO-3, those of a
+    shard for each gather that gets a gradient."""
     flats = {w: f for f in facts.program.flats if f.submesh == function.submesh for w in f.weights}
     for parameter in function.parameters:
         flat = flats.get(parameter.var.name.value)
@@ -211,8 +213,8 @@ def gradients(facts: Facts, function: Function) -> Iterator[tuple[FlatParam, int
 
 
 def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
-    """What ZeRO-3 copies in a task, and the memory that it gives back behind a section: (`gather`, `scatter` or `drop`,
-    bytes). What backward alone gathers goes with what is scattered."""
+    """Yields ZeRO-3's copies in a task, and the memory that it frees behind a section: (`gather`, `scatter` or `drop`,
+    bytes). Freeing what only backward gathers is part of its `scatter`."""
     kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
     gathered = _flats(facts, function.sections)
     if gathered:

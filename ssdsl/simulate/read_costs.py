@@ -22,8 +22,8 @@ TEXTS = ("recorded", "program")
 
 @dataclass(frozen=True, slots=True)
 class CostsFile:
-    """What a file holds: times of tasks, perhaps with the run that they are `recorded` from and the digest of its
-    `program`, and perhaps a profile of operators."""
+    """The content of a file of costs: times of tasks, perhaps with the run that they were `recorded` from and the
+    digest of its `program`, and perhaps a profile of operators."""
 
     file: str
     times: Times = field(default_factory=Times)
@@ -33,7 +33,7 @@ class CostsFile:
 
 
 def read_costs(path: Path) -> CostsFile:
-    """What a file holds. Raises PlanError: it cannot be read, or holds something else."""
+    """The content of a file. Raises PlanError: it cannot be read, or is no file of costs."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -68,14 +68,14 @@ def _profile(path: Path, found: dict[str, Any]) -> Profile | None:
 
 
 def write_profile(file: str, profile: Profile) -> None:
-    """Writes a file that has a profile alone. Raises PlanError where it cannot be written."""
+    """Writes a file that has only a profile. Raises PlanError if it cannot be written."""
     save_text(file, json.dumps({"profile": profile_json(profile)}, indent=1) + "\n")
 
 
 def write_costs(
     file: str, times: Times, recorded: str | None = None, program: str | None = None, profile: Profile | None = None
 ) -> None:
-    """Writes a file of costs, in milliseconds; a profile is in seconds. Raises PlanError where it cannot be written."""
+    """Writes a file of costs, in milliseconds; a profile is in seconds. Raises PlanError if it cannot be written."""
     numbers = {key: 1e3 * getattr(times, name) for key, name in NUMBERS.items()}
     tables = {name: {k: 1e3 * t for k, t in getattr(times, name).items()} for name in TABLES}
     said = {name: text for name, text in (("recorded", recorded), ("program", program)) if text is not None}

@@ -1,9 +1,9 @@
-"""Which weights that ZeRO-3 gathers are gathered again in backward, and to which a gradient comes back.
+"""Finds the weights of ZeRO-3 that backward gathers again, and those that get a gradient.
 
-Autograd keeps no gathered memory: what it would keep of it is gathered again where backward reads it, once until a
-gather of the same flat parameter has its gradients (`ssdsl/runtime/gathered.py`, `flat.py`). So it counts whether what
-an operator keeps looks into that memory: the weight itself, a view of it, a part that lies in one piece. A part that
-was copied is kept as any value. A section that is recomputed gathers for itself, as its forward did.
+Autograd keeps no gathered memory: backward gathers it again where it reads it, once until a gather of the same flat
+parameter has its gradients (`ssdsl/runtime/gathered.py`, `flat_params.py`). So it matters whether a tensor that an
+operator saves is in that memory: the weight itself, a view of it, or a part that lies in one piece. A part that was
+copied is kept like any value. A recomputed section gathers for itself, as its forward did.
 """
 
 from collections import Counter
@@ -29,12 +29,12 @@ from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import Operator
 from ssdsl.model.storage import Storage, aliases
 
-Gather = tuple[int, int]  # the number of the section that has it, and of the flat parameter
+Gather = tuple[int, int]  # the number of the section that gathers, and of the flat parameter
 
 
 @dataclass(frozen=True, slots=True)
 class Regathered:
-    """How often a backward repeats each gather of a function, and the gathers that get a gradient."""
+    """The gathers of a function that its backward repeats, with how often, and the gathers that get a gradient."""
 
     again: Mapping[Gather, int]
     learning: frozenset[Gather]
@@ -42,7 +42,7 @@ class Regathered:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What a value looks into, and whether its numbers lie there in order, without gaps."""
+    """The gathered memory that a value is in, and whether its elements lie there in order, without gaps."""
 
     gather: Gather
     contiguous: bool = True
@@ -51,14 +51,15 @@ class _Memory:
 def regathered(
     function: Function, flats: Sequence[FlatParam], operators: Mapping[str, Operator], places: Mapping[str, Storage]
 ) -> Regathered:
-    """Follows the gathered memory through a function, and its backward in reverse order."""
+    """The result for a function: follows gathered memory through its forward, then goes through backward in reverse
+    order."""
     walk = _Walk(function, flats, operators, places)
     return Regathered(walk.backward(), frozenset(walk.first))
 
 
 class _Walk:
-    """Forward: `kept` has, by the number of an instruction, the gathers whose memory backward reads there, `first` the
-    first instruction that hands a gradient to a gather."""
+    """The walk through forward. `kept` has, by the number of an instruction, the gathers whose memory its backward
+    reads; `first` has, by gather, the first instruction that reads it and gives it a gradient."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class _Walk:
             self._section(section)
 
     def backward(self) -> Counter[Gather]:
-        """How often each gather is repeated."""
+        """The number of times that backward repeats each gather."""
         held: set[int] = set()
         found = Counter(self.repeated)
         dropped: dict[int, list[Gather]] = {}
@@ -115,11 +116,11 @@ class _Walk:
                 self.repeated.update(self.here.values())
 
     def _behind(self, name: Name) -> _Memory | None:
-        """The gathered memory that a value looks into, read in this section."""
+        """The gathered memory that a value is in, if read in this section; None if it is in none."""
         return _Memory(self.here[self.weights[name]]) if name in self.weights else self.memory.get(name)
 
     def _follow(self, instr: Instr) -> None:
-        """Notes which results look into gathered memory."""
+        """Notes the results of an instruction that are in gathered memory."""
         self.memory.update((name, memory) for name, memory in self._views(instr) if memory is not None)
 
     def _views(self, instr: Instr) -> Iterator[tuple[Name, _Memory | None]]:
@@ -146,7 +147,8 @@ class _Walk:
 
 
 def _narrowed(memory: _Memory, source: Var, steps: Sequence[Step]) -> _Memory | None:
-    """None: a step makes a tensor of its own. A part that is cut out is copied, unless it lies in one piece."""
+    """The memory of a value after some steps; None if a step makes a new tensor. A part that is cut out is copied,
+    unless it lies in one piece."""
     shape = [size.mean for size in source.shape]
     for step in steps:
         if not isinstance(step, Narrow) or not memory.contiguous or not _is_run(step.target, shape):
@@ -156,7 +158,7 @@ def _narrowed(memory: _Memory, source: Var, steps: Sequence[Step]) -> _Memory | 
 
 
 def _sliced(memory: _Memory, source: Var, cut: Cut) -> _Memory | None:
-    """None: a copy. What is one run, or every so many-th position, is a view."""
+    """The memory of a part along an index in time; None if it is a copy. One run, or every n-th position, is a view."""
     shape = [size.mean for size in source.shape]
     if _has_one_run(cut):
         return _Memory(memory.gather, memory.contiguous and _is_run(cut, shape))

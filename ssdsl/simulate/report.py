@@ -1,4 +1,4 @@
-"""What a simulation found, in figures; the timeline beside them is what the pictures are drawn from."""
+"""The report of a simulation: its figures, and the timeline from which views are drawn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from ssdsl.simulate.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """One row of the timeline: devices that do the same.
+    """The figures of one row of the timeline: devices that do the same.
 
     `span_s` is the time from its first task's start to its last one's end; `compute_s` and `communication_s` are spent
-    in it (collectives that a task waits for are communication, what travels in the background is not). `reduce_s` and
-    `optimizer_s` come behind it: communication that completes gradients, and what follows.
-    `peak_parts` is what its memory is made of when it is fullest, in bytes.
+    in it (collectives that a task waits for are communication, those in the background are not). `reduce_s` and
+    `optimizer_s` come behind it: communication that completes gradients, and the optimizer's step with the gathers of
+    weights. `peak_parts` are the bytes of each part of its memory at the peak.
     """
 
     name: str
@@ -32,18 +32,18 @@ class DeviceReport:
 
     @property
     def capacity_share(self) -> float | None:
-        """How full the device is at its fullest."""
+        """The peak of its memory over its capacity; None if the capacity is not known."""
         return self.peak_bytes / self.capacity_bytes if self.capacity_bytes else None
 
     @property
     def over_bytes(self) -> int:
-        """By how much it needs more than it has."""
+        """The bytes by which its peak exceeds its capacity; 0 if it fits."""
         return max(0, self.peak_bytes - self.capacity_bytes) if self.capacity_bytes else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What all devices together give to a level of links in a step, by kind of communication."""
+    """The communication of all devices together in a step, of one kind, over one level of links."""
 
     level: str
     kind: str
@@ -53,11 +53,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Report:
-    """One simulated step of a plan; its `timeline` is drawn when it is asked for.
+    """One simulated step of a plan; its `timeline` is drawn at the first look-up.
 
-    `bubble` is Zero Bubble's rate (Qi et al. 2023): with cost the largest `span_s`, and busy the largest time that a
-    device computes, (cost - busy) / cost. `model_flops` counts a step's forward and backward once, without what is
-    recomputed or repeated; `mfu` is the share of the devices' peak that this makes.
+    `bubble` is Zero Bubble's rate (Qi et al. 2023): (cost - busy) / cost, where cost is the largest `span_s` and busy
+    the largest `compute_s + communication_s` of a device. `model_flops` counts a step's forward and backward once,
+    without recomputed or repeated work; `mfu` is model_flops over the devices' peak in the time of the step.
     """
 
     title: str
@@ -73,15 +73,15 @@ class Report:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the fullest device."""
+        """The largest peak of a device."""
         return max((d.peak_bytes for d in self.devices), default=0)
 
     @property
     def over_bytes(self) -> int:
-        """By how much the device that lacks most has too little memory."""
+        """The most bytes by which a device's peak exceeds its capacity."""
         return max((d.over_bytes for d in self.devices), default=0)
 
     @cached_property
     def timeline(self) -> Timeline:
-        """What each device does when."""
+        """The timeline of the step: what each device does, and when."""
         return self.draw()

@@ -32,7 +32,7 @@ class Roofline:
         self.communication: dict[tuple[int, Phase], Cost] = {}
 
     def of(self, action: Action, role: Role) -> Cost:
-        """What an action costs the slowest device of a role."""
+        """The cost of an action on the slowest device of a role."""
         match action:
             case Compute():
                 return self._compute(self.program.functions[action.function], action.phase, role)
@@ -54,7 +54,7 @@ class Roofline:
                 assert_never(action)
 
     def of_section(self, function: Function, number: int, device: Device) -> float:
-        """Seconds of a section's forward and backward on a device, with what it communicates."""
+        """The seconds of a section's forward and backward on a device, with its collectives."""
         times = self.computing.of_section(function, number, device)
         phases = Phase.FORWARD, *BACK_PHASES[function.backward]
         found = (c for p in phases for c in self.facts.collectives(function, function.sections[number], p))
@@ -62,7 +62,7 @@ class Roofline:
         return times.forward + times.recompute + times.dgrad + times.wgrad + talks
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
-        """Computing, and what the collectives of the instructions take longer than what computes meanwhile."""
+        """The cost of a task: its computing, and the time of its collectives beyond what computes meanwhile."""
         devices = self.devices[role.name]
         slowest = max(devices, key=lambda d: self.computing.times(function, d).of(phase))
         key = function.number, phase
@@ -71,23 +71,25 @@ class Roofline:
         return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
 
     def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[Cost]:
-        """Instruction by instruction."""
+        """Yields the cost of a function's collectives, in groups that run behind the same operator, without the time
+        that the operator hides."""
         for behind, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.behind):
             cost, hidden = total(self.network.collective(c, function.submesh) for c in found), 0.0
             if behind is not None:
                 op, meanwhile = behind
                 hidden = self.computing.of_one(function, op, device).of(meanwhile or phase)
+            # hidden as a group: operator and collectives run at the same time, and the longer one counts
             yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
 
     def _update(self, role: Role) -> Cost:
-        """A pass over the weights and their state."""
+        """The cost of the optimizer's step: a pass over the weights and their state."""
         state = self.facts.state
         flats = self.program.flats_of(role)
         traffic = sum(state.update_traffic(f.dtype) * f.elements // shards(f) for f in flats)
         return Cost(traffic * max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name]))
 
     def _tie(self, flat: FlatParam) -> Cost:
-        """A weight on several submeshes: its gradients are summed over the devices that hold the same part of it."""
+        """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
         tied = [s for c in flat.completion if isinstance(c, SumTiedGrads) for s in c.submeshes]
         size = flat.elements * self.facts.state.gradient_bytes(flat.dtype) // shards(flat)
         return self.network.among(Collective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))

@@ -1,8 +1,8 @@
 """Discrete-event simulation of a program. A task starts when its inputs have arrived.
 
-A message travels while its devices compute, and so do the gradients of a flat parameter from the task behind which they
-are complete, where devices have hands free for it: as fast as if nothing else used the links, and without slowing the
-computing. Roles stand for all of their devices, so a step on a thousand devices costs what its roles do.
+A message travels while its devices compute. So do the gradients of a flat parameter once they are complete, if devices
+can communicate in the background: as fast as if nothing else used the links, and without slowing down the computing.
+A role stands for all of its devices, so the work of simulating a step depends on the number of roles, not of devices.
 """
 
 from collections.abc import Callable, Hashable
@@ -19,11 +19,11 @@ Trace = execute.Trace[Cost]
 
 
 def run(program: Program, costs: Costs, *, overlaps: bool = True, blocks: bool = False) -> Trace:
-    """One step. Without `overlaps` gradients are reduced when all tasks are done: where ranks are processes on the
-    cores of one machine, what communicates takes the time of what computes, so that the background hides nothing. If
-    it `blocks`, a device that sends waits until that is sent.
+    """The trace of one step. Without `overlaps` gradients are reduced after all tasks: if ranks are processes on the
+    cores of one machine, communication takes time from computing, so that the background hides nothing. With `blocks` a
+    device that sends waits until the message is sent.
 
-    Raises InternalError where roles wait for each other (the compiler has checked that none does).
+    Raises InternalError if roles wait for each other in a circle; the proof has checked that none does.
     """
     cost, members = _cached(program, costs), Members(program.roles)
 
@@ -38,7 +38,8 @@ def run(program: Program, costs: Costs, *, overlaps: bool = True, blocks: bool =
 
 
 def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:
-    """Tasks of a function in a phase cost the same, and so do the journeys of a message in a direction."""
+    """A cached function for the cost of an action on a role: all tasks of a function in a phase cost the same, and so
+    do all parts of a message in a direction."""
     found: dict[Hashable, Cost] = {}
 
     def cost(r: int, action: Action) -> Cost:
@@ -58,7 +59,7 @@ def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:
 
 
 def by_role(intervals: list[Interval], roles: int) -> list[list[Interval]]:
-    """What happened, role by role."""
+    """The intervals of each role."""
     found: list[list[Interval]] = [[] for _ in range(roles)]
     for x in intervals:
         found[x.role].append(x)
@@ -70,9 +71,9 @@ def by_role(intervals: list[Interval], roles: int) -> list[list[Interval]]:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What a role does behind its last task, which ends at `start`: until `updates` gradients are completed, then the
-    optimizer steps, and the weights that others updated are gathered until `end`, for `gather_s` seconds. `reduces` are
-    the times in which it did nothing but reduce gradients, also between tasks."""
+    """The end of a role's step, behind its last task, which ends at `start`. Gradients are completed until `updates`;
+    then the optimizer's step runs, and the weights that others updated are gathered, until `end`; the gathers take
+    `gather_s` seconds. `reduces` are the intervals in which it did nothing but reduce gradients, also between tasks."""
 
     start: float
     updates: float

@@ -1,4 +1,4 @@
-"""Program -> Report: one step on a cluster, as the devices would run it."""
+"""Simulates one step of a program on a cluster, and reports its time, memory and traffic."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from ssdsl.text.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A simulated step of a program: when each device does what, how it ends there, and the memory that it needs."""
+    """A simulated step of a program: the trace of all roles, the end of each role's step, and its memory."""
 
     cluster: Cluster
     trace: Trace
@@ -34,7 +34,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What the functions and messages of a program cost on a cluster, and keep in memory: found as it is asked for."""
+    """The costs of a program's functions and messages on a cluster, and the memory that they keep; each is found at the
+    first look-up."""
 
     program: Program
     cluster: Cluster
@@ -43,13 +44,14 @@ class Prices:
     costs: Roofline
 
     def serve(self, program: Program, cluster: Cluster, state: State) -> bool:
-        """Whether they are those of another program as well, whose tasks run in another order."""
+        """Whether these prices also hold for another program: it has the same functions and messages, but may run its
+        tasks in another order."""
         same = self.program.functions is program.functions and self.cluster is cluster and self.state == state
         return same and self.program.messages == program.messages
 
 
 def prices(program: Program, cluster: Cluster, state: State = MIXED) -> Prices:
-    """The prices of a program's functions. Raises PlanError where the plan needs more devices than the cluster has."""
+    """The prices of a program's functions. Raises PlanError if the plan needs more devices than the cluster has."""
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
     facts = Facts(program, cluster.fuses, state, cluster.overlap.products)
     fusion = Fusion(facts)
@@ -60,16 +62,16 @@ def prices(program: Program, cluster: Cluster, state: State = MIXED) -> Prices:
 def simulate(
     program: Program, source: Source, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
 ) -> Report:
-    """A step's time, memory and traffic. `source` is the plan's text; `costs`, if not given, are a roofline's; `state`
-    is what weights are trained with.
+    """The report of a step: its time, memory and traffic. `source` is the plan's text; `costs` are a roofline's by
+    default; `state` says what training keeps of each weight.
 
-    Raises PlanError where the plan needs more devices than the cluster has.
+    Raises PlanError if the plan needs more devices than the cluster has.
     """
     return report(simulated(program, cluster, prices(program, cluster, state), costs), program, source)
 
 
 def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> Step:
-    """The step alone, which is that of any program that differs in nothing but places of statements."""
+    """The step without a report. Programs that differ only in the places of statements have the same step."""
     hidden = cluster.overlap.gradients and not cluster.shares_cores
     trace = run(program, costs or prices.costs, overlaps=hidden, blocks=not cluster.overlap.sends)
     capacity: list[int | None] = [capacity_bytes(program, role, cluster) for role in program.roles]
@@ -78,7 +80,7 @@ def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs |
 
 
 def report(step: Step, program: Program, source: Source) -> Report:
-    """What a step of a program comes to, with the places of its plan's text."""
+    """The report of a simulated step; its timeline refers to the lines of the plan's text."""
     cluster, trace, ends = step.cluster, step.trace, step.ends
     step_s = max((e.end for e in ends), default=0.0)
     ran = by_role(trace.intervals, len(program.roles))
@@ -106,7 +108,7 @@ def report(step: Step, program: Program, source: Source) -> Report:
 
 
 def capacity_bytes(program: Program, role: Role, cluster: Cluster) -> int:
-    """The memory of a role's smallest device, or its share of a machine that all devices are on."""
+    """The bytes of memory of a role's smallest device, divided by the number of ranks that share it."""
     smallest = min(device.memory_bytes for device in cluster.devices(tuple(role.submesh.ranks())))
     return int(smallest / cluster.sharing(program.plan.devices))
 
@@ -137,7 +139,7 @@ def _device(
 
 
 def _mfu(program: Program, cluster: Cluster, flops: int, step: float) -> float | None:
-    """The share of all devices' peaks, in the dtype in which most of the arithmetic is done."""
+    """The share of all devices' peak that a step reaches, in the dtype of most of the arithmetic; None without any."""
     by_dtype: dict[str, int] = {}
     for operator in program.graph.operators:
         if operator.outputs:

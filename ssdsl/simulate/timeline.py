@@ -1,6 +1,6 @@
-"""A step on a time axis: what every device does when and what its memory holds, simulated or measured.
+"""The timeline of a step, simulated or measured: the events of every device, and its memory over time.
 
-All views of time (the terminal's chart, Chrome's trace, the HTML page) are drawn from this.
+All views of time (the terminal's chart, Chrome's trace, the HTML page) are drawn from it.
 """
 
 from dataclasses import dataclass
@@ -8,14 +8,15 @@ from enum import StrEnum
 
 
 class Stream(StrEnum):
-    """What goes on at once on a device: its computing, with the communication that this waits for, and transfers."""
+    """The streams of a device, which run at the same time: computing, with the communication that it waits for; and
+    transfers in the background."""
 
     COMPUTE = "compute"
     TRANSFER = "transfer"
 
 
 class Kind(StrEnum):
-    """What an event is. A plan that cuts backward in halves has `dgrad` and `wgrad` where others have `bwd`."""
+    """The kind of an event. A plan with a backward in halves has `dgrad` and `wgrad` where others have `bwd`."""
 
     FORWARD = "fwd"
     BACKWARD = "bwd"
@@ -30,10 +31,10 @@ class Kind(StrEnum):
 class Event:
     """One thing that the devices of a row do, in seconds from the start of the step.
 
-    `name` says what runs ("h.0 ... h.5"), `function` is the number of the function that a task is of, which a name need
-    not tell from another's; `coordinate` are its indices in time, `communication_s` how much of it is
-    collectives. `lines` are the lines of the plan that made it, from 1; `from_plan` is false where the plan left its
-    place in the order to the compiler.
+    `name` says what runs ("h.0 ... h.5"); `function` is the number of a task's function, as two functions may have one
+    name. `coordinate` are its indices in time, `communication_s` is the time of collectives in it. `lines` are the
+    lines of the plan that made it, from 1; `from_plan` is false if the plan left its place in the order to the
+    compiler.
     """
 
     row: int
@@ -44,7 +45,7 @@ class Event:
     name: str
     coordinate: tuple[tuple[str, int], ...] = ()
     communication_s: float = 0.0
-    size_bytes: int = 0  # that a transfer carries, of one device
+    size_bytes: int = 0  # the bytes of a transfer, on one device
     lines: tuple[int, ...] = ()
     from_plan: bool = True
     function: int | None = None
@@ -62,7 +63,7 @@ class Flow:
 class Memory:
     """The memory of one device of a row over the step, as a step function: `size_bytes[k]` holds from `times_s[k]` on.
 
-    `peak_parts` is what the peak is made of ("weights", "activations", ...), in bytes.
+    `peak_parts` are the bytes of each part of the peak ("weights", "activations", ...).
     """
 
     row: int
@@ -76,17 +77,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Devices that do the same at the same time: `name` of the role, and the ranks of all of them."""
+    """Devices that do the same at the same time: the name of their role, and their ranks."""
 
     name: str
     ranks: tuple[int, ...]
-    device: str = ""  # what kind of device
+    device: str = ""  # the kind of device
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One step. `plan` and `text` are the name and the text of the plan's file, `params` the values of its params;
-    events are sorted by start. `bubble` is the report's, where it is known."""
+    """The timeline of one step. `plan` and `text` are the name and the text of the plan's file, `params` the values of
+    its params. Events are sorted by start. `bubble` is the report's, if it is known."""
 
     title: str
     plan: str

@@ -1,6 +1,7 @@
-"""Memory while one backward runs: what it makes grows as what was kept for it goes, kernel by kernel from the last."""
+"""The memory of a running backward: kernel by kernel from the last, gradients are made and kept tensors are freed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ssdsl.ir.value import Name
 from ssdsl.simulate.fusion import Launch
@@ -8,13 +9,25 @@ from ssdsl.simulate.fusion import Launch
 Sizes = dict[str, int]  # bytes by storage
 
 
-class WithinBackward:
-    """The kernels of a function's sections, in order, and whether a section is recomputed.
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The gradients of these weights, end to end, as a program reduces them: the bucket is made with the first that
+    comes in a step, and if it `ends` with the task, in each backward."""
 
-    `keeps` says the storages that a kernel holds, `gathers` those that are gathered again for it, `held` those that are
-    there when backward begins, `learning` the gradients of values in bytes, `weights` those of weights, and `stays`
-    what of these stays on the device; `root` is the storage of a value. `conversions` are results and sources of what
-    stands between the kernels, in order: the gradient of a result goes on to its source when its readers have run.
+    weights: tuple[Name, ...]
+    size_bytes: int
+    ends: bool
+
+
+class WithinBackward:
+    """A walk through the backward of a function. `sections` are its kernels, in order, and whether it is recomputed.
+
+    `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it; `held` are those
+    that are there when backward begins. `learning` are the bytes of values' gradients, `weights` those of weights, and
+    `stays` the part of these that stays on the device. `root` gives the storage of a value. `conversions` are the
+    results and sources of conversions between the kernels, in order: once the backward of a result's readers has run,
+    its gradient is converted to that of its source. The gradient of a weight moves into its one of the `buckets` when
+    the backward of all kernels that read the weight has run.
     """
 
     def __init__(
@@ -28,13 +41,18 @@ class WithinBackward:
         stays: Mapping[Name, int],
         root: Callable[[Name], str],
         conversions: Sequence[tuple[Name, Name]],
+        buckets: Sequence[Bucket],
     ) -> None:
         self.launches = [launch for launches, _ in sections for launch in launches]
         self.learning, self.weights, self.stays, self.root = learning, weights, stays, root
-        self.again: dict[int, int] = {}  # what is made again in front of the backward of a kernel
-        self.releases: dict[int, int] = {}  # what goes behind it, being the first to hold that
+        self.bucket_of = {weight: bucket for bucket in buckets for weight in bucket.weights}
+        self.stay_bytes = sum(stays.values()) + sum(bucket.size_bytes for bucket in buckets)
+        reads = ((r, number) for number, launch in reversed(list(enumerate(self.launches))) for r in launch.reads)
+        self.lands = {r: number for r, number in reads if r in self.bucket_of}
+        self.again: dict[int, int] = {}  # bytes that are made again before the backward of a kernel
+        self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it holds them
         first: dict[str, int] = {}
-        gathered: dict[str, tuple[int, int, int]] = {}  # from the backward of one kernel to that of another
+        gathered: dict[str, tuple[int, int, int]] = {}  # the last kernel and the first that read a storage, its bytes
         begin = 0
         for launches, recompute in sections:
             made: Sizes = {}
@@ -53,7 +71,7 @@ class WithinBackward:
         self.moves = self._moves(conversions)
 
     def _moves(self, conversions: Sequence[tuple[Name, Name]]) -> dict[int, list[tuple[str, Name]]]:
-        """Behind which kernel's backward gradients are converted."""
+        """By the number of a kernel, the conversions of gradients after its backward: result and source."""
         first: dict[str, int] = {}
         for number, launch in enumerate(self.launches):
             for name in launch.reads:
@@ -66,10 +84,11 @@ class WithinBackward:
         return found
 
     def most(self, *, first: bool) -> int:
-        """By how much memory goes beyond what is held at its beginning. In the first backward of a step the gradients
-        of weights stay; in later ones they are added to those."""
+        """The most bytes that memory exceeds the bytes held at the beginning. In the first backward of a step the
+        gradients of weights stay in memory; in later ones they are added to those."""
         most = level = 0
-        waiting: Sizes = {}  # gradients of storages that no kernel has taken yet
+        waiting: Sizes = {}  # gradients, by storage, that are made and not used yet
+        there = {bucket for bucket in self.bucket_of.values() if not first and not bucket.ends}
         for number, launch in reversed(list(enumerate(self.launches))):
             level += self.again.get(number, 0)
             fresh, grads = self._made(launch, waiting)
@@ -80,14 +99,37 @@ class WithinBackward:
             for storage, size in fresh.items():
                 waiting[storage] = waiting.get(storage, 0) + size
             level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
+            landed = [r for r in launch.reads if self.lands.get(r) == number]
+            level += self._wait_for_more(number, waiting) + self._made_buckets(landed, there)
+            most = max(most, level + sum(self.weights[weight] for weight in landed))
             for result, source in self.moves.get(number, ()):
-                before, after = waiting.pop(result, 0), self._converted(source, waiting, first=first)
-                most = max(most, level + after if before != after else level)  # of one size it is converted in place
+                before, after = waiting.pop(result, 0), self._converted(source, waiting, there, first=first)
+                most = max(most, level + after if before != after else level)  # with equal sizes it is done in place
                 level += after - before
         return max(0, most)
 
-    def _converted(self, source: Name, waiting: Sizes, *, first: bool) -> int:
-        """What memory the gradient of a conversion's source takes that it did not take yet."""
+    def _made_buckets(self, weights: Iterable[Name], there: set[Bucket]) -> int:
+        """The bytes of the buckets that the gradients of these weights are the first to move into."""
+        made = {self.bucket_of[weight] for weight in weights} - there
+        there |= made
+        return sum(bucket.size_bytes for bucket in made)
+
+    def _wait_for_more(self, number: int, waiting: Sizes) -> int:
+        """By how much the gradients grow that wait for other readers of their weights, until they are summed up."""
+        grown = 0
+        for weight in self.launches[number].reads:
+            key = f"gradient of {weight}"
+            if self.lands.get(weight) == number:
+                grown -= waiting.pop(key, 0)
+            elif weight in self.lands and key not in waiting:
+                grown += self.weights[weight]
+                waiting[key] = self.weights[weight]
+        return grown
+
+    def _converted(self, source: Name, waiting: Sizes, there: set[Bucket], *, first: bool) -> int:
+        """The bytes that the gradient of a conversion's source takes in addition to those it has already."""
+        if source in self.bucket_of:
+            return self._made_buckets((source,), there)
         if source in self.weights:
             return self.stays[source] if first else 0
         storage, size = self.root(source), self.learning.get(source, 0)
@@ -96,7 +138,8 @@ class WithinBackward:
         return added
 
     def _made(self, launch: Launch, waiting: Sizes) -> tuple[Sizes, int]:
-        """The gradients that a kernel makes beside those that wait already, and those of weights."""
+        """The bytes of gradients that a kernel's backward makes in addition to those that wait, by storage, and those
+        of weights."""
         fresh: Sizes = {}
         for name in launch.reads:
             if name in self.learning and name not in self.weights:

@@ -1,1 +1,1 @@
-"""Plans that leave something open, and the search for what to put there."""
+"""Sketches: plans that leave something open, and the search for values to fill in."""

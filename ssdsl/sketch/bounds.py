@@ -1,10 +1,10 @@
-"""What a plan costs at least, found from its text and the model alone: a small part of the time of a simulation.
+"""Lower bounds on the cost of a plan, from its text and the model alone: a small part of the time of a simulation.
 
-A device computes its parts of all sums of products at the peak of the fastest device, once forward and once for each
-factor that has a gradient, and does nothing else. It does not begin before one micro-batch has come through the
-operators before its own, and is not done before one has gone back through them: so the bubble of a pipeline, in
-whatever order its tasks run, is in the bound. Its memory has its parts of the weights, of their gradients and of what
-the optimizer keeps of them.
+Seconds: a device computes its parts of all sums of products at the peak of the fastest device, once forward and once
+for each factor that has a gradient, and does nothing else. It begins after one micro-batch has passed the operators
+before its own, and ends before one micro-batch has gone back through them. So the bound contains the bubble of a
+pipeline, for every order of tasks. Bytes: the device's parts of the weights, of their gradients and of the optimizer
+state.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 class _Part(NamedTuple):
-    """One part of an operator: seconds of its forward and its backward, how many run one after another, and whether it
-    computes anything that counts."""
+    """One part of an operator: the seconds of its forward and its backward, the number of parts that run one after
+    another, and whether it computes anything that counts."""
 
     forward: float
     backward: float
@@ -34,15 +34,15 @@ class _Part(NamedTuple):
 
 
 class _Before(NamedTuple):
-    """The operators whose values an operator reads, and those that its backward gives a gradient, by their numbers
-    among those that a plan places."""
+    """The operators whose values an operator reads, and those to which its backward passes a gradient, by their numbers
+    among placed operators."""
 
     forward: tuple[int, ...]
     backward: tuple[int, ...]
 
 
 class _Use(NamedTuple):
-    """An operator, by its signature too, reads a weight as an operand."""
+    """A weight that an operator reads as operand number `operand`; `signature` is the operator's."""
 
     weight: str
     operator: Operator
@@ -52,21 +52,22 @@ class _Use(NamedTuple):
 
 @dataclass(slots=True)
 class _Work:
-    """What the devices of one place compute, how soon they can begin, and what follows their last backward."""
+    """The work of the devices of one place: seconds of computing, the least seconds before it (`head`), and after its
+    last backward (`tail`)."""
 
     seconds: float = 0.0
     head: float = inf
     tail: float = inf
 
     def add(self, other: "_Work") -> None:
-        """The same devices do this as well."""
+        """Adds work that the same devices do as well."""
         self.seconds += other.seconds
         self.head, self.tail = min(self.head, other.head), min(self.tail, other.tail)
 
 
 @dataclass(slots=True)
 class Bounds:
-    """Of the plans for a model on a cluster."""
+    """Lower bounds for the plans of one model on one cluster."""
 
     graph: Graph
     cluster: Cluster
@@ -77,8 +78,8 @@ class Bounds:
     _seconds: dict[int, tuple[float, float]] = field(default_factory=dict)  # of whole operators, by signature
 
     def step_s(self, plan: Plan, halved: bool) -> float:
-        """Seconds of a step, at least; `halved` where orders tell the halves of a backward apart, of which the second
-        may come last."""
+        """A lower bound on the seconds of a step. `halved`: an order may name halves of backwards, so that a `.wgrad`
+        may come last and nothing follows it."""
         found = self._by_place(plan)
         longest = 0.0
         for place in found:
@@ -92,15 +93,15 @@ class Bounds:
     def _by_place(self, plan: Plan) -> dict[Placement, _Work]:
         operators = self._operators()
         records = [*map(plan.operators.__getitem__, (op.name for op, _, _ in operators))]
-        works: dict[int, _Work] = {}  # by the records of operators, which share those of a place
+        works: dict[int, _Work] = {}  # by record; records with the same place share one
         found: dict[Placement, _Work] = {}
         shares: dict[int, tuple[float, int]] = {}
         for record in {id(r): r for r in records}.values():
             works[id(record)] = found.setdefault(record.home, _Work())
             shares[id(record)] = _share_of(plan, record)
         parts: dict[tuple[int, int], _Part] = {}
-        ends: list[float] = []  # of one micro-batch's forward, from the step's start
-        back: list[float] = []  # of its backward, to the end of the last one that follows
+        ends: list[float] = []  # when one micro-batch's forward ends, from the step's start
+        back: list[float] = []  # seconds of its backward and of the backwards that follow
         for (op, signature, before), record in zip(operators, records, strict=True):
             if (part := parts.get(key := (id(record), signature))) is None:
                 part = parts[key] = self._part(op, *shares[id(record)])
@@ -120,7 +121,7 @@ class Bounds:
         return {place: work for place, work in found.items() if work.seconds}
 
     def _operators(self) -> list[tuple[Operator, int, _Before]]:
-        """Those that a plan places, each with its signature and what stands before it."""
+        """The placed operators, each with its signature and the operators before it."""
         if not self._order:
             graph, makers, learning = self.graph, self.graph.makers, self.graph.learning
             placed = [op for op in graph.operators if op.stage is Stage.COMPUTE]
@@ -139,7 +140,7 @@ class Bounds:
         return _Part(forward * share, backward * share, times, forward > 0)
 
     def _whole(self, op: Operator) -> tuple[float, float]:
-        """Seconds of all of an operator, forward and backward, on one device."""
+        """The seconds of a whole operator on one device, forward and backward."""
         number = self.graph.signatures[op.name]
         if number not in self._seconds:
             self._seconds[number] = self._seconds_of(op)
@@ -158,11 +159,12 @@ class Bounds:
         learning = self.graph.learning
         if not any(o.value in learning for o in op.outputs):
             return forward, 0.0
+        # Backward has one product for each factor with a gradient: of x @ w, dx = dy @ w.T and dw = x.T @ dy.
         factors = [i for i in op.inputs if not i.once][:2]
         return forward, forward * kernel.backward_factor * sum(i.value in learning for i in factors)
 
     def tasks(self, plan: Plan) -> int:
-        """About as many as a simulation goes through: forwards and backwards of all parts in time."""
+        """An estimate of the number of tasks that a simulation runs: forwards and backwards of all parts in time."""
         most: dict[Placement, int] = {}
         for record in {id(r): r for r in plan.operators.values() if r.place is not None}.values():
             parts = prod(i.count for i in _cuts(plan, record)[1])
@@ -172,9 +174,9 @@ class Bounds:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def memory_bytes(self, plan: Plan) -> float:
-        """Of the fullest device, at least."""
-        shares: dict[tuple[int, int, int], float] = {}  # of a weight that an operator like this reads
-        weights: dict[tuple[Placement, str], float] = {}  # the share of each that devices hold
+        """A lower bound on the bytes of the fullest device."""
+        shares: dict[tuple[int, int, int], float] = {}  # by record, signature and operand
+        weights: dict[tuple[Placement, str], float] = {}  # the share of each weight that devices hold
         for use in self._weights():
             record = plan.of(use.operator.name)
             if record.place is None:
@@ -200,7 +202,7 @@ class Bounds:
         return max((sum(_covering(place, held)) for place in held), default=0.0)
 
     def _weights(self) -> list[_Use]:
-        """Every operand that is a weight; beside it the bytes that are kept of each weight."""
+        """All operands that are weights; also notes the bytes of each weight's state."""
         if not self._uses:
             graph, signatures = self.graph, self.graph.signatures
             for value in graph.values.values():
@@ -218,38 +220,38 @@ class Bounds:
         return self._uses
 
     def capacity_bytes(self, plan: Plan) -> float:
-        """Of the smallest device that the plan uses."""
+        """The memory of the smallest device that the plan uses."""
         devices = self.cluster.devices(tuple(range(plan.devices)))
         return min(d.memory_bytes for d in devices) / self.cluster.sharing(plan.devices)
 
 
 def _cuts(plan: Plan, record: OpPlan) -> tuple[list[Index], list[Index]]:
-    """The indices over devices, and those in time."""
+    """The indices of a record over devices, and those in time."""
     home = record.home
     axes = dict(next(m for m in plan.meshes if m.name == home.mesh).axes).keys() - {axis for axis, _ in home.fixed}
     return [i for i in record.indices if i.name in axes], [i for i in record.indices if i.name not in axes]
 
 
 def _share_of(plan: Plan, record: OpPlan) -> tuple[float, int]:
-    """How much of an operator each part is, at least, and how many of them run one after another."""
+    """The share of an operator that its smallest part has, and the number of parts that run one after another."""
     here, times = _cuts(plan, record)
     devices, parts = prod(i.count for i in here), prod(i.count for i in times)
     return prod(map(_least, (*here, *times))) / devices / parts, parts
 
 
 def _least(index: Index) -> float:
-    """The smallest part, as a share of the mean."""
+    """The size of the smallest part, as a share of the mean."""
     return 1.0 if (sizes := index.sizes) is None else min(sizes) * len(sizes) / sum(sizes)
 
 
 def _share(plan: Plan, op: Operator, record: OpPlan, number: int) -> float:
-    """How much of an operand, a weight, each device needs that runs a part of the operator."""
+    """The share of an operand, a weight, that each device needs to run a part of the operator."""
     operand = op.inputs[number]
     return 1 / prod(i.count for i in _cuts(plan, record)[0] if operand.carries(i.dim))
 
 
 def _covering(place: Placement, found: Mapping[Placement, T]) -> Iterator[T]:
-    """What is found of the places of which every device of a place is one: of itself, and of those that fix less."""
+    """The entries of all places that include every device of this one: its own, and those that fix fewer axes."""
     for count in range(len(place.fixed) + 1):
         for fixed in combinations(place.fixed, count):
             if (outer := Placement(place.mesh, fixed, place.span)) in found:

@@ -1,9 +1,11 @@
-"""An order for a plan that has none, or another one for tasks that are no plain row of stages: a clock that all
-micro-batches share (`solve/loop.py`), written as a call of `modulo` of the standard library, or for two stages on each
-device, laid out as a V, numbers of these with the halves of backwards (`solve/vee.py`), as `v_schedule`.
+"""Finds a clock for a plan without an order, or another one for a plan whose stages are not one per device.
 
-Its parts are what the plan's `assign` statements place, each in its turn of a loop. What they take and keep is found
-from their functions, before these have an order; the plan that comes of it is simulated and proved like any other.
+All micro-batches share the clock (`solve/loop.py`); it is written as a call of `modulo` of the standard library. For
+two stages on each device, laid out as a V, it can also be numbers of an order with backwards in halves
+(`solve/vee.py`), written as `v_schedule`.
+
+The clock's parts are what the plan's `assign` statements place, in each turn of a loop. Their times and memory are
+those of the plan's functions before they have an order. The resulting plan is simulated and proved like any other.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,26 +39,28 @@ INDEX = "m"  # of micro-batches, by this name in the schedules of the standard l
 PARTS = "parts_of_modulo"
 EFFORT = 400_000  # tasks that the solver places
 SAME = 0.0005  # of a step
-EPSILON = 1e-7  # of a period: what makes a difference of equal times
+EPSILON = 1e-7  # of a period: added to times so that no two are equal
 
 
 def is_open(sketch: Sketch) -> bool:
-    """Whether a clock may be found for the plan, by its text: it has no order, or calls one of the standard library for
-    something else than a row of stages, and says what it assigns where it can be named."""
+    """Whether a clock may be found for the plan, judged by its text: it has no order, or one call of a schedule of the
+    library that is not for one stage per device; and its assignments can be written as a list."""
     orders = list(_orders(sketch.script))
     one = not orders or (len(orders) == 1 and _call(sketch.script) is not None)
     return one and _written_parts(sketch) is not None and _written_count(sketch) is not None
 
 
 def is_without_order(sketch: Sketch) -> bool:
-    """Whether the plan leaves it to us which task comes before which, by its text."""
+    """Whether the plan has no order at all, judged by its text, so that a clock is found for each setting."""
     return is_open(sketch) and next(_orders(sketch.script), None) is None
 
 
 @dataclass(frozen=True, slots=True)
 class Modulo:
-    """The numbers of a clock: of a period, and of the forward and the backward of each part in it. By the times of the
-    parts it takes `gap` longer than the least that any order of them does, as a share of that."""
+    """The numbers of a `modulo` clock: its period, and the times of the forward and the backward of each part.
+
+    `gap` is how much longer a step takes than the lower bound for any order of these parts, relative to the bound.
+    """
 
     period: int
     forward: tuple[int, ...]
@@ -70,7 +74,7 @@ class Modulo:
 
 @dataclass(frozen=True, slots=True)
 class VSchedule:
-    """The numbers of an order of a V, and what it takes longer than the least, as a share of that."""
+    """The numbers of a `v_schedule`; `gap` as in `Modulo`."""
 
     found: Vee
     gap: float
@@ -82,7 +86,8 @@ class VSchedule:
 
 
 def with_clock(sketch: Sketch, values: Values, found: Modulo | VSchedule) -> Sketch:
-    """The sketch with this clock in place of its order. Its params are not open any more: the numbers are for them."""
+    """The sketch with this clock in place of its order. Its params are no longer open, because the numbers depend on
+    them."""
     text, own = sketch.source.text, _call(sketch.script)
     above = "no order takes less" if found.gap < SAME else f"{found.gap:.1%} above the least that any order takes"
     note = f"# by the times of its parts, {above}\n"
@@ -98,9 +103,9 @@ def with_clock(sketch: Sketch, values: Values, found: Modulo | VSchedule) -> Ske
 def clock_of(
     sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: State, share: float
 ) -> Modulo | VSchedule | None:
-    """A clock for a setting in this share of the memory, or in more where none fits: what it takes, and by how much
-    it is too large, are then still those of a good order. None where its tasks are no such loop. Raises PlanError where
-    the plan is none."""
+    """A clock for a setting that needs at most this share of the memory. If none fits, a good clock that needs more:
+    its step then shows the time, and how much memory is missing. None where the tasks are not such a loop. Raises
+    PlanError for an invalid plan."""
     parts = parts_of(sketch, values, model)
     if not parts:
         return None
@@ -130,7 +135,7 @@ def clock_of(
 
 
 def _orders(script: nodes.Script) -> Iterator[nodes.Node]:
-    """What gives tasks an order: statements, and names of the standard library's schedules."""
+    """The nodes that order tasks: statements, and names of the standard library's schedules."""
     for node in nodes.walk(script):
         names_one = isinstance(node, nodes.Name) and is_schedule(script, node.text)
         if names_one or isinstance(node, nodes.Order | nodes.Clock):
@@ -138,13 +143,14 @@ def _orders(script: nodes.Script) -> Iterator[nodes.Node]:
 
 
 def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
-    """The call of a schedule of something else than a row of stages, and its name."""
+    """The name and the call of a schedule that is not for one stage per device."""
     return next(((name, call) for name, call in called(script) if name not in (*PLAIN, MODULO, V_SCHEDULE)), None)
 
 
 def _written_parts(sketch: Sketch) -> str | None:
-    """What the plan assigns, as a list; None where that is one thing, or stands in functions or conditions."""
-    text, found = sketch.source.text, list[tuple[str, str]]()  # each with the loop that it is in
+    """The things that the plan assigns, as the text of a list; None where there is only one, or where an `assign` is
+    inside a function or a condition."""
+    text, found = sketch.source.text, list[tuple[str, str]]()  # each with the text of its loop
     for s in sketch.script.statements:
         match s:
             case nodes.Assign():
@@ -178,7 +184,7 @@ def _text(text: str, node: nodes.Node) -> str:
 
 
 def _written_count(sketch: Sketch) -> str | None:
-    """How many micro-batches there are, as the plan says it."""
+    """The number of micro-batches, as the plan writes it; None if it writes none, or several."""
     cuts = (cut for s in sketch.script.statements if isinstance(s, nodes.Split) for cut in s.cuts)
     counts = {_text(sketch.source.text, cut.count) for cut in cuts if cut.name.text == INDEX and cut.count is not None}
     return counts.pop() if len(counts) == 1 else None
@@ -188,8 +194,8 @@ def _written_count(sketch: Sketch) -> str | None:
 
 
 def parts_of(sketch: Sketch, values: Values, model: ModelIndex) -> list[frozenset[str]]:
-    """The operators of each part of an open plan: none, unless there are several and every operator is in one, and
-    unless no file that the plan uses says an order. Raises PlanError where the plan is none."""
+    """The operators of each part of an open plan. Empty unless there are several parts, every operator is in exactly
+    one, and no file that the plan uses adds an order. Raises PlanError for an invalid plan."""
     text = f"{sketch.source.text.rstrip()}\nlet {PARTS} = {_written_parts(sketch)}\n"
     script = parse(Source(sketch.source.name, text))
     ctx, scope = interpret_part(script, model, sketch.overrides(values), sketch.folder)
@@ -203,12 +209,12 @@ def parts_of(sketch: Sketch, values: Values, model: ModelIndex) -> list[frozense
     return parts if is_whole and len(parts) > 1 else []
 
 
-Key = tuple[int, bool]  # a part, and whether this is its backward
+Key = tuple[int, bool]  # a part's number, and whether this is its backward
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The forward or the backward of a part for one micro-batch: its functions, and what it waits for."""
+    """The forward or the backward of a part for one micro-batch: its functions, and the steps that it waits for."""
 
     key: Key
     functions: tuple[Function, ...]
@@ -216,13 +222,13 @@ class _Step:
 
 
 def _steps(found: Unordered, parts: Sequence[frozenset[str]]) -> list[_Step] | None:
-    """The steps of a micro-batch, each behind what it waits for; None where they wait for each other."""
+    """The steps of a micro-batch in topological order; None if they wait for each other in a cycle."""
     number = {name: n for n, part in enumerate(parts) for name in part}
     own: dict[int, list[Function]] = {}
     part_of: dict[int, int] = {}
     for function in found.program.functions:
         of = next((number[i.operator] for i in function.operators() if i.operator in number), None)
-        if of is not None and any(t.name == INDEX for t in function.time):  # it has a task for each micro-batch
+        if of is not None and any(t.name == INDEX for t in function.time):  # it runs for each micro-batch
             own.setdefault(of, []).append(function)
             part_of[function.number] = of
     after: dict[Key, set[Key]] = {}
@@ -265,7 +271,7 @@ def _loop(found: Unordered, steps: Sequence[_Step], share: float) -> Loop:
 
 
 def _is_vee(found: Unordered, steps: Sequence[_Step]) -> bool:
-    """Whether the parts are stages that go down over the devices and back up, two on each."""
+    """Whether the parts are stages that go down over the devices and back up, two on each device."""
     roles = {s.key[0]: {r for f in s.functions for r in found.members[f.submesh]} for s in steps if not s.key[1]}
     count, in_row = len(roles), all(part < s.key[0] for s in steps for part, back in s.after if not (s.key[1] or back))
     down = [roles[n] for n in range(count // 2)]
@@ -275,7 +281,8 @@ def _is_vee(found: Unordered, steps: Sequence[_Step]) -> bool:
 
 
 def _pipeline(found: Unordered, parts: Sequence[frozenset[str]], share: float) -> Pipeline:
-    """Stages laid out as a V, with the memory that is left for activations, by what a micro-batch takes of it."""
+    """The stages as a V for `solve/vee.py`, with the memory that is left for activations, in units of a
+    micro-batch's."""
     steps = {step.key[0]: step for step in _steps(found, parts) or () if not step.key[1]}
     stages = [steps[n] for n in range(len(parts))]
     roles = [sorted({r for f in stage.functions for r in found.members[f.submesh]}) for stage in stages]
@@ -287,14 +294,14 @@ def _pipeline(found: Unordered, parts: Sequence[frozenset[str]], share: float) -
     kept = [sum(_turns(f) * found.kept_for_weights_bytes(f) for f in stage.functions) for stage in stages]
     share_kept = max(part / whole if whole else 0.0 for part, whole in zip(kept, held, strict=True))
     count = len(parts) // 2
-    most = [2 * max(held[d], held[-1 - d], 1) for d in range(count)]  # the larger stage as if both were
+    most = [2 * max(held[d], held[-1 - d], 1) for d in range(count)]  # as if both stages were like the larger one
     memory = tuple(min(_room(found, r, share) for r in roles[d]) / most[d] for d in range(count))
     loop = _loop(found, list(steps.values()), share)
     return Pipeline(forward, backward, weights, loop.transfer, loop.micro_batches, share_kept, memory)
 
 
 def _each(found: Unordered, step: _Step, seconds: Callable[[Function, int], float], role: int) -> float:
-    """Seconds of a role for one micro-batch."""
+    """The seconds of a role for one micro-batch."""
     own = (f for f in step.functions if role in found.members[f.submesh])
     return sum(_turns(f) * seconds(f, role) for f in own)
 
@@ -304,12 +311,12 @@ def _seconds(found: Unordered, step: _Step, role: int) -> float:
 
 
 def _turns(function: Function) -> int:
-    """How often a function runs for one micro-batch."""
+    """The number of times that a function runs for one micro-batch."""
     return prod(t.parts for t in function.time if t.name != INDEX)
 
 
 def _room(found: Unordered, role: int, share: float) -> float:
-    """Bytes of a device for activations."""
+    """The bytes that a device has for activations."""
     program, cluster = found.program, found.prices.cluster
     return share * capacity_bytes(program, program.roles[role], cluster) - found.state_bytes(role)
 
@@ -318,9 +325,10 @@ def _room(found: Unordered, role: int, share: float) -> float:
 
 
 def _whole(loop: Loop, at: Sequence[float], period: float) -> tuple[int, tuple[int, ...]]:
-    """Small whole numbers that put the tasks of every device in the same order: if no rounding does, their ranks in the
-    period."""
+    """Small whole numbers that put the tasks of every device in the same order as `at`. If no rounding keeps the order,
+    the ranks of the tasks in the period."""
     apart = [time + n * EPSILON * period for n, time in enumerate(at)]
+    # For two tasks of one device: the number of whole periods between them, which rounding must not change.
     shared = [
         (a, b, floor((apart[a] - apart[b]) / period))
         for a, b in combinations(range(len(at)), 2)

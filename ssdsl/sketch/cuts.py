@@ -1,9 +1,8 @@
-"""Other cuts of a pipeline into stages: in place of stages of equal arithmetic, those of which the slowest takes the
-least.
+"""Other cuts of a pipeline into stages: those with the fastest slowest stage, in place of stages of equal arithmetic.
 
-How long each layer takes on the devices of each stage, and what it keeps there, is that of a plan that was simulated
-(its functions' sections); where to cut then is `solve/cuts.py`'s answer. The plan that comes of it is simulated and
-proved like any other.
+The seconds of each layer on the devices of each stage, and the memory that it keeps there, are those of a simulated
+plan (the sections of its functions); `solve/cuts.py` chooses the cuts. The resulting plan is simulated and proved like
+any other.
 """
 
 from collections.abc import Sequence
@@ -31,18 +30,19 @@ from ssdsl.solve.cuts import Cut, Kind, Row, cut
 
 CUT = "cut"
 WORDS = ("balance", CUT)
-BETTER = 0.003  # of a step: what a cut must promise
+BETTER = 0.003  # of a step: the least gain that a cut must promise
 
-Paths = tuple[str, ...]  # of the modules that the stages but the first begin with
+Paths = tuple[str, ...]  # the first modules of all stages except the first
 
 
 def is_open(sketch: Sketch) -> bool:
-    """Whether the plan cuts all of the model into stages at one place, and does not say where."""
+    """Whether the plan cuts the whole model into stages in one call, and does not say where."""
     return _call(sketch.script) is not None
 
 
 def with_cuts(sketch: Sketch, values: Values, before: Paths) -> Sketch:
-    """The sketch whose stages begin with these modules. Its params are not open any more: the cuts are for them."""
+    """The sketch whose stages begin with these modules. Its params are no longer open, because the cuts depend on
+    them."""
     call = _call(sketch.script)
     assert call is not None
     named = ", ".join(f'"{path}"' for path in before)
@@ -52,8 +52,8 @@ def with_cuts(sketch: Sketch, values: Values, before: Paths) -> Sketch:
 def cuts_of(
     plan: Plan, program: Program, report: Report, model: ModelIndex, cluster: Cluster, state: State, share: float
 ) -> Paths | None:
-    """Where to cut the stages of a simulated plan, if another cut than its own promises a shorter step in this share of
-    the memory. None for what is no row of stages with devices of their own."""
+    """The cuts of a simulated plan's stages that promise a shorter step than its own, within this share of the memory;
+    None if there are none, or if the plan is not a row of stages with devices of their own."""
     places = _places(plan, model)
     layers = _layers(model, len(places))
     priced = _Priced(program, prices(program, cluster, state), layers)
@@ -71,14 +71,15 @@ def cuts_of(
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Operators that no cut tears apart, in the order of the graph, and the path that names the first of them."""
+    """Operators that no cut separates, in the order of the graph, and the path that names the first of them."""
 
     path: str
     operators: Sequence[str]
 
 
 def _layers(model: ModelIndex, stages: int) -> list[_Layer]:
-    """Runs of operators between which the model may be cut: the repeated modules, or all where these are too few."""
+    """Runs of operators between which the model may be cut: the repeated modules, or all modules if these are too
+    few."""
     found: list[_Layer] = []
     for level in range(1, max(1, deepest_level(model, model.compute)) + 1):
         found = _named(model, joined(model, repeated_units(model, model.compute, level)))
@@ -88,7 +89,8 @@ def _layers(model: ModelIndex, stages: int) -> list[_Layer]:
 
 
 def _named(model: ModelIndex, units: list[Unit]) -> list[_Layer]:
-    """Units that a path tells apart from those in front of them; one without such a path is part of the one before."""
+    """The units that begin with a module's path. A unit whose first operator is not the first beneath its path joins
+    the unit before it."""
     found: list[_Layer] = []
     for path, names in units:
         first = min(names, key=model.position.__getitem__)
@@ -103,7 +105,7 @@ def _named(model: ModelIndex, units: list[Unit]) -> list[_Layer]:
 
 
 class _Priced:
-    """What the layers of a program take and keep."""
+    """The seconds and bytes of a program's layers."""
 
     def __init__(self, program: Program, found: Prices, layers: list[_Layer]) -> None:
         self.program, self.prices, self.layers = program, found, layers
@@ -111,7 +113,7 @@ class _Priced:
         self.members = Members(program.roles)
 
     def row(self, roles: list[int], report: Report, cluster: Cluster, share: float) -> Row:
-        """The problem: one kind of devices for each stage, as it is now."""
+        """The problem for `solve/cuts.py`: one kind of device for each stage, as in the simulated plan."""
         state, kept = self.state(), self.kept()
         devices_of = {device.name: device for device in report.devices}
         by_device: dict[Device, tuple[float, ...]] = {}
@@ -132,7 +134,7 @@ class _Priced:
         return Row(tuple(kinds), stages, tuple(flight), len(roles), micro_batches)
 
     def seconds(self, device: Device) -> tuple[float, ...]:
-        """Of each layer's forward and backward for one micro-batch on a device."""
+        """The seconds of each layer's forward and backward for one micro-batch on a device."""
         found = [0.0] * len(self.layers)
         for function in self.program.functions:
             for number, section in enumerate(function.sections):
@@ -141,7 +143,7 @@ class _Priced:
         return tuple(found)
 
     def state(self) -> list[float]:
-        """Bytes of the weights that each layer reads, with their gradients and what the optimizer keeps."""
+        """The bytes of the weights that each layer reads, with their gradients and optimizer state."""
         found, state = [0.0] * len(self.layers), self.prices.state
         for param in self.program.params:
             each = ITEMSIZE.get(param.dtype, 4)
@@ -153,7 +155,8 @@ class _Priced:
         return found
 
     def kept(self) -> list[float]:
-        """Bytes that a micro-batch keeps for backward of what each layer makes; what a stage receives is not there."""
+        """The bytes that each layer's results keep for backward, per micro-batch; values that a stage receives do not
+        count."""
         found, makers = [0.0] * len(self.layers), self.program.graph.makers
         for function in self.program.functions:
             own = {self.layer(section) for section in function.sections}
@@ -176,12 +179,12 @@ class _Priced:
 
 
 def _places(plan: Plan, model: ModelIndex) -> list[Placement]:
-    """Where runs of operators are, in the order of the graph."""
+    """The places of the model's operators, in the order of the graph; equal neighbours once."""
     return [place for place, _ in groupby(plan.of(op.name).home for op in model.ordered(model.compute))]
 
 
 def _starts(plan: Plan, layers: list[_Layer], places: list[Placement]) -> tuple[int, ...] | None:
-    """Where the plan cuts now, if that is between layers."""
+    """The first layers of the plan's present stages; None if a cut is inside a layer."""
     of_layer = [{plan.of(name).home for name in layer.operators} for layer in layers]
     if any(len(there) > 1 for there in of_layer):
         return None
@@ -191,14 +194,15 @@ def _starts(plan: Plan, layers: list[_Layer], places: list[Placement]) -> tuple[
 
 
 def _gain(row: Row, own: tuple[int, ...], found: Cut) -> float:
-    """By which share of a step a cut is better than another one."""
+    """The share of a step by which a cut is better than the present one."""
     ends = (*own[1:], row.layers)
     times = [sum(k.seconds[a:b]) for k, a, b in zip(row.kinds, own, ends, strict=True)]
+    # A step takes all stages for the first micro-batch, and the slowest stage for each of the others.
     return 1 - found.step_s / (sum(times) + (row.micro_batches - 1) * max(times))
 
 
 def _call(script: nodes.Script) -> nodes.Call | None:
-    """The one call that cuts the model into stages, without its answer."""
+    """The one call that cuts the model into stages, if it has no `before` yet."""
     calls = [
         node
         for node in nodes.walk(script)

@@ -1,4 +1,4 @@
-"""What can be wrong with what is searched."""
+"""Diagnostics of a search."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What kind of parallelism a plan is, in the words of the field."""
+"""Names the kinds of parallelism that a plan uses, in the words of the field."""
 
 from collections.abc import Iterable, Iterator
 
@@ -26,7 +26,7 @@ def _wide(plan: Plan, axes: tuple[str, ...]) -> bool:
 
 
 def _kind(plan: Plan, mesh: str, axis: str) -> str:
-    """What one axis does: that of a batch is data parallel, whatever else it cuts."""
+    """The kind of parallelism of one axis. An axis that cuts the batch is data parallel, whatever else it cuts."""
     kinds: set[str] = set()
     for name, record in _distinct(plan):
         if record.place is None or record.place.mesh != mesh:
@@ -41,7 +41,7 @@ def _kind(plan: Plan, mesh: str, axis: str) -> str:
 
 
 def _distinct(plan: Plan) -> Iterable[tuple[str, OpPlan]]:
-    """Each record once, by the first operator that has it."""
+    """Each distinct record, with the first operator that has it."""
     first: dict[int, tuple[str, OpPlan]] = {}
     for name, record in plan.operators.items():
         first.setdefault(id(record), (name, record))

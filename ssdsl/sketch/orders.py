@@ -1,7 +1,7 @@
-"""Another order for a pipeline: what a plan calls of the standard library, in place of it two numbers a stage.
+"""Another order for a pipeline: replaces a plan's call of a standard schedule by `schedule` with two numbers per stage.
 
-The numbers are found on a model of the pipeline (`solve/order.py`), whose times and memory are those of a simulated
-step; the plans that come of it are simulated and proved like any other.
+The numbers are found on a model of the pipeline (`solve/order.py`) with the times and memory of a simulated step. The
+resulting plan is simulated and proved like any other.
 """
 
 from statistics import median
@@ -15,20 +15,20 @@ from ssdsl.sketch.write import with_answer
 from ssdsl.solve.order import Schedule, order
 from ssdsl.solve.pipeline import Pipeline
 
-PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")  # of one stage a device
+PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")  # schedules of one stage per device
 SCHEDULE = "schedule"
-KEPT = 1.0  # of a micro-batch's memory, until the gradients of weights are there
+KEPT = 1.0  # the share of a micro-batch's memory that is kept until the gradients of weights
 EFFORT = 1_500_000  # tasks that the solver places
 
 
 def is_open(sketch: Sketch) -> bool:
-    """Whether the plan calls a schedule of one stage a device, as a statement of its own."""
+    """Whether the plan calls a schedule of one stage per device, as a statement of its own."""
     return _call(sketch.script) is not None
 
 
 def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
-    """The sketch with these numbers in place of its schedule. Its params are not open any more: the numbers are for
-    them."""
+    """The sketch with these numbers in place of its schedule. Its params are no longer open, because the numbers depend
+    on them."""
     own = _call(sketch.script)
     assert own is not None
     name, call = own
@@ -38,8 +38,10 @@ def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
 
 
 def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
-    """An order for the pipeline of a simulated step whose stages run one micro-batch after another; the activations of
-    each may take `room` times what is left for them of this share of the memory, by what they take in that step."""
+    """An order for the pipeline of a simulated step; None where stages do not run one micro-batch after another.
+
+    Activations may take `room` times the memory that this share leaves for them, as measured in that step.
+    """
     rows = [[e for e in report.timeline.events if e.row == n] for n in range(len(report.devices))]
     micro_batches = min((len({e.coordinate for e in row if e.kind is Kind.FORWARD}) for row in rows), default=0)
     times = [_times(row, micro_batches) for row in rows]
@@ -54,7 +56,7 @@ def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
 
 
 def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
-    """The call of a schedule of one stage a device, and its name."""
+    """The name and the call of a schedule of one stage per device."""
     for name, call in called(script):
         plain = len(call.arguments) == 2 and not any(isinstance(a, nodes.Keyed) for a in call.arguments)
         if name in PLAIN and plain:
@@ -63,8 +65,8 @@ def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
 
 
 def _times(row: list[Event], micro_batches: int) -> tuple[float, float, float]:
-    """Seconds of a micro-batch's forward, of its backward and of its gradients of weights; where the plan does not tell
-    these apart, halves of the backward."""
+    """The seconds of a micro-batch's forward, backward, and gradients of weights. If the plan does not separate the
+    last two, each is half of the backward."""
 
     def each(kind: Kind) -> float:
         return sum(e.end_s - e.start_s for e in row if e.kind is kind) / max(1, micro_batches)
@@ -79,7 +81,7 @@ def _transfer(report: Report) -> float:
 
 
 def _room(memory: Memory, micro_batches: int, in_flight: int, share: float) -> float:
-    """How many micro-batches a stage has room for, by what the peak of so many in flight is made of."""
+    """The number of micro-batches for which a stage has memory, given that its peak has `in_flight` of them."""
     if memory.capacity_bytes is None:
         return float(micro_batches)
     parts = dict(memory.peak_parts)

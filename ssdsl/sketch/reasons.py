@@ -1,4 +1,4 @@
-"""Why one plan is slower than another: where its devices spend the time that the other one's do not."""
+"""Explains why one plan is slower than another: where its devices spend time that the other's do not."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from ssdsl.sketch.orders import SCHEDULE
 from ssdsl.sketch.search import Change, Found, Tried
 
 SAME = 0.0005  # of a step
-MUCH = 100  # times as much: the other sends next to nothing
+MUCH = 100  # times as much: then the other one sends hardly anything
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
-WRITTEN = {Change.CUTS: (CUT,), Change.ORDER: (SCHEDULE, MODULO)}  # the call that has it in the text
+WRITTEN = {Change.CUTS: (CUT,), Change.ORDER: (SCHEDULE, MODULO)}  # the calls that contain the change in the text
 OWN = {Change.CUTS: "stages of equal arithmetic are", Change.ORDER: "the plan's own order is"}
-LEAST = 0.005  # of a step: a difference that is none
+LEAST = 0.005  # of a step: smaller differences do not count
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of all devices together in a step."""
+    """Seconds in a step, summed over all devices."""
 
     compute: float
     communication: float
@@ -31,7 +31,7 @@ class Spent:
 
 
 def spent(report: Report) -> Spent:
-    """What the devices of a step do, and how long they wait for each other."""
+    """The seconds that the devices of a step compute, communicate and wait for each other."""
     compute = communication = optimizer = waiting = 0.0
     for device in report.devices:
         ranks = len(device.ranks)
@@ -44,8 +44,8 @@ def spent(report: Report) -> Spent:
 
 
 def reason(report: Report, best: Report) -> str:
-    """What costs a plan most that the better one does not pay: `bubble 22 %, not 7 %`, `sends 2.1 times as much over
-    nodes`."""
+    """The largest cost of a plan that the better plan does not have: `bubble 22 %, not 7 %`, `sends 2.1 times as much
+    over nodes`. Empty if there is none."""
     here, there = spent(report), spent(best)
     more = {kind: getattr(here, kind) - getattr(there, kind) for kind in (*WORDS, "waiting")}
     worst = max(more, key=lambda kind: more[kind])
@@ -68,7 +68,7 @@ def _times(does: str, here: float, there: float) -> str:
 
 
 def _level(report: Report, best: Report) -> str:
-    """The outermost level of links that carries much more, if one does."""
+    """A phrase about the outermost level of links that carries much more; empty if none does."""
     here, there = _by_level(report), _by_level(best)
     for level in reversed(here):
         if here[level] > MUCH * there.get(level, 0):
@@ -86,7 +86,7 @@ def _by_level(report: Report) -> dict[str, int]:
 
 
 def notes(found: Found, best: Tried) -> dict[str, str]:
-    """For each open param of a plan what speaks for its number: what the best plan with another one lacks."""
+    """For each open param and each change of the best plan, a note on what the best plan without it lacks."""
     said = {name: f"{name} = {value}: {_note(found, best, name)}" for name, value in best.values.items()}
     for number, change in enumerate(best.changes):
         plain, changed = (_with(found, best, best.changes[:end]) for end in (number, number + 1))
@@ -98,7 +98,7 @@ def notes(found: Found, best: Tried) -> dict[str, str]:
 
 
 def _with(found: Found, best: Tried, changes: tuple[Change, ...]) -> Tried | None:
-    """The plan with no more than these changes."""
+    """The same plan with exactly these changes."""
     alike = (t for t in found.ranked if t.sketch.file == best.sketch.file and t.values == best.values)
     return next((t for t in alike if t.changes == changes), None)
 

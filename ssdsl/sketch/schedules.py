@@ -1,5 +1,4 @@
-"""The schedules of the standard library in a plan's text: which it imports, where it calls them, and how another one
-takes the place of one."""
+"""Finds the standard library's schedules in the text of a plan (imports and calls), and replaces one by another."""
 
 from collections.abc import Iterator
 
@@ -24,13 +23,13 @@ def called(script: nodes.Script) -> Iterator[tuple[str, nodes.Call]]:
 
 
 def with_import(script: nodes.Script, text: str, old: str, new: str) -> str:
-    """A text that begins as the script does, in which another schedule is imported in place of one."""
+    """A text that begins like the script, with the import of one schedule replaced by that of another."""
     word = next(word for word in _imports(script) if word.text == old)
     return f"{text[: word.span.start]}{new}{text[word.span.end :]}"
 
 
 def with_use(script: nodes.Script, text: str, new: str) -> str:
-    """A text that begins as the script does, in which one more schedule is imported."""
+    """A text that begins like the script, with one more schedule imported."""
     if (use := next(_uses(script), None)) is not None:
         return f"{text[: use.span.end]}, {new}{text[use.span.end :]}"
     start = script.statements[0].span.start

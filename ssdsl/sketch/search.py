@@ -1,17 +1,17 @@
-"""The search: settings of sketches, of which the promising ones are simulated, and those that are shown proved."""
+"""The search over settings of sketches: simulates the promising ones, and proves those that it shows."""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.collector import paused_collector
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
-from ssdsl.plan.interpret import Reading, read_plan
+from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.fit import costs_for
@@ -20,12 +20,12 @@ from ssdsl.simulate.report import Report
 from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
 from ssdsl.sketch import clocks, cuts, orders
-from ssdsl.sketch.bounds import Bounds
+from ssdsl.sketch.ahead import Ahead
 from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
+from ssdsl.sketch.looks import Look, Looks
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
-from ssdsl.sketch.task_bounds import least_of
 from ssdsl.sketch.texts import Texts
 from ssdsl.solve.grid import Point, Worth, grid
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -33,15 +33,13 @@ from ssdsl.workspace import Candidate, Workspace
 
 TRIES = 100  # simulations
 MOST = 20_000  # settings
-EFFORT = 100_000  # tasks: a simulation of so many is put off behind plans that promise up to twice as much
-FEW = 5  # orders, or cuts, that are simulated for one plan
-SMALLER = 0.97  # the memory that one may take behind one that took too much
-WORTH_REFINING = 1.3  # times the best
-UNKNOWN_S = 1e-9  # a bound below every step
+FEW = 5  # the most orders, or cuts, that are simulated for one plan
+SMALLER = 0.97  # the factor on the memory for the next one, after one that took too much
+WORTH_REFINING = 1.3  # times the best: dearer plans are not refined
 
 
 class Change(StrEnum):
-    """What a search changes of a plan beside its params."""
+    """A change that a search makes to a plan beside its params."""
 
     CUTS = "other cuts"
     ORDER = "another order"
@@ -49,27 +47,29 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A setting of a sketch that was simulated, or refused, or cannot fit. `over_bytes` is by how much the fullest
-    device needs more than it may. `unproved` is what the proof says against a plan that should not have been made: a
-    bug."""
+    """A setting of a sketch that was simulated, refused, or cannot fit.
+
+    `over_bytes` is how much more the fullest device needs than it may use. `unproved` is the proof's objection to a
+    compiled program, which is a bug of the compiler.
+    """
 
     sketch: Sketch
     values: Mapping[str, int]
     setting: Setting
     family: str = ""
     over_bytes: int = 0
-    changes: tuple[Change, ...] = ()  # what the sketch did not have
+    changes: tuple[Change, ...] = ()  # made to the sketch
     unproved: Diagnostic | None = None
 
     @property
     def report(self) -> Report:
-        """The simulated step, of one that is not refused."""
+        """The simulated step of a setting that was not refused."""
         assert self.setting.report is not None
         return self.setting.report
 
     @property
     def fits(self) -> bool:
-        """Whether all devices have the memory."""
+        """Whether all devices have enough memory."""
         return self.setting.report is not None and not self.over_bytes
 
     @property
@@ -80,13 +80,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search has found so far, or in all.
+    """The result of a search, so far or final.
 
-    `sketches` were searched, `tried` simulated, in this order; the best is the one that fits and takes the fewest
-    device-seconds. Of `settings` that the sketches leave open, `reasons` say why how many are no plans for the model,
-    `cannot_fit` need more memory than there is for their weights and one micro-batch (`miss` the least), `elsewhere`
-    take another number of devices, and `left` may still be better than the best by their bounds; none of these takes
-    less than `bound_s` device-seconds.
+    `sketches` were searched, `tried` were simulated, in this order. The best is the one that fits and takes the fewest
+    device-seconds. `settings` is the number of settings that the sketches leave open. Of these, `reasons` counts the
+    refused ones, each with its diagnostic; `cannot_fit` need more memory than there is for their weights and one
+    micro-batch (`miss` is the nearest to fit); `elsewhere` take another number of devices; `left` may still beat the
+    best by their bounds, and none of these takes less than `bound_s` device-seconds.
     """
 
     sketches: tuple[Sketch, ...]
@@ -104,32 +104,32 @@ class Found:
 
     @property
     def simulated(self) -> int:
-        """How many settings were simulated, with what the sketches have."""
+        """The number of simulated settings, without changed plans."""
         return sum(not t.changes and t.setting.report is not None for t in self.tried)
 
     @property
     def refused(self) -> int:
-        """How many settings were refused, for all reasons."""
+        """The number of refused settings."""
         return sum(count for _, count in self.reasons)
 
     @property
     def best(self) -> Tried | None:
-        """The best that fits and is proved."""
+        """The best plan that fits and is not refuted; None if there is none."""
         return next(iter(self.ranked), None)
 
     @property
     def ranked(self) -> tuple[Tried, ...]:
-        """All that fit, the best first."""
+        """All plans that fit and are not refuted, the best first."""
         return tuple(sorted((t for t in self.tried if t.fits and t.unproved is None), key=lambda t: t.cost))
 
     @property
     def over(self) -> tuple[Tried, ...]:
-        """Those whose devices have too little memory, the nearest first."""
+        """The plans that need more memory than the devices have, the nearest to fit first."""
         return tuple(sorted((t for t in self.tried if t.over_bytes), key=lambda t: t.over_bytes))
 
     @property
     def unproved(self) -> tuple[Tried, ...]:
-        """Those that the proof does not believe: bugs of ssdsl."""
+        """The plans that the proof refutes: bugs of ssdsl."""
         return tuple(t for t in (self.baseline, *self.tried) if t.unproved is not None)
 
     def best_of_families(self) -> tuple[Tried, ...]:
@@ -141,7 +141,7 @@ class Found:
 
 
 def _least_share(report: Report, memory: float) -> float:
-    """Of the device that is the fullest: how much of its activations it has room for."""
+    """The share of its activations for which the tightest device has room."""
     shares = []
     for device in report.devices:
         taken = dict(device.peak_parts).get("activations", 0)
@@ -151,7 +151,7 @@ def _least_share(report: Report, memory: float) -> float:
     return min(shares, default=1.0)
 
 
-Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # of a plan, in less memory than some took
+Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # changes a plan, to need less memory than the given ones
 
 
 class _TimeIsUp(Exception):
@@ -168,8 +168,8 @@ def search_of(
     memory: float = 1.0,
     costs: CostsFile | None = None,
 ) -> "Search":
-    """The search of these texts; `asked` are numbers of params that the user says, `costs` measured times of operators.
-    Raises PlanError where a param is set that no plan has."""
+    """The search over these texts. `asked` are numbers that the user sets for params, `costs` measured times of
+    operators. Raises PlanError if a param is set that no plan has."""
     model = index_model(graph)
     sketches = {path: sketch_of(source, path.parent, model, devices, asked) for path, source in texts.all.items()}
     if wrong := unknown_params(asked, list(sketches.values())):
@@ -180,11 +180,11 @@ def search_of(
 
 @dataclass
 class Search:
-    """Sketches for a model on a cluster, for one run.
+    """A search over sketches for a model on a cluster; it runs once.
 
     `baseline` is a sketch at its defaults, with which all are compared. The same sketches and number of tries give the
-    same answer. With `costs`, steps are simulated by measured times; plans that need others are refused, and nothing is
-    known of any plan before it is simulated.
+    same answer. With `costs`, steps are simulated by measured times; plans that need operators without one are refused,
+    and no plan has a bound.
     """
 
     graph: Graph
@@ -196,11 +196,12 @@ class Search:
     memory: float = 1.0  # the share of each device's memory that a plan may need
     costs: CostsFile | None = None
     _workspace: Workspace = field(init=False)
-    _bounds: Bounds = field(init=False)
+    _looks: Looks = field(init=False)
+    _ahead: Ahead = field(init=False)
     _tried: dict[Point, Tried] = field(default_factory=dict)
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
-    _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what was proved
+    _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what is proved
     _last: tuple[Sketch, Values, Candidate] | None = None
     _cannot_fit: int = 0
     _miss: Tried | None = None
@@ -210,11 +211,14 @@ class Search:
     def __post_init__(self) -> None:
         measured_here = self.costs is not None and self.cluster.shares_cores
         self._workspace = Workspace(self.graph, None if measured_here else self.cluster)  # as the measured runs
-        self._bounds = Bounds(self.graph, self.cluster, self.state)
+        model, is_measured = self._workspace.model, self.costs is not None
+        about = self.sketches, self.devices, self.state, self.memory, is_measured
+        self._looks = Looks(model, self.cluster, *about)
+        self._ahead = Ahead(self._looks.at, copies=0)
 
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[Found]:
-        """What is found, again behind every simulation; the first has the baseline alone, the last is the answer.
-        Raises PlanError where too much is open."""
+        """The result so far after each simulation; the first has only the baseline, the last is the answer. Raises
+        PlanError where too many settings are open."""
         began = time.monotonic()
         self._until = began + seconds
         points = [(number, *values.values()) for number, values in islice(self._settings(), MOST + 1)]
@@ -243,8 +247,10 @@ class Search:
         yield found(len(points), 0.0)
         left, bound = 0, float("inf")  # where no point can be measured
         try:
-            nearer = self._nearer if self.costs is None else None
-            for answer in grid(points, self._bound, self._measure, self._families.__getitem__, nearer):
+            self._ahead = Ahead(self._looks.at)
+            look, nearer = (partial(self._look, is_near) for is_near in (False, True))
+            asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
+            for answer in grid(points, *asked, soon=self._soon):
                 left, bound = answer.left, answer.bound
                 yield found(left, bound)
                 if len(self._tried) >= tries or time.monotonic() > self._until:
@@ -252,11 +258,13 @@ class Search:
         except _TimeIsUp:
             if not self._tried:
                 left, bound = len(points), 0.0
+        finally:
+            self._ahead.close()
         yield found(left, bound)
 
     def refined(self, found: Found) -> Found:
-        """The same with other cuts and other orders for pipelines that leave these to us: of the best plan of each kind
-        that they may make the best of all. Cuts come first, then orders for what is then the better one."""
+        """The result with other cuts and other orders for pipelines that leave these open: tried for the best plan of
+        each kind, if they could make it the best of all. Cuts come first, then orders for the better of both."""
         if time.monotonic() > self._until:
             return found
         new: list[Tried] = []
@@ -271,11 +279,12 @@ class Search:
         return replace(found, tried=(*found.tried, *new))
 
     def _changed(self, best: Tried, change: Change, sketched: Changed) -> Iterator[Tried]:
-        """Changes of one plan until one fits: what one needs is known behind a simulation, the next may need less."""
+        """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
+        less."""
         over: list[Tried] = []
         while len(over) < FEW and (sketch := sketched(best, over)) is not None:
             if over and sketch.source.text == over[-1].sketch.source.text:
-                over.append(over[-1])  # the same again, in less memory perhaps another one
+                over.append(over[-1])  # the same plan again; with less memory there may be another one
                 continue
             tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, change))
             yield tried
@@ -284,20 +293,21 @@ class Search:
             over.append(tried)
 
     def _cut(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
-        """The plan with other cuts, in less of the memory than those that took too much."""
+        """The plan with other cuts; with less memory for each of `over`, which took too much."""
         candidate, model = self.candidate(best.sketch, self._open(best)), self._workspace.model
         program, share = candidate.lowered.program, self.memory * SMALLER ** len(over)
         paths = cuts.cuts_of(candidate.plan, program, best.report, model, self.cluster, self.state, share)
         return None if paths is None else cuts.with_cuts(best.sketch, dict(best.values), paths)
 
     def _order(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
-        """The plan with another order, in less of what is left for activations than those that took too much."""
+        """The plan with another order; with less memory for activations for each of `over`, which took too much."""
         room = math.prod(SMALLER * min(1.0, _least_share(tried.report, self.memory)) for tried in over)
         schedule = orders.schedule_of(best.report, room, self.memory)
         return None if schedule is None else orders.with_order(best.sketch, dict(best.values), schedule)
 
     def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
-        """The plan with a clock that all micro-batches share, in less of the memory than those that took too much."""
+        """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too
+        much."""
         share = self.memory * SMALLER ** len(over)
         values, model = self._open(best), self._workspace.model
         try:
@@ -308,12 +318,12 @@ class Search:
 
     @staticmethod
     def _open(tried: Tried) -> Values:
-        """The numbers that its sketch does not have by itself."""
+        """The values that are not in the sketch already."""
         return {name: value for name, value in tried.values.items() if name not in tried.sketch.given}
 
     def proved(self, found: Found, wanted: int) -> Found:
-        """The same with proofs of what is shown: the baseline, the best few and the best of each family. What is not
-        proved is no row, and the next one takes its place."""
+        """The result with proofs of the shown plans: the baseline, the best few and the best of each family. Refuted
+        plans are dropped, and the next ones take their places."""
         found = replace(found, baseline=self._proved(found.baseline))
         while True:
             rows = {id(t): t for t in (*found.ranked[:wanted], *found.best_of_families())}
@@ -325,7 +335,7 @@ class Search:
     # -- points --------------------------------------------------------------------------------------------------------
 
     def _settings(self) -> Iterator[tuple[int, Values]]:
-        """All settings, those of the baseline's sketch first, its defaults before all."""
+        """All settings: those of the first sketch first, and of each sketch its defaults first."""
         for number, sketch in enumerate(self.sketches):
             default = sketch.default
             settings = list(islice(sketch.settings(self.devices), MOST + 1))
@@ -337,69 +347,35 @@ class Search:
         widest = max((p for sketch in self.sketches for p in sketch.open), key=lambda p: len(p.tried))
         return TooManySettings(None, names, MOST, widest.name)
 
-    def _values(self, point: Point) -> tuple[Sketch, Values]:
-        sketch = self.sketches[point[0]]
-        return sketch, dict(zip((p.name for p in sketch.open), point[1:], strict=True))
-
-    @paused_collector()
-    def _bound(self, point: Point) -> Worth | None:
+    def _look(self, is_near: bool, point: Point) -> Worth | None:
+        """The worth of a point by a look at it; counts points that are refused, elsewhere, or cannot fit. Raises
+        _TimeIsUp."""
         if time.monotonic() > self._until:
             raise _TimeIsUp
-        sketch, values = self._values(point)
-        try:
-            reading = self._read(sketch, values, orders=False)
-            if reading.plan.devices not in self.devices:
-                self._elsewhere += 1
-                return None
-            self.cluster.check_size(reading.plan.devices)
-        except PlanError as error:
-            self._refused(error.diagnostics[0])
-            return None
-        plan = reading.plan
-        self._families[point] = family(plan)
-        share = self._share(point, plan, self._bounds.memory_bytes(plan))
-        if self.costs is not None:
-            return Worth(UNKNOWN_S, share)
-        step_s = self._bounds.step_s(plan, self._may_be_halved(point, reading))
-        return Worth(step_s * plan.devices, share, self._bounds.tasks(plan) / EFFORT)
-
-    def _nearer(self, point: Point) -> Worth | None:
-        if time.monotonic() > self._until:
-            raise _TimeIsUp
-        try:
-            reading = self._read(*self._values(point), orders=False)
-            least = least_of(reading.plan, self.cluster, self.state, self._may_be_halved(point, reading))
-        except PlanError as error:
-            self._refused(error.diagnostics[0])
-            return None
-        plan = reading.plan
-        return Worth(least.step_s * plan.devices, self._share(point, plan, least.memory_bytes))
-
-    def _may_be_halved(self, point: Point, reading: Reading) -> bool:
-        """Whether an order tells the halves of backwards apart, or one that is found may do so."""
-        return reading.context.facts.halved or clocks.is_without_order(self.sketches[point[0]])
-
-    def _share(self, point: Point, plan: Plan, memory_bytes: float) -> float:
-        """How much of the memory that a device may use it needs at least; notes which plan comes nearest of those for
-        which that is too much."""
-        most = self.memory * self._bounds.capacity_bytes(plan)
-        if memory_bytes > most:
+        look: Look = self._ahead.ask((is_near, point))
+        self._elsewhere += look.elsewhere
+        if look.refused is not None:
+            self._refused(look.refused)
+        if look.family and not is_near:
+            self._families[point] = look.family
+        if look.worth is not None and look.worth.share > 1:
             self._cannot_fit += 1
-            sketch, values = self._values(point)
-            miss = Tried(sketch, values, Setting(values), over_bytes=int(memory_bytes - most))
+            sketch, values = self._looks.values(point)
+            miss = Tried(sketch, values, Setting(values), over_bytes=look.over_bytes)
             self._miss = min(self._miss or miss, miss, key=lambda m: m.over_bytes)
-        return memory_bytes / most
+        return look.worth
+
+    def _soon(self, is_near: bool, points: Iterable[Point]) -> None:
+        """Names points that are likely to be looked at next."""
+        self._ahead.soon((is_near, point) for point in points)
 
     def _refused(self, why: Diagnostic) -> None:
         self._refusals.setdefault(why.code, []).append(why)
 
-    def _read(self, sketch: Sketch, values: Values, orders: bool = True) -> Reading:
-        model, overrides = self._workspace.model, sketch.overrides(values)
-        return read_plan(sketch.script, model, overrides, sketch.folder, most=1, orders=orders)
-
     def _measure(self, point: Point) -> Worth | None:
-        """A setting that is better than all before it is proved at once: what is not is no solution."""
-        tried = self._ordered(*self._values(point))
+        """The worth of a point by simulation. A setting that beats all before it is proved at once: a refuted one has
+        no worth."""
+        tried = self._ordered(*self._looks.values(point))
         if tried.setting.refused is not None:
             self._tried[point] = tried
             self._refused(tried.setting.refused)
@@ -411,8 +387,8 @@ class Search:
         return None if tried.unproved else Worth(tried.setting.device_s, (tried.setting.filled or 0.0) / self.memory)
 
     def _ordered(self, sketch: Sketch, values: Values) -> Tried:
-        """A setting with its step; where it has no order, in one that is found for it. If none fits, the first one says
-        the most of what the setting takes: those behind it save memory in vain."""
+        """A simulated setting. A plan without an order gets one that is found for it; if no such plan fits, the first
+        one is returned, because the later ones gave up speed for memory in vain."""
         if clocks.is_without_order(sketch):
             plain = Tried(sketch, values, Setting(values))
             tried = [t for t in self._changed(plain, Change.ORDER, self._clock) if t.setting.refused is None]
@@ -421,7 +397,7 @@ class Search:
         return self._simulated(sketch, values)
 
     def _simulated(self, sketch: Sketch, values: Values) -> Tried:
-        """A setting with its step; what its timeline needs is made again when somebody asks for it."""
+        """A simulated setting, or a refused one. Its timeline is simulated again when it is asked for."""
         known = sketch.overrides(values)
         words = {name: known[name] for name in sketch.params if name in known}
         try:
@@ -446,7 +422,7 @@ class Search:
         return candidate.plan, self._workspace.simulate(candidate, self.cluster, times, self.state)
 
     def _proved(self, tried: Tried) -> Tried:
-        """The same, or with what its proof says against it."""
+        """The same setting, or with the proof's objection."""
         key = id(tried.sketch), tuple(tried.values.items())
         if tried.setting.refused is not None or key in self._believed:
             return tried
@@ -458,7 +434,8 @@ class Search:
         return tried
 
     def candidate(self, sketch: Sketch, values: Values) -> Candidate:
-        """The program of a setting, unproved: of the last one that was asked for the same. Raises PlanError."""
+        """The unproved program of a setting; remembers the last one. Raises PlanError."""
         if self._last is None or self._last[0] is not sketch or self._last[1] != values:
-            self._last = sketch, dict(values), self._workspace.formed(self._read(sketch, values))
+            reading = read_plan(sketch.script, self._workspace.model, sketch.overrides(values), sketch.folder, most=1)
+            self._last = sketch, dict(values), self._workspace.formed(reading)
         return self._last[2]

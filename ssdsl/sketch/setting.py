@@ -9,7 +9,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A plan under some values of its params: the simulated step, or why the compiler refuses it."""
+    """A plan under some values of its params: with its simulated step, or the reason why it was refused."""
 
     params: Mapping[str, int]
     report: Report | None = None
@@ -17,19 +17,19 @@ class Setting:
 
     @property
     def over(self) -> int:
-        """By how many bytes the fullest device has too little memory."""
+        """The bytes that the fullest device lacks."""
         return self.report.over_bytes if self.report else 0
 
     @property
     def filled(self) -> float | None:
-        """The share of its memory that the fullest device needs."""
+        """The share of its memory that the fullest device needs; None where no device has a known capacity."""
         shares = [s for d in self.report.devices if (s := d.capacity_share) is not None] if self.report else []
         return max(shares, default=None)
 
     @property
     def figures(self) -> tuple[float | None, ...]:
-        """Step time, bubble, peak memory, its share of the capacity, traffic of all devices, devices, and the time of
-        all of them together."""
+        """Step time, bubble, peak memory, its share of the capacity, traffic of all devices, number of devices, and
+        device-seconds."""
         if (report := self.report) is None:
             return (None,) * 7
         traffic = sum(t.size_bytes for t in report.traffic)
@@ -37,12 +37,12 @@ class Setting:
 
     @property
     def devices(self) -> int:
-        """How many devices the plan runs on."""
+        """The number of devices on which the plan runs."""
         return sum(len(d.ranks) for d in self.report.devices) if self.report else 0
 
     @property
     def device_s(self) -> float:
-        """Seconds of all devices in a step: all settings compute the same one, so that the fewest are the best use."""
+        """Device-seconds of a step. All settings compute the same step, so the lowest is the best use of devices."""
         return self.report.step_s * self.devices if self.report else 0.0
 
     @property
@@ -52,7 +52,7 @@ class Setting:
 
 
 def best_of(settings: tuple[Setting, ...]) -> Setting | None:
-    """The one that fits and takes the fewest device-seconds; of equal ones that of the shortest step, then of the least
+    """The setting that fits and takes the fewest device-seconds; among equals the shortest step, then the least
     memory."""
     fit = [s for s in settings if s.report and not s.over]
     return min(fit, key=lambda s: (s.device_s, s.figures[0], s.figures[2]), default=None)

@@ -1,4 +1,4 @@
-"""A plan with what it leaves open: params, and the numbers of each that a search tries."""
+"""A sketch: a plan with what it leaves open, which is params and the numbers of each that a search tries."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,15 @@ from ssdsl.text.source import Source
 
 LISTED, ASKED = "listed in the plan", "as you ask"
 Values = dict[str, int]
-Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number, or the param that it is
+Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number or a param's name
 
 
 @dataclass(frozen=True, slots=True)
 class OpenParam:
-    """A param that a search may set: its default, the numbers that are tried, and why it is open. Where these follow
-    from earlier params (`varies`), `tried` are those of the default setting."""
+    """A param that a search may set: its default, the numbers that are tried, and why it is open.
+
+    If the numbers depend on earlier params (`varies`), `tried` has those at the default setting.
+    """
 
     name: str
     default: int
@@ -36,10 +38,11 @@ class OpenParam:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A plan's text with its open params. `fixed` are the others: what the user set, and what stays at its default.
+    """A plan's text with its open params. `fixed` has the other params: those that the user set, and those at their
+    default.
 
-    `meshes` is None where widths are more than numbers and params: how many devices a setting takes is then known once
-    the plan has been read.
+    `meshes` is None where a width is more than a number or a param: then the number of devices of a setting is known
+    only after the plan has been read.
     """
 
     source: Source
@@ -47,7 +50,7 @@ class Sketch:
     folder: Path | None
     open: tuple[OpenParam, ...]
     fixed: Mapping[str, int]
-    given: frozenset[str]  # of `fixed`, what the user set
+    given: frozenset[str]  # the params in `fixed` that the user set
     meshes: Meshes | None
 
     @property
@@ -57,7 +60,8 @@ class Sketch:
 
     @property
     def file(self) -> str:
-        """What tells it from sketches of the same name, and not from itself in another order."""
+        """The name of the file, which tells this sketch from others with the same `name`; a reordered copy has the
+        same."""
         return self.source.name
 
     @property
@@ -67,26 +71,27 @@ class Sketch:
 
     @property
     def default(self) -> Values:
-        """The setting that the plan has by itself, with what the user set."""
+        """The plan's own values of the open params."""
         return {p.name: p.default for p in self.open}
 
     def settings(self, devices: range) -> Iterator[Values]:
-        """Every number of each open param with every one of the others that may take so many devices."""
+        """All combinations of the open params' numbers that take a number of devices in `devices`."""
         yield from self._settings(self.open, {}, devices)
 
     def sizes(self, devices: range) -> Iterator[tuple[Values, int]]:
-        """Settings that take so many devices, with how many; nothing where that is not known from the text alone."""
+        """The settings that take so many devices, with their number; empty where the number is not known from the
+        text."""
         for values in self.settings(devices):
             count, whole = self._devices(values)
             if whole:
                 yield values, count
 
     def overrides(self, values: Mapping[str, int]) -> Values:
-        """What a compiler is told: with what the user set."""
+        """The params for the compiler: these values, and those that the user set."""
         return {**{name: self.fixed[name] for name in self.given}, **values}
 
     def answered(self, text: str, values: Mapping[str, int]) -> "Sketch":
-        """Another text, whose answers are for these numbers of its params: they are not open any more."""
+        """The sketch with another text, which fits only these values of its params: they are no longer open."""
         fixed = {**self.fixed, **values}
         source = Source(self.source.name, text)
         return replace(self, source=source, script=parse(source), open=(), fixed=fixed, given=frozenset(fixed))
@@ -106,7 +111,7 @@ class Sketch:
             yield from self._settings(left[1:], {**values, left[0].name: value}, devices)
 
     def _devices(self, values: Values) -> tuple[int, bool]:
-        """How many devices a part of a setting takes at least, and whether that is all."""
+        """The least number of devices that a partial setting takes, and whether that is the exact number."""
         if self.meshes is None:
             return 0, False
         known = {**self.fixed, **values}
@@ -121,12 +126,12 @@ def sketch_of(
     devices: range,
     asked: Mapping[str, Sequence[int]] | None = None,
 ) -> Sketch:
-    """What a plan leaves open for a model on so many devices. `asked` has numbers that the user says: of a param with
-    one number, that is its value; with several, these are tried, the first being the default. What is no param of the
-    plan is left to other plans.
+    """The sketch of a plan, for a model on so many devices. `asked` has numbers that the user sets: one number is the
+    param's value; several are tried, the first is the default. Names that are no params of this plan are ignored.
 
-    Open are params with `in`, and those that are the width of an axis or a number of parts: of these what divides the
-    devices, or the dimensions that they cut. Raises PlanError where the text does not parse.
+    Open params are those with `in`, with the numbers listed; those that are an axis's width, with the divisors of the
+    number of devices; and those that are a number of parts, with the divisors of the dimensions that they cut. Raises
+    PlanError if the text does not parse.
     """
     script = parse(source)
     names = {s.name.text for s in script.statements if isinstance(s, nodes.Param)}
@@ -150,14 +155,14 @@ def sketch_of(
 
 
 def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:
-    """What the user sets and no plan has; of many plans, each takes what it has."""
+    """The mistakes of params that the user sets and no plan has. It is enough that one of several plans has a param."""
     known = tuple(sorted({name for sketch in sketches for name in sketch.params}))
     return [UnknownParam(None, name, numbers[0], known) for name, numbers in asked.items() if name not in known]
 
 
 def wanted_devices(first: int, last: int, cluster: Cluster) -> range:
-    """From one number of devices to another, as a search wants them. Raises ValueError for none, or more than there
-    are."""
+    """The numbers of devices that a search may use, as a range. Raises ValueError for an empty range, or for more
+    devices than the cluster has."""
     if not 1 <= first <= last:
         raise ValueError(f"{first} to {last} are no numbers of devices")
     if last > cluster.size and not cluster.shares_cores:
@@ -182,7 +187,8 @@ def _tried(
 
 
 def _widths(devices: range) -> list[int]:
-    """What divides a number of devices that is asked for."""
+    """The widths to try: the divisors of the number of devices, or all numbers if several numbers of devices are asked
+    for."""
     if len(devices) == 1:
         return _divisors(devices[0])
     return list(range(1, devices[-1] + 1))
@@ -193,7 +199,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
-    """The sizes of dimensions that are cut into as many parts as a param says, with the param."""
+    """The sizes of dimensions that are cut into as many parts as a param says, each with the param's name."""
     seen = set()
     for name, record in facts.operators.items():
         for index in record.indices:
@@ -204,7 +210,7 @@ def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
 
 
 def _meshes(script: nodes.Script, facts: Facts, free: Mapping[str, object]) -> Meshes | None:
-    """Widths as numbers and open params, where they are no more than that."""
+    """The widths of all axes, as numbers and names of open params; None where a width is more than that."""
     written = [s for s in script.statements if isinstance(s, nodes.Mesh)]
     if len(written) != len(facts.meshes):
         return None  # some stand in a loop or a condition

@@ -1,9 +1,9 @@
-"""What a plan costs at least, found from its functions: nearer than what its text says (`bounds.py`), at a third of the
-time of a simulation and less.
+"""Lower bounds on the cost of a plan, from its functions: nearer than those from its text (`bounds.py`), at a third of
+the time of a simulation or less.
 
-Each device computes and communicates all its tasks one after another, as a simulation has them. It does not begin
-before one micro-batch has come to it, and is not done before one has gone back; behind its last task it updates its
-weights. In whatever order the tasks run, no step is shorter.
+Each device computes and communicates all its tasks one after another, as in a simulation. It does not begin before one
+micro-batch has come to it, and does not end before one has gone back; after its last task it updates its weights. No
+order of the tasks gives a shorter step.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ class Least:
 
 @paused_collector()
 def least_of(plan: Plan, cluster: Cluster, state: State, halved: bool) -> Least:
-    """The bounds of a plan; `halved` where orders tell the halves of a backward apart, of which the second may come
-    last. Raises PlanError where the plan cannot be lowered."""
+    """The bounds of a plan. `halved`: an order may name halves of backwards, so that a `.wgrad` may come last and
+    nothing follows it. Raises PlanError where the plan cannot be lowered."""
     found = unordered(plan, _by_assignment(plan), cluster, state)
     heads = _ends(found, found.forward, gradient=False)
     tails = _ends(found, found.backward, gradient=True)
@@ -49,16 +49,16 @@ def least_of(plan: Plan, cluster: Cluster, state: State, halved: bool) -> Least:
 
 
 def _by_assignment(plan: Plan) -> dict[str, int]:
-    """Of each operator the number of what an `assign` places with it, in each turn of a loop: a schedule of its stages
-    makes these functions of their own."""
+    """A number for each operator: equal for operators that one `assign` places in the same turn of a loop. A schedule
+    of its stages puts these in functions of their own."""
     numbers: dict[int, int] = {}
     placed = ((name, id(record.place)) for name, record in plan.operators.items() if record.place is not None)
     return {name: numbers.setdefault(place, len(numbers)) for name, place in placed}
 
 
 def _ends(found: Unordered, seconds: Callable[[Function, int], float], gradient: bool) -> dict[int, float]:
-    """By function: how long it takes from the start of a step until its first task can run, or from there how long the
-    backwards take that wait for its last one; nothing behind what has no backward."""
+    """For each function: the least time from the start of a step until its first task can run or, with `gradient`, the
+    least time of the backwards that follow its last one; nothing follows a function without a backward."""
     ends: dict[int, float] = {}
     for function in found.program.functions:
         before = [0.0]

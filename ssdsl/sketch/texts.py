@@ -1,4 +1,4 @@
-"""The texts of a search: the plans that are named, or all that come with ssdsl, and what they are compared with."""
+"""The texts of a search: the named plans, or all examples of ssdsl, and the baseline that they are compared with."""
 
 import os
 from collections.abc import Sequence
@@ -10,30 +10,30 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import example_plans, plan_path
 from ssdsl.text.source import Source
 
-ALONE = "data_parallel"  # with what all plans are compared where none is named
+ALONE = "data_parallel"  # the baseline where no plan is named
 Name = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Texts by file, each once: those that are searched, and that of the baseline."""
+    """The texts by file, without duplicates: those that are searched, and the baseline."""
 
     searched: dict[Path, Source]
     baseline: tuple[Path, Source]
 
     @property
     def all(self) -> dict[Path, Source]:
-        """The searched ones first."""
+        """All texts, the searched ones first."""
         return dict([*self.searched.items(), self.baseline])
 
     def of(self, name: str) -> tuple[Path, Source]:
-        """The text that a diagnostic would call so."""
+        """The text with this name in diagnostics."""
         return next((path, source) for path, source in self.all.items() if source.name == name)
 
 
 def read_texts(plans: Sequence[Name], baseline: Name | None) -> Texts:
-    """Files, or names of plans that come with ssdsl; without any, all of the examples. Raises PlanError where one
-    cannot be read, or does not parse."""
+    """The texts of files, or of plans that come with ssdsl by name; without any, of all examples. Raises PlanError if
+    one cannot be read, or does not parse."""
     searched = dict(_read(name) for name in plans or example_plans())
     return Texts(searched, _read(baseline or (plans[0] if plans else ALONE)))
 

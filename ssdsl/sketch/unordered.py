@@ -1,4 +1,4 @@
-"""A plan's functions before they have an order: what each takes on each device, and what it keeps there."""
+"""A plan's functions before they have an order: their seconds and their memory on each device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,9 @@ from ssdsl.simulate.state import State
 
 
 def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: State, halves: bool = False) -> "Unordered":
-    """A plan without its orders; operators that have different numbers in `sets` are in functions of their own, as if a
-    clock named these, or the halves of their backwards. Raises PlanError where the plan cannot be lowered."""
+    """Lowers a plan without its orders. Operators with different numbers in `sets` go into different functions, as if a
+    clock named the sets or, with `halves`, their backwards in halves. Raises PlanError where the plan cannot be
+    lowered."""
     lowering = formed(_named(plan, sets, Phase.WGRAD if halves else None), cluster)
     roles = tuple(roles_of(plan, tuple(lowering.submeshes.values())))
     program = replace(lowering, roles=roles).program()
@@ -38,33 +39,34 @@ class Unordered:
         self.members = Members(self.program.roles)
 
     def forward(self, function: Function, role: int) -> float:
-        """Seconds of a task on a role."""
+        """The seconds of a function's forward on a role."""
         return self._of(function, Phase.FORWARD, role)
 
     def backward(self, function: Function, role: int) -> float:
-        """Seconds of a task's backward on a role, in one or in halves."""
+        """The seconds of a function's backward on a role, both halves together."""
         return sum(self._of(function, phase, role) for phase in BACK_PHASES[function.backward])
 
     def weights(self, function: Function, role: int) -> float:
-        """Seconds of the half of a task's backward on a role that computes gradients of weights."""
+        """The seconds on a role of the half of a backward that computes gradients of weights; 0 if the backward is not
+        halved."""
         return self._of(function, Phase.WGRAD, role) if function.backward is Backward.HALVES else 0.0
 
     def travel(self, given: Input, gradient: bool) -> float:
-        """Seconds of an input's message, or of that of its gradient."""
+        """The seconds of an input's message, or of its gradient's."""
         if given.message is None:
             return 0.0
         return self.prices.costs.network.message(self.program.messages[given.message], gradient).time_s
 
     def kept_bytes(self, function: Function) -> int:
-        """What a task keeps on a device until its backward, without what others read soon."""
+        """The bytes that a task keeps on a device until its backward, without values that others read soon."""
         return self.prices.activations.waiting_bytes(function)
 
     def kept_for_weights_bytes(self, function: Function) -> int:
-        """What of this a task keeps until the gradients of its weights."""
+        """The part of these bytes that a task keeps until the gradients of its weights."""
         return min(self.kept_bytes(function), self.prices.activations.of(function).for_weights)
 
     def state_bytes(self, role: int) -> int:
-        """Weights, gradients and optimizer state of a device."""
+        """The bytes of weights, gradients and optimizer state of a device."""
         changes = state_of(self.program, self.prices.state, self.program.roles[role], {})
         return sum(change.size_bytes for change in changes)
 

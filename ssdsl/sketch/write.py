@@ -1,4 +1,4 @@
-"""The text of a plan with answers in place of its defaults: what a search leaves."""
+"""Writes the text of a plan with a search's answers in place of its defaults."""
 
 import os
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from ssdsl.text.source import Source
 
 
 def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str], folder: Path | None = None) -> str:
-    """The sketch's text with these defaults, and above each param that has one its note as a comment.
+    """The sketch's text with these defaults. A param's note stands above it as a comment.
 
-    A number that the param does not list is added to its list. Files that the plan uses are named as they are seen from
-    `folder`.
+    A number that the user asked for is added to the param's list if it is not there. Paths of files that the plan uses
+    are made relative to `folder`.
     """
     text = sketch.source.text
     asked = {*sketch.given, *(p.name for p in sketch.open if p.why == ASKED)}
@@ -35,7 +35,7 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
 
 
 def with_answer(text: str, call: nodes.Call, name: str, answer: str) -> str:
-    """The text of a plan in which a call of its asks this function, and has its answer behind its arguments."""
+    """The text of a plan with a call replaced: it calls `name`, with the answer appended to its arguments."""
     text = f"{text[: call.span.end - 1]}, {answer}{text[call.span.end - 1 :]}"
     return f"{text[: call.function.span.start]}{name}{text[call.function.span.end :]}"
 

@@ -1,1 +1,1 @@
-"""Solvers: they see numbers only, and know nothing of plans."""
+"""Solvers that see only numbers, and know nothing of plans."""

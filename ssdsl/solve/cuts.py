@@ -1,4 +1,4 @@
-"""Where to cut a row of layers into stages of a pipeline, and on which kind of devices each stage runs.
+"""Cuts a row of layers into stages of a pipeline, and chooses the kind of devices for each stage.
 
 A step of M micro-batches takes the seconds of all stages together, for the first of them, and M - 1 times those of the
 slowest stage for the others. The answer is exact. For a bound t on the slowest stage a dynamic programme finds the
@@ -8,8 +8,9 @@ stage s and the j < i with which it begins,
     best(s - 1, j, d - devices(k)) + seconds(k, j..i),   where that is at most t and fits the memory.
 
 As seconds are sums over layers, a window moves over j: O(layers) for each s, d and k. The least t is found by bisection
-over the seconds of all runs of layers (as RaNNC and PipeDream do); then t goes down from where a smaller sum could
-still make up for a slower stage (as Alpa's does over all t), each time below the slowest stage that was found.
+over the seconds of all runs of layers (as RaNNC and PipeDream do). Then t goes down from the largest value at which a
+smaller sum could still make up for a slower stage (as Alpa's does over all t), each time below the slowest stage of the
+last cut.
 """
 
 import math
@@ -22,9 +23,9 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Devices that a stage may run on: how many, the seconds of each layer for one micro-batch, forward and backward,
-    and per device the bytes of each layer's state and of what a micro-batch keeps of it for backward; `memory_bytes` is
-    what each of the devices has."""
+    """Devices on which a stage may run: their number, the seconds of each layer for one micro-batch (forward and
+    backward), and per device the bytes of each layer's state, the bytes that a micro-batch of each layer keeps for
+    backward, and the memory."""
 
     devices: int
     seconds: tuple[float, ...]
@@ -35,7 +36,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Layers in a row and stages for them: `stages[s]` are the numbers of the kinds that stage s may have,
+    """Layers in a row, and the stages to cut them into. `stages[s]` are the numbers of the kinds that stage s may have,
     `in_flight[s]` the micro-batches that it holds at once. All stages together have exactly `devices`."""
 
     kinds: tuple[Kind, ...]
@@ -46,14 +47,14 @@ class Row:
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """The number of layers."""
         return len(self.kinds[0].seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`starts[s]` is the first layer of stage s, `kinds[s]` what it runs on; seconds of the step, and of the slowest
-    stage for one micro-batch."""
+    """`starts[s]` is the first layer of stage s, `kinds[s]` its kind of devices; then the seconds of the step, and of
+    the slowest stage for one micro-batch."""
 
     starts: tuple[int, ...]
     kinds: tuple[int, ...]
@@ -87,7 +88,7 @@ def cut(row: Row) -> Cut | None:
 
 @dataclass(slots=True)
 class _Best:
-    """The least sum of some stages, for each number of layers, with where the last of them begins and its kind."""
+    """For each number of layers, the least sum of some stages, the start of the last of them, and its kind."""
 
     seconds: list[float]
     start: list[int]
@@ -104,7 +105,7 @@ class _Table:
         self.kept = [[0.0, *accumulate(k.kept)] for k in row.kinds]
 
     def runs(self) -> list[float]:
-        """The seconds of all runs of layers on all kinds that a stage may have, in order."""
+        """The seconds of all runs of layers on all kinds that a stage may have, ascending."""
         kinds = {k for stage in self.row.stages for k in stage}
         n = self.row.layers
         return sorted(
@@ -112,7 +113,7 @@ class _Table:
         )
 
     def solved(self, bound: float) -> Cut | None:
-        """The cut of the least sum whose slowest stage takes at most so long."""
+        """The cut with the least sum whose slowest stage takes at most `bound`; None if there is none."""
         row, n = self.row, self.row.layers
         rows: list[dict[int, _Best]] = [{0: _Best([0.0] + [math.inf] * n, [0] * (n + 1), [0] * (n + 1))}]
         for s, allowed in enumerate(row.stages):
@@ -130,9 +131,11 @@ class _Table:
         return self._cut(rows)
 
     def _extend(self, before: _Best, here: _Best, stage: int, kind: int, bound: float) -> None:
-        """One more stage behind those before it: of the starts in reach, the one with the least sum before it."""
+        """Adds one more stage: for each end, the feasible start with the least sum before it."""
         seconds = self.seconds[kind]
-        window: deque[tuple[float, int]] = deque()  # the sum before a start, less the seconds up to it: ascending
+        # With running sums, seconds(start..end) = seconds[end] - seconds[start]: the best start for every end has the
+        # least before[start] - seconds[start].
+        window: deque[tuple[float, int]] = deque()  # (before[start] - seconds[start], start), ascending
         first = 0
         for end in range(1, self.row.layers + 1):
             start = end - 1
@@ -161,7 +164,7 @@ class _Table:
         return Cut(tuple(a for a, _, _ in stages), tuple(k for _, _, k in stages), step, max(times))
 
     def _stages(self, rows: Sequence[dict[int, _Best]]) -> Iterator[tuple[int, int, int]]:
-        """Start, end and kind of each stage, the last one first."""
+        """The start, end and kind of each stage, the last stage first."""
         devices, end = self.row.devices, self.row.layers
         for best in reversed(rows[1:]):
             start, kind = best[devices].start[end], best[devices].kind[end]

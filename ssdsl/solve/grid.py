@@ -1,10 +1,10 @@
-"""Points of a grid: which few are worth an expensive measurement, given a cheap bound of each, and a nearer one that
-takes longer.
+"""Chooses which few points of a grid are worth an expensive measurement, given a cheap lower bound of each, and a
+nearer bound that takes longer.
 
-The point whose estimate is least is looked at next: its nearer bound is found, and if its estimate is then still the
-least, it is measured. An estimate is a point's bound, times how much more than that the points near to it took: from
-bound to nearer bound, and from that to what was measured. Nothing that was found is forgotten, so that estimates become
-right where it matters. A point whose bound is not below the best measurement is never measured.
+The point with the least estimate comes next: its nearer bound is computed, and if its estimate is then still the least,
+it is measured. An estimate is a point's bound, times the ratio by which points near to it exceeded theirs: from bound
+to nearer bound, and from nearer bound to measurement. All ratios are kept, so estimates become right where it matters.
+A point whose bound is not below the best measurement is never measured.
 """
 
 import math
@@ -14,43 +14,47 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Point = tuple[int, ...]
-FAR = 2.0  # steps from what was measured: so far away a point may be as near to its bound as any was
-NEAREST = 4  # measured points that an estimate asks
+FAR = 2.0  # the distance at which the least ratio of all counts as a neighbour's
+NEAREST = 4  # the number of neighbours in an estimate
 SURE = 1.1  # an estimate is believed up to this factor times the largest by which a recent one was too high
 TINY = 1e-30
 OF_A_KIND = 2  # more measurements for the best of each kind
-EASIER = 10.0  # so many times as much counts effort there
+EASIER = 10.0  # the factor on effort there
 EASY = 0.1  # the most effort that the best of a kind is worth
-LOOKS = 5  # nearer bounds that are found for it
+LOOKS = 5  # the most nearer bounds that are computed for it
 MAY_FIT = 2.0  # an estimated share up to which a point may fit
-RECENT = 14  # estimates that are looked back on
+RECENT = 14  # the number of estimates whose errors are remembered
 DOUBT = 3.0  # the factor by which the first estimates may be too high
-FIRST = 24  # bounds that are found before the first measurement
+NEXT = 16  # nearer bounds that are likely to be asked for next
+FIRST = 24  # bounds that are computed before the second measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a point costs, and the share of what it may use that it uses: above one, it is no solution. `effort` is how
-    much a measurement takes: of two that promise the same the easier comes first; 0.1 is worth a tenth of the cost."""
+    """The cost of a point, and the share of the available resource that it uses: above 1 it is no solution.
+
+    `effort` is what a measurement costs, as a share of the cost: of two points with equal promise the easier comes
+    first.
+    """
 
     cost: float
     share: float = 0.0
     effort: float = 0.0
 
     def with_effort(self, times: float = 1.0) -> tuple[float, float]:
-        """By which points are measured: of those that are no solutions the nearest comes first."""
+        """The key by which points are measured: solutions by cost and effort, then the others by share."""
         return (self.share if self.share > 1 else 0.0), self.cost * (1 + times * self.effort)
 
     @property
     def key(self) -> tuple[bool, float, float]:
-        """The better of two has the lower one; of two that are no solutions, the nearer."""
+        """The key by which points are compared: solutions by cost, then the others by share."""
         return self.share > 1, self.share if self.share > 1 else self.cost, self.cost
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A point that was measured. None of the others costs less than `bound`; `left` of them may still be better than
-    the best, as far as bounds are known."""
+    """A measured point. No other point costs less than `bound`; `left` of them may still beat the best, by their
+    bounds."""
 
     point: Point
     worth: Worth | None  # None: it could not be measured
@@ -62,6 +66,7 @@ NONE = Worth(math.inf, math.inf)  # before anything is measured
 Kind = Callable[[Point], Hashable]
 Bound = Callable[[Point], Worth | None]
 Measure = Callable[[Point], Worth | None]
+Soon = Callable[[bool, Sequence[Point]], None]
 
 
 def grid(
@@ -70,16 +75,20 @@ def grid(
     measure: Measure,
     kind: Kind = lambda point: None,
     nearer: Bound | None = None,
+    soon: Soon = lambda is_near, points: None,
 ) -> Iterator[Answer]:
-    """Measurements of points, the first of them first, then the most promising, until none promises anything; at last a
-    few of each kind, for the best of each.
+    """Measures points: the first point first, then the most promising until none promises anything, at last a few of
+    each kind for the best of that kind.
 
-    `bound` gives for a point what it costs and uses at least, or None where it is no point at all; so does `nearer`,
-    asked for a point before it is measured; `kind` is asked behind `bound`. `points` whose first number differ are told
-    apart: what one shows says nothing of the other.
+    `bound` gives a lower bound of a point's cost and share, or None for an invalid point. `nearer` does the same, and
+    is called for a point before it is measured. `kind` is called after `bound`. Points whose first numbers differ are
+    separate: measurements of one say nothing of the other. `soon` is told the points whose bound, or nearer bound, is
+    likely to be asked for next, the likeliest first.
     """
-    search = _Grid(bound, measure, kind, nearer)
-    for number, point in enumerate(_spread(points)):
+    search = _Grid(bound, measure, kind, nearer, soon)
+    spread = [*_spread(points)]
+    soon(False, spread)
+    for number, point in enumerate(spread):
         search.unread = len(points) - number - 1
         search.add(point)
         if number == 0 or number == FIRST:
@@ -93,7 +102,7 @@ def grid(
 
 @dataclass(slots=True)
 class _Ratios:
-    """By how much points exceeded a bound, in cost and in share, and the least that any did."""
+    """The ratios by which points exceeded a bound, in cost and in share, and the least of them."""
 
     of: dict[Point, tuple[float, float]] = field(default_factory=dict)
     least: tuple[float, float] = (math.inf, math.inf)
@@ -104,7 +113,8 @@ class _Ratios:
         self.least = min(self.least[0], cost), min(self.least[1], share)
 
     def times(self, bound: Worth, near: Sequence[tuple[float, Point]]) -> Worth:
-        """What a point with this bound is likely to come to, that has these near to it."""
+        """The likely cost and share of a point with this bound, by the ratios of the points near to it, weighted by
+        distance, and by the least ratio, which counts as a point at distance `FAR`."""
         if not self.of:
             return bound
         weights = _weight(FAR)
@@ -117,8 +127,8 @@ class _Ratios:
 
 @dataclass(slots=True)
 class _Open:
-    """A point that is not measured, with its place among the others; of those whose nearer bound is known, and of those
-    that are measured, the nearest at their distances."""
+    """A point that is not measured yet. `bounded` and `measured` are the nearest points with a nearer bound and with a
+    measurement, each with its distance."""
 
     least: Worth
     kind: Hashable
@@ -128,11 +138,11 @@ class _Open:
     measured: list[tuple[float, Point]] = field(default_factory=list)
 
     def may_win(self, best: Worth) -> bool:
-        """Whether its bound is below what is the best so far."""
+        """Whether the point's bound is below the cost of the best so far."""
         return best.share > 1 or self.least.cost < best.cost
 
     def see(self, known: list[tuple[float, Point]], point: Point, place: tuple[float, ...]) -> None:
-        """One more of `bounded` or `measured`."""
+        """Adds a point to `bounded` or `measured`, if it is among the nearest."""
         distance = sum(abs(a - b) for a, b in zip(self.place, place, strict=True))
         if len(known) < NEAREST or distance < known[-1][0]:
             insort(known, (distance, point))
@@ -145,7 +155,8 @@ class _Grid:
     measure: Measure
     kind: Kind
     nearer: Bound | None
-    unread: int = 0  # points of which not even a bound is known
+    soon: Soon
+    unread: int = 0  # the number of points without any bound yet
     open: dict[Point, _Open] = field(default_factory=dict)
     bounded: _Ratios = field(default_factory=_Ratios)  # of nearer bounds to the first
     measured: _Ratios = field(default_factory=_Ratios)  # of measurements to nearer bounds
@@ -162,7 +173,7 @@ class _Grid:
                         added.see(near, other, _place(other))
 
     def step(self, kinds: Sequence[Hashable] | None = None) -> Iterator[Answer]:
-        """The next measurement, if one is worth it: for the best of all, or for that of a kind."""
+        """The next measurement, if one is worth it: for the best of all, or for the best of a kind."""
         best = self.best if kinds is None else self.of_kind.get(kinds[0], NONE)
         hurry, looks = (1.0, len(self.open)) if kinds is None else (EASIER, LOOKS)
         for _ in range(looks + 1):
@@ -175,18 +186,21 @@ class _Grid:
                 likely = {p: w for p, w in likely.items() if w.cost <= most and w.share <= MAY_FIT}
                 if not likely:
                     return
-            point = min(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(hurry), p))
+            order = sorted(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(hurry), p))
+            if not self.unread:
+                self.soon(True, [p for p in order if not self.open[p].is_near][:NEXT])
+            point = order[0]
             if self.open[point].is_near:
                 yield self._measure(point, likely[point])
                 return
             self._look_nearer(point)
 
     def _is_asked(self, point: _Open, kinds: Sequence[Hashable] | None) -> bool:
-        """Whether it is one of these kinds, and easy to measure."""
+        """Whether the point is one of these kinds, and easy to measure."""
         return kinds is None or (point.kind in kinds and point.least.effort <= EASY)
 
     def _look_nearer(self, point: Point) -> None:
-        """Finds the nearer bound of a point, which may be none."""
+        """Computes the nearer bound of a point; drops the point if it is invalid or cannot fit."""
         assert self.nearer is not None, "without one, every bound is the nearer one"
         opened, found = self.open[point], self.nearer(point)
         if found is None or found.share > 1:
@@ -219,7 +233,7 @@ class _Grid:
         return Answer(point, found, least, len(left) + self.unread)
 
     def _estimate(self, point: _Open) -> Worth:
-        """What the point is likely to cost and to use."""
+        """The likely cost and share of a point."""
         least = point.least if point.is_near else self.bounded.times(point.least, point.bounded)
         return self.measured.times(least, point.measured)
 
@@ -229,12 +243,14 @@ def _weight(distance: float) -> float:
 
 
 def _place(point: Point) -> tuple[float, ...]:
-    """Doubling a number is a step, whatever the number."""
+    """The coordinates of a point: doubling a number is one step."""
     return tuple(math.log2(max(x, 0.5)) for x in point[1:])
 
 
 def _spread(points: Sequence[Point]) -> Iterator[Point]:
-    """The first, then all others in an order in which those that lie side by side come far apart."""
+    """The first point, then all others in an order that puts neighbours far apart."""
     count = len(points)
+    # The stride is about 0.618 of the count, and coprime to it: its multiples visit every point once, neighbours far
+    # apart.
     stride = next((s for s in range(int(count * 0.618) or 1, count + 1) if math.gcd(s, count) == 1), 1)
     yield from (points[number * stride % count] for number in range(count))

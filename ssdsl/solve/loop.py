@@ -1,4 +1,4 @@
-"""A clock for tasks that every micro-batch repeats, on whichever devices: passes that go over the stages several times,
+"""Finds a clock for tasks that every micro-batch repeats, on any devices: passes that go over the stages several times,
 tasks that all devices run together, two stages on a device.
 
 The micro-batches are the turns of a loop, and the clock is its modulo schedule (software pipelining; Rau 1994): task o
@@ -6,10 +6,10 @@ of micro-batch m is due at
 
     period * m + at[o],
 
-and every device runs what it has in the order in which it is due, as soon as it can. With a period of the busiest
-device's seconds for one micro-batch there is no bubble but where the pipeline fills and empties. Tasks are placed one
-after another where their devices are free in each period, forth from the first or back from the last; then some of them
-are moved by whole periods, as long as the longest path becomes shorter within the memory.
+and every device runs its tasks in the order in which they are due, each as soon as it can. If the period is the busiest
+device's seconds for one micro-batch, there is no bubble except where the pipeline fills and empties. Tasks are placed
+one after another where their devices are free in each period, forth from the first or back from the last. Then some of
+them are moved by whole periods, as long as the longest path becomes shorter within the memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 
-SLACK = (1.0, 1.02, 1.05, 1.1, 1.2)  # periods that are tried, times the least
-MORE_SLACK = (1.35, 1.5, 2.0, 3.0)  # and where none of these fits into the memory
+SLACK = (1.0, 1.02, 1.05, 1.1, 1.2)  # periods that are tried, as multiples of the least
+MORE_SLACK = (1.35, 1.5, 2.0, 3.0)  # tried where none of these fits into the memory
 EFFORT = 3_000_000  # tasks that are placed at most, by default
-SAME = 1e-9  # relative: a difference that is none
+SAME = 1e-9  # smaller relative differences do not count
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a micro-batch needs done: on all of `devices` at once, behind the tasks `after` (by their numbers, which are
-    smaller). From its start each of the devices holds `takes`, from its end `gives` less."""
+    """A task of each micro-batch: it runs on all of `devices` at once, after the tasks `after` (smaller numbers). Each
+    device holds `takes` more memory from its start, and `gives` less from its end."""
 
     devices: tuple[int, ...]
     seconds: float
@@ -37,8 +37,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The tasks of one micro-batch, how many micro-batches there are, seconds of a message between tasks on unlike
-    devices, and what each device may hold."""
+    """The tasks of one micro-batch, the number of micro-batches, the seconds of a message between tasks without a
+    common device, and the memory of each device (empty: unbounded)."""
 
     tasks: tuple[Task, ...]
     micro_batches: int
@@ -47,19 +47,24 @@ class Loop:
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """The number of devices."""
         return 1 + max(d for task in self.tasks for d in task.devices)
 
     @property
     def loads(self) -> list[float]:
-        """Seconds of each device for one micro-batch."""
+        """The seconds of each device for one micro-batch."""
         return [sum(t.seconds for t in self.tasks if d in t.devices) for d in range(self.devices)]
 
     @property
     def least(self) -> float:
-        """No order is shorter. Before its first task o a device waits for what o waits for, as far as none of the tasks
-        that it may run until then leaves the devices free on which that runs; and so behind its last task b, which is o
-        or waits for it."""
+        """A lower bound on the seconds of every order: for each device its work, and the least time in which it is
+        idle.
+
+        Before its first task o, a device waits for the tasks that o waits for. The time of such a task counts only if
+        the device can do nothing beside it: it does not run the task itself, and every other task that it could run
+        before o needs one of the same devices. The same holds, backwards in time, after the device's last task, which
+        is o or waits for o.
+        """
         forth, back, behind = self._waits(), self.reversed()._waits(), self._behind()
         last, found = len(self.tasks) - 1, 0.0
         for d, load in enumerate(self.loads):
@@ -68,7 +73,7 @@ class Loop:
         return found
 
     def reversed(self) -> "Loop":
-        """The loop in which time runs backwards."""
+        """The loop with time running backwards."""
         last = len(self.tasks) - 1
         readers: list[list[int]] = [[] for _ in self.tasks]
         for o, task in enumerate(self.tasks):
@@ -81,7 +86,7 @@ class Loop:
         return Loop(tuple(turned), self.micro_batches, self.transfer, self.memory)
 
     def _behind(self) -> list[set[int]]:
-        """Of each task: itself, and what waits for it."""
+        """For each task, the set of itself and of all tasks that wait for it."""
         found = [{o} for o in range(len(self.tasks))]
         for o in reversed(range(len(self.tasks))):
             for a in self.tasks[o].after:
@@ -89,7 +94,7 @@ class Loop:
         return found
 
     def _waits(self) -> list[dict[int, float]]:
-        """For each device and each of its tasks: how long it does nothing before the first of these, at least."""
+        """For each device and each of its tasks: the least time that the device is idle if that task is its first."""
         behind, found = self._behind(), list[dict[int, float]]()
         for d in range(self.devices):
             own = [o for o, task in enumerate(self.tasks) if d in task.devices]
@@ -97,13 +102,13 @@ class Loop:
         return found
 
     def _wait(self, device: int, task: int, others: list[Task]) -> float:
-        """That of one task, before which the device may run these others."""
+        """The same for one task, if the device may run the tasks `others` before it."""
 
         def idle(q: Task) -> float:
             shared = device in q.devices or any(set(q.devices).isdisjoint(o.devices) for o in others)
             return 0.0 if shared else q.seconds
 
-        ends: list[float] = []  # of what is in front of the task, the time in which the device does nothing
+        ends: list[float] = []  # for each task up to this one, the idle time until its end
         for o in range(task + 1):
             q = self.tasks[o]
             before = [ends[a] + idle(self.tasks[a]) + (0.0 if others else self.travel(a, q)) for a in q.after]
@@ -111,14 +116,14 @@ class Loop:
         return ends[task]
 
     def travel(self, before: int, task: Task) -> float:
-        """Seconds between a task and one that waits for it."""
+        """The seconds of the message between a task and one that waits for it; 0 if they share a device."""
         return 0.0 if set(self.tasks[before].devices) & set(task.devices) else self.transfer
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """When each task is due, the period, the seconds of all micro-batches run in that order, and those between the
-    first start and the last end of the device for which that is longest."""
+    """The time at which each task is due, the period, the seconds of all micro-batches run in that order, and the
+    longest time between the first start and the last end on a device."""
 
     at: tuple[float, ...]
     period: float
@@ -127,8 +132,8 @@ class Clock:
 
 
 def clock(loop: Loop, effort: int = EFFORT) -> Iterator[Clock]:
-    """Better and better clocks within the memory. It ends where none can be better, where no move of tasks by a period
-    is, or when it has placed `effort` tasks."""
+    """Better and better clocks within the memory. Ends when the lower bound is reached, when no move of tasks by a
+    period is better, or when `effort` tasks were placed."""
     left = max(1, effort // (len(loop.tasks) * loop.micro_batches))  # clocks that may be tried
     least, best = loop.least * (1 + SAME), None
     starts = ((period, at) for slack in (SLACK, MORE_SLACK) if best is None for period, at in _starts(loop, slack))
@@ -180,13 +185,13 @@ def run(loop: Loop, at: Sequence[float], period: float) -> Clock | None:
 
 
 def _order(loop: Loop, device: int, at: Sequence[float], period: float) -> list[tuple[float, int, int]]:
-    """When each task of a device is due, its number, and that of the micro-batch."""
+    """The tasks of a device in order: when each is due, its number, and the micro-batch."""
     own = [o for o, task in enumerate(loop.tasks) if device in task.devices]
     return sorted((period * m + at[o], o, m) for o in own for m in range(loop.micro_batches))
 
 
 def _lighter(loop: Loop, at: Sequence[float], period: float) -> list[float]:
-    """The same where devices hold no more than they may: what takes memory on one is put off by whole periods."""
+    """The clock with tasks that take memory put off by whole periods, where a device would hold too much."""
     found, in_flight = list(at), ceil((max(at) - min(at)) / period) + 1
     for d in range(loop.devices if loop.memory else 0):
         taking = [o for o, task in enumerate(loop.tasks) if task.takes and d in task.devices]
@@ -212,8 +217,8 @@ def _fits(loop: Loop, device: int, order: Sequence[tuple[float, int, int]]) -> b
 
 
 def _starts(loop: Loop, slack: Sequence[float]) -> Iterator[tuple[float, list[float]]]:
-    """Modulo schedules: each task as early as its devices are free behind those that it waits for, or as late in front
-    of those that wait for it."""
+    """Modulo schedules: each task as early as its devices are free after the tasks that it waits for, or as late as
+    possible before the tasks that wait for it."""
     for times in slack:
         period = times * max(loop.loads)
         for late in (False, True):
@@ -223,8 +228,8 @@ def _starts(loop: Loop, slack: Sequence[float]) -> Iterator[tuple[float, list[fl
 
 
 def _placed(loop: Loop, period: float, late: bool, packed: bool) -> list[float] | None:
-    """One of them; `packed` puts tasks beside others, so that no gap is too small for any. None where one does not fit
-    into the period."""
+    """One modulo schedule; None where a task does not fit into the period. `packed` puts tasks directly after others,
+    so that no gaps are left that are too small for any task."""
     size = len(loop.tasks)
     readers: list[list[int]] = [[] for _ in range(size)]
     for o, task in enumerate(loop.tasks):
@@ -249,7 +254,8 @@ def _placed(loop: Loop, period: float, late: bool, packed: bool) -> list[float] 
 
 
 def _free(taken: list[tuple[float, float]], ready: float, seconds: float, period: float, packed: bool) -> float | None:
-    """The first moment from `ready` on at which so many seconds are free in each period."""
+    """The first moment from `ready` on at which `seconds` are free in each period."""
+    # A free run can only begin at `ready`, or where a taken run ends: these are their first ends from `ready` on.
     ends = [ready, *(ready + (start + length - ready) % period for start, length in taken)]
     moments = sorted(ends) if not packed or not taken else [*sorted(ends[1:]), ready]
     for moment in moments:
@@ -259,7 +265,7 @@ def _free(taken: list[tuple[float, float]], ready: float, seconds: float, period
 
 
 def _apart(a: float, length: float, b: float, other: float, period: float) -> bool:
-    """Whether two runs do not meet in any period."""
+    """Whether two runs are disjoint in every period."""
     small = period * SAME
     behind = (b - a) % period
     behind = 0.0 if behind > period - small else behind
@@ -267,7 +273,7 @@ def _apart(a: float, length: float, b: float, other: float, period: float) -> bo
 
 
 def _moves(loop: Loop, best: Clock) -> Iterator[list[float]]:
-    """A task, or a run of them, one or two periods earlier or later; then those of one device."""
+    """Moves a task, or a run of tasks, by one or two periods; then all tasks of one device."""
     size = len(loop.tasks)
     runs = (
         [range(o, o + 1) for o in range(size)]

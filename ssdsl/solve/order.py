@@ -1,12 +1,12 @@
-"""In which order the stages of a pipeline run forwards, backwards and gradients of weights: two whole numbers a stage.
+"""Finds an order of forwards, backwards and gradients of weights for the stages of a pipeline: two numbers per stage.
 
-Stage s runs `ahead[s]` forwards before its first backward, then one forward for each backward; the gradient of weights
-of a micro-batch comes `late[s]` backwards behind its own. As a clock (k counts micro-batches):
+Stage s runs `ahead[s]` forwards before its first backward, then one forward for each backward. A micro-batch's gradient
+of weights comes `late[s]` backwards after its own backward. As a clock (k counts micro-batches):
 
     F[k] at 3 k,   B[k] at 3 (k + ahead - 1) + 1,   W[k] at 3 (k + ahead - 1 + late) + 2
 
-1F1B is ahead = p - s; ZB-H1 is that with late = s, ZB-H2 ahead = 2 (p - s) - 1 and late = 2 s (Qi et al. 2023). The
-length of a schedule is that of its longest path; the search is a descent from such families under a bound on memory.
+1F1B is ahead = p - s; ZB-H1 adds late = s; ZB-H2 is ahead = 2 (p - s) - 1 and late = 2 s (Qi et al. 2023). The length
+of a schedule is that of its longest path. The search is a descent from such families within the memory.
 """
 
 import math
@@ -22,24 +22,25 @@ Numbers = tuple[list[int], list[int]]  # ahead and late
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Two numbers a stage, with the seconds of a step, and those between the first start and the last end of the stage
-    for which that is longest."""
+    """Two numbers per stage, the seconds of a step, and the longest time between the first start and the last end of a
+    stage."""
 
     ahead: tuple[int, ...]
     late: tuple[int, ...]
     step_s: float
     span_s: float
-    spans_s: float  # of all stages together
-    longest: int  # the stage whose span that is
+    spans_s: float  # the sum over all stages
+    longest: int  # the stage with the longest span
 
     def bubble(self, pipeline: Pipeline) -> float:
-        """Zero Bubble's rate: the share of the longest span in which its stage does not compute."""
+        """The bubble rate of the Zero Bubble paper: the share of the longest span in which its stage does not
+        compute."""
         return pipeline.bubble(self.span_s)
 
 
 def order(pipeline: Pipeline, effort: int = EFFORT) -> Iterator[Schedule]:
-    """Better and better schedules within the memory; each is better than those before it. It ends where no change of
-    one number, nor of those of a run of stages, is better, or when it has placed `effort` tasks."""
+    """Better and better schedules within the memory. Ends when no change of one number, or of the numbers of a run of
+    stages, is better, or when `effort` tasks were placed."""
 
     def changes(best: Schedule) -> Iterator[Numbers]:
         return _changes(pipeline, best)
@@ -48,13 +49,16 @@ def order(pipeline: Pipeline, effort: int = EFFORT) -> Iterator[Schedule]:
 
 
 def _starts(pipeline: Pipeline) -> Iterator[Numbers]:
-    """Families of the papers, and what lies between them: forwards in flight in proportion to what hides the way of the
-    first micro-batch down and back, or to less where the memory bounds one of the stages; gradients of weights as late
-    as fill the time in which, at the end, a stage has backwards alone."""
+    """Schedules to start from: families of the papers, and mixtures of them.
+
+    Forwards in flight are in proportion to the number that hides the first micro-batch's way down and back, or fewer
+    where memory bounds a stage. Gradients of weights are late enough to fill the time at the end in which a stage has
+    only backwards.
+    """
     p, m = pipeline.stages, pipeline.micro_batches
     hidden, most = _hidden(pipeline), [max(1, min(m, int(room + 1e-9))) for room in pipeline.memory]
     share = min((1.0, *((n - 1) / more for n, more in zip(most, hidden, strict=True) if more > 0)))
-    slope = sum(pipeline.forward) / max(sum(pipeline.weights), 1e-12)  # of late: so many take as long as a forward
+    slope = sum(pipeline.forward) / max(sum(pipeline.weights), 1e-12)  # so many W take as long as an F
     lines = *((share, n) for n in (0.5, 0.25, 0.75, 0.0, 1.0)), (1.0, 0.0), (0.75 * share, 0.0), (0.5, 0.0)
     for part, less in lines:
         ahead = [max(1, min(n, math.ceil(1 + part * h - less - 1e-9))) for n, h in zip(most, hidden, strict=True)]
@@ -68,7 +72,8 @@ def _starts(pipeline: Pipeline) -> Iterator[Numbers]:
 
 
 def _hidden(pipeline: Pipeline) -> list[float]:
-    """Of each stage, how many more forwards it runs while the first micro-batch is on its way down and back."""
+    """For each stage, the number of further forwards that it can run while the first micro-batch is on its way down and
+    back."""
     found, way = list[float](), 0.0
     for s in reversed(range(pipeline.stages)):
         found.append(way / max(*pipeline.forward[: s + 1], 1e-12))
@@ -77,7 +82,7 @@ def _hidden(pipeline: Pipeline) -> list[float]:
 
 
 def _latest(pipeline: Pipeline, stage: int, ahead: int) -> int:
-    """How late gradients of weights of a stage may come beside so many forwards."""
+    """The largest `late` of a stage that memory allows beside so many forwards."""
     room, most = pipeline.memory[stage] - ahead, pipeline.micro_batches
     if room >= most * pipeline.kept:
         return most
@@ -85,7 +90,7 @@ def _latest(pipeline: Pipeline, stage: int, ahead: int) -> int:
 
 
 def _changes(pipeline: Pipeline, best: Schedule) -> Iterator[Numbers]:
-    """One number, or those of a run of stages, one or two more or fewer; those near to the longest stage come first."""
+    """Changes of one number, or of those of a run of stages, by one or two; stages near the longest one come first."""
     p, most = pipeline.stages, pipeline.micro_batches
     near = sorted(range(p), key=lambda s: (abs(s - best.longest), s))
     runs = [(s, s + 1) for s in near] + [(s, p) for s in near] + [(0, s + 1) for s in near]
@@ -100,7 +105,7 @@ def _changes(pipeline: Pipeline, best: Schedule) -> Iterator[Numbers]:
 
 
 def scheduled(pipeline: Pipeline, ahead: Sequence[int], late: Sequence[int]) -> Schedule | None:
-    """The schedule of two numbers a stage; None where it takes too much memory, or where stages wait for each other."""
+    """The schedule with two numbers per stage; None where it takes too much memory, or stages wait for each other."""
     if any(_peak(pipeline, a, b) > most + 1e-9 for a, b, most in zip(ahead, late, pipeline.memory, strict=True)):
         return None
     spans = run(
@@ -123,6 +128,6 @@ def _row(stage: int, micro_batches: int, ahead: int, late: int) -> list[Task]:
 
 
 def _peak(pipeline: Pipeline, ahead: int, late: int) -> float:
-    """What a stage holds at most: micro-batches whose backward has not run, and what gradients of weights wait for."""
+    """The most that a stage holds: micro-batches whose backward has not run, and what gradients of weights wait for."""
     m = pipeline.micro_batches
     return min(ahead, m) + pipeline.kept * min(late, max(0, m - ahead + 1), m)

@@ -1,4 +1,4 @@
-"""A pipeline with one or two stages on each device, the seconds of an order of its tasks, and the search among orders.
+"""A pipeline with one or two stages on each device: the seconds of an order of its tasks, and the search among orders.
 
 An order is a row of tasks for each device; a task begins when its device is free and what it needs has come.
 """
@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, TypeVar
 
-FORWARD, BACKWARD, WEIGHTS = range(3)  # what a stage does with a micro-batch; the second are gradients of inputs
-Task = tuple[int, int, int]  # which of these, of which stage, for which micro-batch
+FORWARD, BACKWARD, WEIGHTS = range(3)  # the kinds of tasks; BACKWARD computes gradients of inputs only
+Task = tuple[int, int, int]  # kind, stage, micro-batch
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages in a row: seconds of a micro-batch's forward, backward and gradients of weights, and of a message between
-    neighbours. Each is on a device of its own, or two are on each device, laid out as a V: stages s and 2 p - 1 - s.
+    """Stages in a row: the seconds of a micro-batch's forward, backward and gradients of weights on each, and of a
+    message between neighbours. Each stage has its own device, or two are on each device, laid out as a V: stages s and
+    2 p - 1 - s.
 
-    A micro-batch takes the memory 1 of a device, an equal part in the forward of each of its stages; the backward gives
-    back all but `kept`, and the gradients of weights the rest. `memory` is what each device may hold."""
+    A micro-batch takes 1 unit of a device's memory, in equal parts in the forwards of its stages. The backward frees
+    all but the share `kept`, the gradients of weights free the rest. `memory` is what each device may hold, in these
+    units.
+    """
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
@@ -30,16 +33,16 @@ class Pipeline:
 
     @property
     def stages(self) -> int:
-        """How many there are."""
+        """The number of stages."""
         return len(self.forward)
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """The number of devices."""
         return len(self.memory)
 
     def device(self, stage: int) -> int:
-        """That of a stage."""
+        """The device of a stage."""
         return min(stage, 2 * self.devices - 1 - stage)
 
     def own(self, device: int) -> tuple[int, ...]:
@@ -47,33 +50,35 @@ class Pipeline:
         return (device,) if self.stages == self.devices else (device, 2 * self.devices - 1 - device)
 
     def travel(self, stage: int) -> float:
-        """Seconds of a message between a stage and the next one, if there is one."""
+        """The seconds of a message between a stage and the next one; 0 if there is none, or both are on one device."""
         is_between = stage + 1 < self.stages and self.device(stage) != self.device(stage + 1)
         return self.transfer if is_between else 0.0
 
     @property
     def busy(self) -> float:
-        """Seconds of the device that computes longest: no step is shorter."""
+        """The seconds of the device that computes longest: a lower bound on every step."""
         return self.micro_batches * max(
             sum(self.forward[s] + self.backward[s] + self.weights[s] for s in self.own(d)) for d in range(self.devices)
         )
 
     @property
     def least(self) -> float:
-        """No order has a shorter step: a device begins when one micro-batch has come to it, and its last backward is
-        followed by those of the stages before it."""
+        """A lower bound on the seconds of a step: a device begins when one micro-batch has come to it, and after its
+        last backward come those of the stages before it."""
         found, before = 0.0, 0.0
         for d in range(self.devices):
             both = self.micro_batches * sum(self.forward[s] + self.backward[s] for s in self.own(d))
             weights = self.micro_batches * sum(self.weights[s] for s in self.own(d))
+            # Gradients of weights may fill gaps, so the first bound leaves them out; the second is all work of the
+            # device.
             found = max(found, before + both, both + weights)
             before += self.forward[d] + self.backward[d] + 2 * self.transfer
         return found
 
     @property
     def least_span(self) -> float:
-        """No order has a shorter one: until its first micro-batch has come back, a device runs no more forwards than
-        the memory has room for."""
+        """A lower bound on the longest span: until its first micro-batch has come back, a device can run only as many
+        forwards as memory allows."""
         found, chunks = self.busy, self.stages // self.devices
         for d in range(self.devices):
             own = self.own(d)
@@ -81,24 +86,26 @@ class Pipeline:
             way = sum(self.forward[s] for s in range(d + 1, self.stages)) + sum(self.backward[own[-1] + 1 :])
             way += sum(self.travel(s) for s in range(d, self.stages))
             way += sum(self.travel(s) for s in range(own[-1], self.stages))
+            # The way of the first micro-batch beyond this device, less the forwards that may run meanwhile.
             idle = max(0.0, way - (room - 1) * max(self.forward[s] for s in own))
             work = sum(self.forward[s] + self.backward[s] + self.weights[s] for s in own)
             found = max(found, self.micro_batches * work + idle)
         return found
 
     def bubble(self, span_s: float) -> float:
-        """Zero Bubble's rate: the share of the longest span in which its device does not compute."""
+        """The bubble rate of the Zero Bubble paper: the share of the longest span in which its device does not
+        compute."""
         return 1 - self.busy / span_s
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Seconds of a step, and those between the first start and the last end of the device for which that is longest."""
+    """The seconds of a step, and the longest time between the first start and the last end on a device."""
 
     step_s: float
     span_s: float
-    spans_s: float  # of all devices together
-    longest: int  # the device whose span that is
+    spans_s: float  # the sum over all devices
+    longest: int  # the device with the longest span
 
 
 def run(pipeline: Pipeline, rows: Sequence[Sequence[Task]]) -> Spans | None:
@@ -142,7 +149,7 @@ def run(pipeline: Pipeline, rows: Sequence[Sequence[Task]]) -> Spans | None:
 
 
 class Timed(Protocol):
-    """An order with its seconds."""
+    """An order that knows its seconds."""
 
     @property
     def step_s(self) -> float: ...
@@ -166,9 +173,8 @@ def descent(
     effort: int,
     whole_step: bool = False,
 ) -> Iterator[Found]:
-    """Better and better orders of a family, each better than those before it, first the best of its starts: those of
-    the shorter longest span, or of the shorter step. It ends where no change is better, where none can be, or when it
-    has placed `effort` tasks."""
+    """Better and better orders of a family, from the best of its starts on: by the longest span or, with `whole_step`,
+    by the step. Ends when no change is better, when the lower bound is reached, or when `effort` tasks were placed."""
     left = max(1, effort // (3 * pipeline.stages * pipeline.micro_batches))  # orders that may be tried
     least = pipeline.least if whole_step else pipeline.least_span
     best: Found | None = None

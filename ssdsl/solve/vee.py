@@ -1,12 +1,13 @@
-"""Orders of pipelines with two stages on each device, laid out as a V: three whole numbers a device, and one for all.
+"""Finds orders of pipelines with two stages on each device, laid out as a V: three numbers per device, and one for all.
 
-Device d runs `ahead[d]` forwards of its first stage before the first of its second; then, until micro-batches are back,
-one of each; then it goes round forward, backward, weights of its first stage, and of its second. As the pipeline
-empties, gradients of weights wait: those of the first stage come `late[d]` rounds later for the last `tail`
-micro-batches, those of the second stage behind all backwards for the last `last[d]`. The clock stands in `row`.
+Device d runs `ahead[d]` forwards of its first stage before the first forward of its second; then one of each in turn,
+until micro-batches come back; then in turn forward, backward and weights of its first stage, and of its second. As the
+pipeline empties, gradients of weights wait: those of the first stage come `late[d]` rounds later for the last `tail`
+micro-batches, those of the second stage come after all backwards for the last `last[d]`. The clock is in `row`.
 
-ZB-V is ahead = 2 (p - 1 - d) + 1, late = last = d and tail = p (Qi et al. 2023): no bubble where all take as long, with
-the memory of 1F1B. Where the gradients of weights take less than the rest, more of them may wait, as memory allows.
+ZB-V is ahead = 2 (p - 1 - d) + 1, late = last = d and tail = p (Qi et al. 2023): no bubble where all tasks take equally
+long, with the memory of 1F1B. Where the gradients of weights take less than the rest, more of them may wait, as memory
+allows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +29,8 @@ Numbers = tuple[list[int], list[int], list[int], int]  # ahead, late, last and t
 
 @dataclass(frozen=True, slots=True)
 class Vee:
-    """Numbers of a V, with the seconds of a step, and those between the first start and the last end of the device for
-    which that is longest."""
+    """The numbers of a V, the seconds of a step, and the longest time between the first start and the last end on a
+    device."""
 
     ahead: tuple[int, ...]
     late: tuple[int, ...]
@@ -37,13 +38,13 @@ class Vee:
     tail: int
     step_s: float
     span_s: float
-    spans_s: float  # of all devices together
-    longest: int  # the device whose span that is
+    spans_s: float  # the sum over all devices
+    longest: int  # the device with the longest span
 
 
 def vee(pipeline: Pipeline, effort: int = EFFORT, whole_step: bool = False) -> Iterator[Vee]:
-    """Better and better orders within the memory, of a shorter longest span or of a shorter step; each is better than
-    those before it. It ends where no change of numbers is better, or when it has placed `effort` tasks."""
+    """Better and better orders within the memory, by the longest span or, with `whole_step`, by the step. Ends when no
+    change of numbers is better, or when `effort` tasks were placed."""
 
     @lru_cache(maxsize=4 * pipeline.devices)
     def fitting(device: int, ahead: int, late: int, last: int, tail: int) -> list[Task] | None:
@@ -71,6 +72,8 @@ def vee(pipeline: Pipeline, effort: int = EFFORT, whole_step: bool = False) -> I
 def row(devices: int, micro_batches: int, device: int, ahead: int, late: int, last: int, tail: int) -> list[Task]:
     """The tasks of a device in order."""
     down, up, tasks = device, 2 * devices - 1 - device, list[tuple[float, int, int, int]]()
+    # Six slots per micro-batch: F, B and W of the first stage (0, 1, 2), then of the second (3, 4, 5). The forwards
+    # ahead go behind those of the second stage (3.5).
     for k in range(micro_batches):
         back = 6 * (k - devices + device)
         tasks += (
@@ -86,7 +89,7 @@ def row(devices: int, micro_batches: int, device: int, ahead: int, late: int, la
 
 
 def _peak(pipeline: Pipeline, tasks: Sequence[Task]) -> float:
-    """What a device holds at most."""
+    """The largest memory that a device holds."""
     changes = 0.5, -0.5 * (1 - pipeline.kept), -0.5 * pipeline.kept
     held = peak = 0.0
     for kind, _, _ in tasks:
@@ -96,10 +99,10 @@ def _peak(pipeline: Pipeline, tasks: Sequence[Task]) -> float:
 
 
 def _starts(pipeline: Pipeline) -> Iterator[Numbers]:
-    """ZB-V, and lines near to it: forwards ahead as hide the way to the second stage of a device, with messages or
-    without; gradients of weights that wait for longer."""
+    """Numbers to start from: ZB-V, and variants of it. `ahead` may also hide the way to the second stage of a device
+    with messages; gradients of weights may wait longer."""
     p, m = pipeline.devices, pipeline.micro_batches
-    fewer = max(0, 2 * p - 1 - m)  # micro-batches than a V needs: they go as the first of so many
+    fewer = max(0, 2 * p - 1 - m)  # as many micro-batches are missing to fill a V
     plain = [2 * (p - 1 - d) + 1 for d in range(p)]
     yield plain, [*range(p)], [max(0, min(m, d - fewer)) for d in range(p)], max(0, p - fewer)
     hidden = [1 + round(_way(pipeline, d) / pipeline.forward[d]) for d in range(p)]
@@ -113,13 +116,14 @@ def _starts(pipeline: Pipeline) -> Iterator[Numbers]:
 
 
 def _way(pipeline: Pipeline, device: int) -> float:
-    """Seconds from the end of a forward on the first stage of a device to that of its second."""
+    """The seconds from the end of a forward on the first stage of a device to the start of the same on its second."""
     between = range(device + 1, 2 * pipeline.devices - 1 - device)
     return sum(pipeline.forward[s] for s in between) + sum(pipeline.travel(s) for s in (device, *between))
 
 
 def _changes(pipeline: Pipeline, best: Vee) -> Iterator[Numbers]:
-    """One number, or those of a run of devices, one or two more or fewer; those near to the longest device first."""
+    """Changes of one device's numbers, or of those of a run of devices, by one or two; devices near the longest come
+    first."""
     p, m = pipeline.devices, pipeline.micro_batches
     near = sorted(range(p), key=lambda d: (abs(d - best.longest), d))
     runs = [(0, p), *((d, d + 1) for d in near), *((d, p) for d in near), *((0, d + 1) for d in near)]

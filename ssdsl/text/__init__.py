@@ -1,1 +1,1 @@
-"""Places in a text, and what may be said about them: spans, diagnostics and their rendering."""
+"""Spans of a text, diagnostics about them, and their rendering."""

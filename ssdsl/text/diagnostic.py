@@ -1,8 +1,8 @@
-"""What a diagnostic is: a fact about the user's text or model, where it shows, and the change to make.
+"""Diagnostics: a fact about the user's text or model, the place where it shows, and the change to make.
 
-A diagnostic is a frozen dataclass whose fields are the facts it speaks of and whose class variables are the texts, as
-`str.format` templates over those fields, and over properties where a sentence depends on the facts. The docstring is
-what `ssdsl explain` prints. Rendering is in `render.py`.
+A diagnostic is a frozen dataclass. Its fields are the facts of one mistake. Its class variables are the texts, as
+`str.format` templates over the fields, and over properties where a sentence depends on the facts. `ssdsl explain`
+prints its docstring. Rendering is in `render.py`.
 """
 
 import inspect
@@ -35,13 +35,14 @@ class Diagnostic:
         assert known.__qualname__ == cls.__qualname__, f"{cls.code} is taken by {known.__qualname__}"
 
     def text(self, template: str) -> str:
-        """One of the class's templates with fields and properties filled in, without the lines they left empty."""
+        """One of the class's templates with fields and properties filled in, without lines that become empty."""
         lines = template.format_map(_Attributes(self)).split("\n")
         return "\n".join(line.rstrip() for line in lines if line.strip()).strip()
 
     @classmethod
     def headline(cls) -> str:
-        """The title of any of them: `cannot split ... into ... equal parts`."""
+        """The title for all of the class: `cannot split ... into ... equal parts`; or the docstring's first line, if
+        the title has no words of its own."""
         title = SLOT.sub("...", cls.title)
         return title if title.strip(" .:`") else (inspect.getdoc(cls) or "").partition("\n")[0].rstrip(".")
 

@@ -1,4 +1,4 @@
-"""Diagnostics as text: the title, the place with the line under it, notes and the change to make; and as JSON."""
+"""Renders diagnostics as text (the title, the place with its line, notes, the change to make), and as JSON."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def _place(span: Span, label: str) -> str:
 
 
 def as_json(diagnostic: Diagnostic) -> dict[str, Any]:
-    """The diagnostic as plain values, with null where it points at no text; docs/json.md lists the keys."""
+    """The diagnostic as plain values, with null if it has no place in a text; docs/json.md lists the keys."""
     d = diagnostic
     spans = [(d.span, d.text(d.label))] if d.span is not None else []
     places = [_json_place(span, label) for span, label in (*spans, *d.others())]

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ssdsl.cli.main import main
-from ssdsl.runtime.checkpoints import Alone, Checkpoint, Saver, content_of
+from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
+from ssdsl.runtime.control import LoneControl
 from ssdsl.runtime.parts import LocalTensor
 
 
@@ -148,7 +149,7 @@ def test_show(run: Run, tmp_path: Path) -> None:
 
 def test_diff(run: Run, tmp_path: Path) -> None:
     def save(run: str, **tensors: torch.Tensor) -> None:
-        Saver(Alone()).save(
+        Saver(LoneControl()).save(
             tmp_path / run, 1, content_of([LocalTensor.whole(n, t) for n, t in tensors.items()], {}, {}), wait=True
         )
 

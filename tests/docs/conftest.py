@@ -71,7 +71,7 @@ def graph_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Graph]
     """A model's graph by its name as on the command line, or as a `Block` names one of its page."""
     folder = tmp_path_factory.mktemp("pages")
     for page in PAGES:
-        (folder / page.stem).mkdir()
+        (folder / page.stem).mkdir(exist_ok=True)  # README of the project and of docs
         for name, text in FILE.findall(page.read_text("utf-8")):
             (folder / page.stem / name).write_text(text)
 

@@ -1,15 +1,11 @@
-"""docs/models.md: its plans train its models as one device does, and its commands print what stands there."""
+"""docs/models.md: its plans train its models as one device does."""
 
 import re
-import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
 from bench.fuzz.trial import try_plan
-from ssdsl.cli.main import main
-from ssdsl.cli.terminal import PIPED_WIDTH, results
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
@@ -17,7 +13,6 @@ from ssdsl.run.launch import Training
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "models.md").read_text("utf-8")
 FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 FILES |= dict(re.findall(r"^<!-- name: (\w+\.ssp) -->\n```ssp\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-COMMANDS = re.findall(r"^```\n\$ ssdsl ([^\n]*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TRAINED = (
     ("towers.py:towers", "stages.ssp"),
     ("running.py:running", "by_seq.ssp"),
@@ -29,11 +24,10 @@ TRAINED = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The files of the page, where commands run."""
+    """The files of the page, where models are loaded."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(results, "width", PIPED_WIDTH)
     return tmp_path
 
 
@@ -48,19 +42,3 @@ def test_models_train_as_one_device(spec: str, plan: str, folder: Path) -> None:
     model = load(spec)
     outcome = try_plan(model, capture(model), (folder / plan).read_text(), Training(2, optimizer="sgd", lr=0.02))
     assert outcome.kind == "equal", outcome.text
-
-
-@pytest.mark.parametrize(("words", "shown"), COMMANDS, ids=[words for words, _ in COMMANDS])
-def test_commands_print_what_the_page_shows(
-    words: str, shown: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["ssdsl", *shlex.split(words)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    assert re.fullmatch(_pattern(shown), capsys.readouterr().out.strip(), re.DOTALL)
-
-
-def _pattern(shown: str) -> str:
-    """The text as a regular expression; `...` stands for anything."""
-    return ".*".join(map(re.escape, shown.strip().split("...")))

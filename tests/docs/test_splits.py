@@ -60,6 +60,14 @@ def reports(compiled: Compile, tmp_path_factory: pytest.TempPathFactory) -> list
     return [simulate(c.program, c.source, cluster) for c in found]
 
 
+@pytest.mark.parametrize("name", ["interlaced", "ulysses"])
+def test_combinations_are_plans_that_are_verified(name: str) -> None:
+    found = re.search(rf"<!-- name: {name} -->\n<!--[^\n]*\n```ssp\n(.*?)```\n", PAGE.read_text("utf-8"), re.DOTALL)
+    assert found
+    tested = (ROOT / "tests" / "verify" / "plans" / f"{name}.ssp").read_text("utf-8")
+    assert _statements(found[1]) == _statements(tested)
+
+
 @pytest.mark.slow
 def test_page(compiled: Compile, reports: list[Report], golden: Callable[[Path, str], None]) -> None:
     text = PAGE.read_text("utf-8")
@@ -116,6 +124,11 @@ def test_workers_of_a_group_have_its_part_of_the_connected_layers(compiled: Comp
         for group in GROUPS:
             whole = 4096 + 10  # biases behind a sum
             assert _parameters(compiled, model, group) == convolved + (18_923_530 - whole) // group + whole
+
+
+def _statements(text: str) -> list[str]:
+    """The lines without comments and empty ones."""
+    return [line for line in (line.partition("#")[0].rstrip() for line in text.splitlines()) if line]
 
 
 def _filled(plan: str, match: re.Match[str]) -> str:

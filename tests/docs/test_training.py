@@ -1,4 +1,4 @@
-"""docs/training.md and the loop of the README: they train, go on from each other, and say what stands there."""
+"""docs/training.md: its scripts train, go on from each other, and say what stands there."""
 
 import os
 import re
@@ -17,16 +17,6 @@ FILES = {name: text for name, text in BLOCKS if name}
 GOING_ON = [text for name, text in BLOCKS if not name]
 COMMANDS = re.findall(r"^ssdsl (.*)$", PAGE, re.M)
 (MISTAKE,) = re.findall(r"^rank 0: error: (.*?)^```", PAGE, re.M | re.S)
-README = (ROOT / "README.md").read_text("utf-8")
-(LOOP,) = (text for text in re.findall(r"^```python\n(.*?)^```", README, re.M | re.S) if "engine.step" in text)
-BEFORE_THE_LOOP = """
-import ssdsl, torch
-from net import Counts, Net
-from torch.utils.data import default_collate
-dataset = Counts(128)
-batch = default_collate([dataset[i] for i in range(64)])
-"""
-AFTER_IT = "print(f'readme {loss:.3f}')\n"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -36,8 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("page")
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    readme = BEFORE_THE_LOOP + LOOP.replace("runs/a", "runs/readme") + AFTER_IT
-    (folder / "all.py").write_text("\n".join([readme, FILES["train.py"], *GOING_ON]))
+    (folder / "all.py").write_text("\n".join([FILES["train.py"], *GOING_ON]))
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1"}
 
     def python(*words: str) -> subprocess.CompletedProcess[str]:
@@ -68,7 +57,7 @@ def test_a_plan_trains_as_one_device(run: Run, trained: subprocess.CompletedProc
 
 def test_all_sections_go_on_with_it(trained: subprocess.CompletedProcess[str]) -> None:
     assert len(numbers(trained.stdout, "odd")) == 4, f"{trained.stdout}{trained.stderr}"
-    for word in ("readme", "valid", "right", "single", "best", "average", "half", "large"):
+    for word in ("valid", "right", "single", "best", "average", "half", "large"):
         assert len(numbers(trained.stdout, word)) == 2, f"{word}: {trained.stdout}{trained.stderr}"
 
 

@@ -114,7 +114,7 @@ def test_what_is_off_by_rounding_alone_is_a_false_alarm(monkeypatch: pytest.Monk
         patch.setattr("ssdsl.run.compare.Comparison.allowed", 0.0)
         assert tried("linear", "hidden", layer).column == "false alarm"
     with monkeypatch.context() as patch:
-        patch.setattr("ssdsl.runtime.flat.FlatParam.start_reduce", lambda flat: None)
+        patch.setattr("ssdsl.runtime.flat_params.Replicated.start_reduce", lambda flat: None)
         assert tried("linear", "batch", layer).column == "wrong"
 
 

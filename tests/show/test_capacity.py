@@ -49,7 +49,7 @@ one_f_one_b(stage, M)
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return graph_of("gpt:350m,layers=2,batch=32,seq=64")
+    return graph_of("gpt:350m,layers=2,batch=32,seq=128")
 
 
 def simulated(text: str, graph: Graph, **params: int) -> tuple[Compiled, Report]:

@@ -265,3 +265,14 @@ def test_the_most_of_tensor_parallelism(tmp_path: Path, plan: str, model: str) -
     simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
     measured = Watched(found, 0, tmp_path / "program", model).most()
     assert simulated == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize(("plan", "params"), [("data_parallel", {}), ("zero", {"Z": 1}), ("zero", {"Z": 2})])
+@pytest.mark.parametrize("model", ["gpt:tiny,layers=8,vocab=64", "gpt:small,vocab=64,seq=32"])
+def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[str, int], model: str) -> None:
+    """A bucket is there from its first gradient on, which moves into it."""
+    found = compiled(plan, model, D=2, **params)
+    parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
+    measured = Watched(found, 0, tmp_path / "program", model).most()
+    assert simulated == pytest.approx(measured, rel=0.01)

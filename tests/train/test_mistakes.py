@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[Act, str]] = {
     "a late group": (lambda e: trained(e).optim.add_param_group({"params": []}), "groups are not added"),
     "clip": (lambda e: trained(e).step(BATCH, clip=0.0), "clip=0.0 is no norm"),
     "scale": (lambda e: trained(e).step(BATCH, scale=float("nan")), "scale=nan scales no loss"),
-    "no samples": (lambda e: trained(e).step({n: t[:0] for n, t in BATCH.items()}), "`x` of the batch has no samples"),
+    "no samples": (lambda e: trained(e).step({n: t[:0] for n, t in BATCH.items()}), "the batch has no samples"),
     "nothing to evaluate": (lambda e: e.evaluate(None), "what is to be evaluated is None"),  # type: ignore[arg-type]
     "a loader's option": (lambda e: e.loader(Pairs(), 12, pin=True), "a loader has no option `pin`"),
     "keep": (lambda e: e.save("nowhere", keep=0), "keep=0 keeps no checkpoint"),
@@ -208,7 +208,7 @@ def test_a_run_that_would_go_on_without_something_is_not_resumed(lacks: str, tmp
 def test_a_compiled_program_says_which_outputs_it_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has = SimpleNamespace(weights=None, batches=[], table={"outputs": [{"name": "logits"}]})
+    has = SimpleNamespace(weights=None, batches=[], table=SimpleNamespace(outputs=[SimpleNamespace(name="logits")]))
     monkeypatch.setattr(Program, "read", lambda *folders: has)
     (tmp_path / "evaluate").mkdir()
     for file in ("plan.ssp", "evaluate/program.json"):

@@ -201,10 +201,10 @@ def test_mistakes_are_told_to_all_ranks() -> None:
         "`*.bais`: no trained weight has such a name",
         "`SGD(learning_rate=0.1)` cannot take a step",
         "`LBFGS()` cannot take a step",
-        "`x` of the batch is [12, 4], and the program was compiled for [12, 5]",
-        "`x` of the batch is int32, and the program was compiled for int64",
-        "the batch has no `y`, it has x, z",
-        "the batch has no `y`, it has x",
+        "input `x` is int64[12, 4], and the program takes int64[12, 5]",
+        "input `x` is int32[12, 5], and the program takes int64[12, 5]",
+        "the batch has `x`, `z`; `y` is missing",
+        "the batch has `x`; `y` is missing",
         "rank 1 was given another batch than rank 0",
     ]
     for start, text in zip(starts, ranks[0], strict=True):

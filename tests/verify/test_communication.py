@@ -25,6 +25,7 @@ NORMS = (2 * LAYERS + 1) * 2 * GPT.hidden * FLOAT
 UNITS = LAYERS + 3  # what ZeRO-3 gathers at once: a layer, the two embeddings, the last norm
 VALID = INT  # one number: how many labels are not ignored, where the batch or the sequence is split
 M = 4
+BUCKETS = 5  # of gradients
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ COUNT = Row("all_reduce", 1, VALID, "the number of valid labels")
 
 LEDGER: dict[str, tuple[Row, ...]] = {
     "data_parallel": (
-        Row("all_reduce", 1, WEIGHTS, "gradients, in one bucket"),
+        Row("all_reduce", BUCKETS, WEIGHTS, "gradients"),
         COUNT,
     ),
     "tensor_parallel": (
@@ -68,13 +69,13 @@ LEDGER: dict[str, tuple[Row, ...]] = {
         Row("all_reduce", 1, NORMS + POSITIONS, "gradients of what every device has: norms and positions"),
     ),
     "zero Z=1": (
-        Row("reduce_scatter", 1, WEIGHTS, "gradients"),
-        Row("all_gather", 1, WEIGHTS, "weights after the step"),
+        Row("reduce_scatter", BUCKETS, WEIGHTS, "gradients"),
+        Row("all_gather", BUCKETS, WEIGHTS, "weights after the step"),
         COUNT,
     ),
     "zero Z=2": (
-        Row("reduce_scatter", 1, WEIGHTS, "gradients"),
-        Row("all_gather", 1, WEIGHTS, "weights after the step"),
+        Row("reduce_scatter", BUCKETS, WEIGHTS, "gradients"),
+        Row("all_gather", BUCKETS, WEIGHTS, "weights after the step"),
         COUNT,
     ),
     "zero Z=3": (

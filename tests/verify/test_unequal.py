@@ -17,7 +17,8 @@ from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.runtime.flat import FlatParam, Weights
+from ssdsl.runtime.flat_params import FlatParam
+from ssdsl.runtime.weights import Weights
 from ssdsl.runtime.world import World
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

@@ -1,1 +1,1 @@
-"""The text form of programs: what `ssdsl show PLAN program` prints and goldens hold. docs/ir.md describes it."""
+"""The text form of programs, which `ssdsl show PLAN program` prints and goldens hold. docs/ir.md describes it."""

@@ -1,4 +1,4 @@
-"""Communication in words: `all_gather<tp>(1024, dim 1)`, and messages with the boxes that they move."""
+"""The text of communication: `all_gather<tp>(1024, dim 1)`, and messages with the boxes that they move."""
 
 from collections.abc import Iterable, Iterator
 from typing import assert_never
@@ -25,7 +25,7 @@ from ssdsl.ir.text.types import dtype_text, names_text, regions_text, time_text
 
 
 def steps_text(steps: Iterable[Step], in_place: bool = False) -> str:
-    """Steps in order; one that may overwrite its tensor ends in `_`, as PyTorch writes it."""
+    """The steps in order; with `in_place` the first has a `_` behind its name, as in PyTorch."""
     words = [_step(step, "_" if in_place and number == 0 else "") for number, step in enumerate(steps)]
     return ", ".join(words) or "same"
 
@@ -48,13 +48,13 @@ def _step(step: Step, mark: str) -> str:
 
 
 def cut_text(cut: Cut) -> str:
-    """`dim 1`; `dim 0 in 3` where each of three equal blocks of the axis is cut."""
+    """`dim 1`; or `dim 0 in 3` if each of three equal blocks of the axis is cut."""
     regions = f" at {regions_text(cut.at)}" if cut.at is not None else ""
     return f"dim {cut.dim}" + (f" in {cut.outer}" if cut.outer > 1 else "") + regions
 
 
 def completion_text(step: Completion) -> str:
-    """A step of the way of a flat parameter's gradient."""
+    """The text of one step in the completion of a gradient: `reduce_scatter<dp>`."""
     match step:
         case AllReduceGrads():
             return f"all_reduce<{', '.join(step.axes)}>"
@@ -69,7 +69,7 @@ def completion_text(step: Completion) -> str:
 
 
 def message_lines(message: Message, functions: tuple[str, ...]) -> Iterator[str]:
-    """A message: what travels, between which functions, and the boxes. `functions` are the names."""
+    """Yields the lines of a message: its value, the functions at its ends, and its boxes. `functions` are names."""
     ends = (
         f"from {functions[message.producer]} on {message.source} to {functions[message.consumer]} on {message.target}"
     )
@@ -103,7 +103,7 @@ def _move(what: str, move: Move, source: Submesh, target: Submesh) -> Iterator[s
 
 
 def _is_whole(piece: Piece, move: Move) -> bool:
-    """Whether a piece is all that both devices have."""
+    """Whether a piece is the whole local tensor at both ends."""
     whole = [tuple((0, n) for n in shape.factors) for shape in (move.source_shape, move.target_shape)]
     return [piece.source_box, piece.target_box] == whole
 

@@ -1,4 +1,4 @@
-"""Functions and prologues in words: a line for each local value, `%y@1 = all_reduce<tp>(1024) %y : f32[8, 128]`."""
+"""The text of functions and prologues: a line for each local value, `%y@1 = all_reduce<tp>(1024) %y : f32[8, 128]`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -34,7 +34,7 @@ from ssdsl.model.storage import is_plain
 
 
 def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
-    """A function; `names` are those of all functions."""
+    """Yields the lines of a function; `names` are those of all functions."""
     yield header(function)
     yield from map(_inside, given_lines(function, graph, names))
     for section in function.sections:
@@ -49,7 +49,7 @@ def header(function: Function) -> str:
 
 
 def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
-    """What enters a function."""
+    """Yields a line for each value that enters a function: inputs, prepared values, parameters."""
     axes = function.submesh.axes
     for given in function.inputs:
         yield f"input %{given.var.name} = {_input(given, names)} : {var_text(given.var, graph, axes)}"
@@ -60,7 +60,7 @@ def given_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Ite
 
 
 def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
-    """A section: what it gathers, and its instructions."""
+    """Yields the lines of a section: its header, with the flat parameters that it gathers, and its instructions."""
     words = [f"section {section.layer}".rstrip(), "recompute" if section.recompute else ""]
     words.append(f"gathers {', '.join(f'flat{n}' for n in section.gathers)}" if section.gathers else "")
     yield " ".join(filter(None, words))
@@ -68,7 +68,7 @@ def section_lines(section: Section, graph: Graph, axes: Axes) -> Iterator[str]:
 
 
 def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "") -> Iterator[str]:
-    """Instructions in order; the module of an operator stands behind it where it is not the section's."""
+    """Yields a line for each instruction; an operator's module stands behind it if it is not the section's."""
     for instr in body:
         match instr:
             case Op():
@@ -101,7 +101,7 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
 
 
 def prologue_lines(prologue: Prologue, graph: Graph) -> Iterator[str]:
-    """What runs before the functions; nothing in it has a gradient."""
+    """Yields the lines of a prologue; they do not say `no gradient`, as nothing in it has one."""
     axes = prologue.submesh.axes
     yield f"prologue on {prologue.submesh}"
     if prologue.constants:
@@ -124,7 +124,7 @@ def _op(op: Op, operator: Operator) -> str:
         words.append(f"addend where {' = '.join(c.name for c in op.first)} = 0")
     if op.sides is not None:
         words.append(f"sides {names_text(s.value for s in op.sides)}")
-    names = {r.value: r for r in (*op.reads, *(v.name for v in op.results))}  # as the function has them
+    names = {r.value: r for r in (*op.reads, *(v.name for v in op.results))}  # with their versions in the function
     values = (f"%{names[value]}" for value in (*op.saved.inputs, *op.saved.outputs))
     if saved := [*values, *(e.what for e in op.saved.extras)]:
         words.append(f"saves {', '.join(saved)}")
@@ -132,7 +132,8 @@ def _op(op: Op, operator: Operator) -> str:
 
 
 def _operands(op: Op) -> str:
-    """`%x contiguous, %y in order (0, 2, 1)` of an operator that asks how they lie, else their names."""
+    """The names of the operands; with their order of axes for an operator that asks for it: `%x contiguous, %y in order
+    (0, 2, 1)`."""
     laid = [f" {_order(order)}" for order in op.orders] or [""] * len(op.reads)
     return ", ".join(f"%{read}{order}" for read, order in zip(op.reads, laid, strict=True))
 
@@ -142,7 +143,7 @@ def _order(order: Order) -> str:
 
 
 def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
-    """`over (batch: dp·m) adds {m: %sum}`: how an operator is cut, and the sums whose addends it works on."""
+    """The splits of an operator, and the partial sums that it carries: `over (batch: dp·m) adds {m: %sum}`."""
     own = [s for s in splits if isinstance(s, Split)]
     digits = [(s.coordinate.name, s.dim, s.stride, s.parts) for s in own if s.at is None]
     even = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])

@@ -1,4 +1,4 @@
-"""A whole program in words, or what one role has of it."""
+"""The text of a whole program, or of the parts of it that some roles have."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ Block = list[str]
 
 
 def program_text(program: Program, roles: Iterable[Role] | None = None) -> str:
-    """The whole text, or what these roles have of it; it ends in a line end."""
+    """The whole text, or the parts of it that these roles have; it ends with a newline."""
     return "\n\n".join("\n".join(block) for block in program_blocks(program, roles)) + "\n"
 
 
@@ -46,7 +46,7 @@ def program_blocks(program: Program, roles: Iterable[Role] | None = None) -> Ite
 
 
 def mesh_text(mesh: Mesh) -> str:
-    """`mesh gpus(pp = 2, dp = 2) ranks 0..4`."""
+    """The line of a mesh: `mesh gpus(pp = 2, dp = 2) ranks 0..4`; the last rank is excluded."""
     size = 1
     for _, n in mesh.axes:
         size *= n
@@ -55,7 +55,7 @@ def mesh_text(mesh: Mesh) -> str:
 
 
 def param_text(param: Param, graph: Graph) -> str:
-    """A weight or buffer with its local shape, its layout, and its gradient's."""
+    """The line of a weight or buffer: its local shape, its layout, and its gradient's layout."""
     axes = param.submesh.axes
     local = ", ".join(map(str, _local_sizes(param)))
     words = [f"param {param.weight} on {param.submesh} : {dtype_text(param.dtype)}[{local}]"]
@@ -70,7 +70,7 @@ def param_text(param: Param, graph: Graph) -> str:
 
 
 def _local_sizes(param: Param) -> Iterator[Size]:
-    """The local size of each axis; of unequal parts it is that of the device's own."""
+    """Yields the local size of each axis; one with unequal parts is a size that varies."""
     places = zip(param.submesh.axes, param.layout.places, strict=True)
     uneven = [(axis, place) for (axis, _), place in places if isinstance(place, Shard) and place.at is not None]
     equal = param.shape.local(tuple(s for s in param.layout.shards() if s.at is None))
@@ -81,7 +81,8 @@ def _local_sizes(param: Param) -> Iterator[Size]:
 
 
 def flat_lines(flat: FlatParam) -> Iterator[str]:
-    """A flat parameter: its ZeRO stage, how its gradient is completed, and its weights in order."""
+    """Yields the lines of a flat parameter: its ZeRO stage, the completion of its gradient, and its weights in
+    order."""
     zero = "" if flat.zero is Zero.NONE else f" zero {flat.zero.value} over {names_text(flat.shard_axes)}"
     completion = ", ".join(map(completion_text, flat.completion))
     gradient = f"; gradient by {completion}" if completion else ""
@@ -90,11 +91,11 @@ def flat_lines(flat: FlatParam) -> Iterator[str]:
 
 
 def loss_text(loss: Loss, names: tuple[str, ...]) -> str:
-    """Which output is the loss, and over which axes its parts are summed."""
+    """The line of the loss: its output, and the axes over which its parts are summed."""
     axes = f" summed over {names_text(loss.axes)}" if loss.axes else ""
     return f"loss %{loss.name} of {names[loss.function]}{axes}"
 
 
 def result_text(result: Result, names: tuple[str, ...]) -> str:
-    """What was asked for by name, and where it is kept."""
+    """The line of an output that was asked for by name: its value, and the slot that keeps it."""
     return f'result {result.name} is %{result.value} of {names[result.function]} in slot "{result.slot}"'

@@ -1,4 +1,4 @@
-"""Roles in words: what their devices do in a step, an action a line: `forward block0[m = 0]`."""
+"""The text of roles: the actions of their devices in a step, one a line: `forward block0[m = 0]`."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -51,19 +51,19 @@ class ActionText:
         return f"{'gradient of ' if action.gradient else ''}message{action.message}{at_text(action.at, time)}"
 
     def stated(self, action: Action) -> str:
-        """The lines of the plan that gave an action its place."""
+        """A comment with the lines of the plan that gave an action its place; empty if there are none."""
         spans = self.program.stated.get(action, ()) if isinstance(action, Compute) else ()
         lines = [str(span.source.line_column(span.start)[0]) for span in spans]
         return f"  # line {', '.join(lines)}" if lines else ""
 
 
 def role_lines(role: Role, text: ActionText) -> Iterator[str]:
-    """A role with its actions in order."""
+    """Yields the lines of a role: its header, and its actions in order."""
     yield f"role {role.name} on {role.submesh}"
     yield from (f"  {text.of(action)}{text.stated(action)}" for action in role.actions)
 
 
 def at_text(at: tuple[int, ...], time: tuple[TimeIndex, ...]) -> str:
-    """`[m = 0]`."""
+    """Coordinates in time by the names of their indices: `[m = 0]`."""
     inside = ", ".join(f"{t.name} = {c}" for t, c in zip(time, at, strict=True))
     return f"[{inside}]" if inside else ""

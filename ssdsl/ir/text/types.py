@@ -1,7 +1,7 @@
-"""Types in words: `f32[2, 64, 128] at (batch: dp·m) partial {tp: sum}`.
+"""The text of types: `f32[2, 64, 128] at (batch: dp·m) partial {tp: sum}`.
 
 `at` names, for each dimension of the logical value that is cut, the coordinates that cut it, the outermost first. A
-number stands for a part of the dimension between them that is whole: `batch: 2·m` is the digit m of each of two halves.
+number among them is a digit that nothing cuts: `batch: 2·m` means that each of two halves of the batch is cut by m.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ DTYPES = {
 
 
 def var_text(var: Var, graph: Graph, axes: Axes) -> str:
-    """A local tensor, and its gradient where that is of another type."""
+    """A local tensor, and its gradient if that has another type."""
     value = var.name.value
     sizes = ", ".join(map(str, var.shape))
     tensor = " ".join(filter(None, (f"{dtype_text(var.dtype)}[{sizes}]", type_text(var.type, value, graph, axes))))
@@ -41,19 +41,20 @@ def var_text(var: Var, graph: Graph, axes: Axes) -> str:
 
 
 def type_text(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
-    """`at (...) partial {...}`; nothing for a value that is whole everywhere."""
+    """The region and pending sums of a type: `at (...) partial {...}`; empty for a value that is whole everywhere."""
     return " ".join(filter(None, (_region(type_, value, graph, axes), _partial(type_, axes))))
 
 
 def gradient_text(type_: Type, gradient: Type, value: str, graph: Graph, axes: Axes) -> str:
-    """What a gradient has other than its value: its region, if that differs, and the sums that it lacks."""
+    """The difference between a gradient's type and its value's: its region, if it is another one, and its pending
+    sums."""
     here, there = (_region(t, value, graph, axes) for t in (type_, gradient))
     region = "" if here == there else there or "at ()"
     return " ".join(filter(None, (region, _partial(gradient, axes) or "partial {}")))
 
 
 def layout_text(layout: Layout, value: str, graph: Graph, axes: Axes) -> str:
-    """The same of a layout, which has nothing in time."""
+    """`type_text` of a layout, which has nothing in time."""
     return type_text(Type(layout), value, graph, axes)
 
 
@@ -63,18 +64,18 @@ def dtype_text(dtype: str) -> str:
 
 
 def time_text(time: Iterable[TimeIndex]) -> str:
-    """` over (m: 4, k: 3 + 5)`: indices in time with their parts."""
+    """Indices in time with their parts: ` over (m: 4, k: 3 + 5)`; empty if there are none."""
     words = [f"{t.name}: {' + '.join(map(str, t.sizes)) if t.sizes else t.parts}" for t in time]
     return f" over ({', '.join(words)})" if words else ""
 
 
 def names_text(names: Iterable[str]) -> str:
-    """`(a, b)`."""
+    """Names in parentheses: `(a, b)`."""
     return f"({', '.join(names)})"
 
 
 def digits_text(digits: Sequence[Digit], names: Sequence[str], sizes: Sequence[int]) -> str:
-    """`batch: dp·m, ffn: tp`: for each dimension, the coordinates that cut it."""
+    """For each dimension, the coordinates that cut it: `batch: dp·m, ffn: tp`."""
     words = []
     for dim in sorted({d for _, d, _, _ in digits}):
         left, parts = sizes[dim], []
@@ -98,7 +99,7 @@ def _region(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
 
 
 def regions_text(at: Regions) -> str:
-    """`5 + 4 + 4` of parts one behind the other, else the region of each: `0:6|4:13`."""
+    """The sizes of parts that follow each other, `5 + 4 + 4`; else the region of each part, `0:6|4:13`."""
     sizes = lengths_of(at)
     if at == parts_of(sizes):
         return " + ".join(map(str, sizes))
@@ -113,7 +114,7 @@ def _partial(type_: Type, axes: Axes) -> str:
 
 
 def dimension_names(value: str, graph: Graph) -> list[str]:
-    """The name of each factor of a value; numbered where a value has several of one name (`batch.0`, `batch.1`)."""
+    """The name of each factor of a value; numbered if several have the same name (`batch.0`, `batch.1`)."""
     classes = [c for axis in graph.values[value].factors for c in axis]
     names = [graph.dim_names.get(c, f"dim{k}") for k, c in enumerate(classes)]
     often, seen = Counter(names), Counter[str]()

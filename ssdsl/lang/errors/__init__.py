@@ -1,1 +1,1 @@
-"""What can be wrong with a plan's file and its text, before its meaning is asked: E01xx."""
+"""Diagnostics of a plan's file and of its syntax: E01xx."""

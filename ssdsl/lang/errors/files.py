@@ -1,4 +1,4 @@
-"""What can be wrong with a plan's file."""
+"""Diagnostics of a plan's file."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What can be wrong with the text of a plan."""
+"""Diagnostics of a plan's syntax."""
 
 from dataclasses import dataclass
 
@@ -63,7 +63,7 @@ class UnexpectedWord(Diagnostic):
 
     @property
     def suggestion(self) -> str:
-        """A keyword that is meant; if nothing else is known of the line, what is expected in it."""
+        """The keyword that was probably meant; where no form of the statement is known, what is expected."""
         if self.word.isidentifier() and (found := suggest(self.word, self.keywords)):
             return found
         if self.form or self.comment:

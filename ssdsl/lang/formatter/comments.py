@@ -29,7 +29,7 @@ def comments(source: Source) -> tuple[Comment, ...]:
 
 
 def summary(source: Source) -> str:
-    """What the comment that opens a plan says, without the file's name in front of it."""
+    """The comment that opens a plan, as one line, without the file's name in front."""
     lines = []
     for text in source.text.lstrip().split("\n"):
         if not text.startswith("#"):

@@ -13,7 +13,7 @@ def spell(e: nodes.Expr, least: int = 0) -> str:
 
 
 def _spell(e: nodes.Expr) -> tuple[int, str]:
-    """How tightly an expression binds, and its text."""
+    """The binding strength of an expression, and its text."""
     match e:
         case nodes.Name(text) | nodes.Number(text):
             return ATOM, text
@@ -49,7 +49,7 @@ def _binary(operator: str, left: nodes.Expr, right: nodes.Expr) -> tuple[int, st
 
 
 def _tight(e: nodes.Expr, least: int) -> str:
-    """The end of a range: `0..S-1` reads as what it is, `0..S - 1` does not."""
+    """An end of a range: written without spaces if it is simple (`0..S-1`, not `0..S - 1`)."""
     match e:
         case nodes.Binary("+" | "-", nodes.Name(_) | nodes.Number(_), nodes.Name(_) | nodes.Number(_)):
             return spell(e, least).replace(" ", "")

@@ -1,4 +1,4 @@
-"""The lines that a script's nodes spell, each with its indentation and the span it came from."""
+"""The lines of a script's nodes, each with its indentation and the span that it came from."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ PLAIN = re.compile(r"[A-Za-z_]\w*(\.([A-Za-z_]\w*|[0-9]+|\*))*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line without its indentation; `column` is where it stood in its source, from zero."""
+    """A line without its indentation; `column` is its column in the source, from zero."""
 
     indent: int
     text: str
@@ -68,7 +68,7 @@ def _if(
 
 
 def _head(span: Span, body: tuple[nodes.Node, ...]) -> Span:
-    """The line that opens a block: up to its `:`, which stands before the body and its comments."""
+    """The span of the line that opens a block: up to its `:`, without the comments behind it."""
     text = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), span.source.text[span.start : body[0].span.start])
     return Span(span.source, span.start, span.start + len(text.rstrip()))
 
@@ -81,7 +81,8 @@ def _else_span(last: Span, body: tuple[nodes.Statement, ...]) -> Span:
 
 
 def _simple(s: nodes.Statement) -> str:
-    """A statement of one line: by the `spelling` of its class, unless some of it is optional or quoted."""
+    """The text of a statement of one line: by the `spelling` of its class, unless parts of it are optional or
+    quoted."""
     match s:
         case nodes.Param(name, default, domain, help_):
             tried = "" if domain is None else f" in {spell(domain)}"

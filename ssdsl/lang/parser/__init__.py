@@ -1,1 +1,1 @@
-"""From text to nodes: the layout of lines, the grammar's tree, and what is said where it does not fit."""
+"""From text to nodes: the layout of lines, the grammar's tree, and diagnostics for text that does not parse."""

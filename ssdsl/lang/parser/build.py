@@ -1,6 +1,6 @@
-"""From the parser's tree to nodes: by the rule's name, which is that of the node's class.
+"""From the parser's tree to nodes: a rule of the grammar has the name of its node's class.
 
-`RULES` has what is not so simple: where the children of a rule are not just the node's fields.
+`RULES` has the exceptions: rules whose children are not just the node's fields.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class _Builder:
     source: Source
 
     def __call__(self, item: Any) -> Any:
-        """The node of a tree, the word of a name; None for what is optional and absent."""
+        """The node of a tree, or the word of a name; None for an optional part that is absent."""
         if item is None:
             return None
         if isinstance(item, Token):

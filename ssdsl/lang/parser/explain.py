@@ -1,4 +1,4 @@
-"""Why a text does not parse, in the user's words: from the parser's complaint to a diagnostic."""
+"""Turns the parser's complaint about a text into a diagnostic in the user's words."""
 
 from lark import Token
 
@@ -40,7 +40,7 @@ GOES_ON = {"PLUS", "MINUS", "TIMES", "STAR", "RANGE", "COMPARE", "AND", "OR", "I
 
 
 def explain_character(source: Source, at: int) -> Diagnostic:
-    """A character at which no token begins."""
+    """The diagnostic of a character at which no token begins."""
     character = source.text[at]
     if character == '"':
         end = source.text.find("\n", at)
@@ -49,7 +49,7 @@ def explain_character(source: Source, at: int) -> Diagnostic:
 
 
 def explain_token(layout: Layout, token: Token, accepted: set[str]) -> Diagnostic:
-    """A token which the grammar does not accept where it stands."""
+    """The diagnostic of a token that the grammar does not accept where it stands."""
     place = span_of(layout.source, token)
     if token.type == "_INDENT":
         return UnexpectedIndentation(place)
@@ -72,7 +72,7 @@ def _last(layout: Layout, token: Token) -> Token:
 
 
 def _line(layout: Layout, token: Token) -> list[Token]:
-    """The tokens of the logical line in which this one stands, from its start up to and with this one."""
+    """The tokens of the logical line in which this one stands, up to this one."""
     line: list[Token] = []
     for t in reversed(layout.tokens):
         if t.type in ("_NL", "_INDENT", "_DEDENT") and t is not token:
@@ -82,7 +82,8 @@ def _line(layout: Layout, token: Token) -> list[Token]:
 
 
 def _first_word(layout: Layout, line: list[Token]) -> Diagnostic | None:
-    """A line that begins with a name and is no call was meant as a statement, unless it binds a name."""
+    """The diagnostic of a line that begins with a name and is no call: a misspelt statement, or a name bound without
+    `let`."""
     if len(line) < 2 or line[0].type != "NAME":
         return None
     first, token = line[0], line[-1]
@@ -96,7 +97,7 @@ def _first_word(layout: Layout, line: list[Token]) -> Diagnostic | None:
 
 
 def _expected(accepted: set[str]) -> str:
-    """The accepted tokens in words: what must come rather than what may go on."""
+    """The accepted tokens in words: those that must come, rather than those with which the line may go on."""
     words = {k.upper() for k in KEYWORDS} & accepted
     if accepted >= EXPRESSION - {"MINUS", "NOT"}:
         return "a value"

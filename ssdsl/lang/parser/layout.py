@@ -1,7 +1,7 @@
 """From the lexer's tokens to the parser's: line ends become indents and dedents; brackets and nesting are checked.
 
-The bound on nesting is one on the depth of the syntax tree: every operator, and every bracket that was closed, adds
-a level until the next comma, and an open bracket keeps the levels in front of it. So nobody below fears recursion.
+Nesting is bounded by a bound on the depth of the syntax tree, so that later passes may recurse: every operator and
+every closed bracket adds a level until the next comma, and an open bracket keeps the levels in front of it.
 """
 
 import re
@@ -35,7 +35,7 @@ PREFIX = "\n"  # put before the text, so that the first line is indented like th
 
 
 def span_of(source: Source, token: Token) -> Span:
-    """Where a token stands in the source; the end of the text for a token without a place."""
+    """The span of a token in the source; the end of the text for a token without a position."""
     last = len(source.text)
     if token.start_pos is None or token.end_pos is None:
         return Span(source, last, last)
@@ -68,7 +68,7 @@ class Layout:
             yield self._dedent()
 
     def _dedent(self) -> Token:
-        """A block ends where its last statement ends."""
+        """The token that ends a block, placed where its last statement ends."""
         last = next(t for t in reversed(self.tokens) if t.type not in ("_NL", "_DEDENT"))
         return Token.new_borrow_pos("_DEDENT", "", Token("_NL", "", last.end_pos, end_pos=last.end_pos))
 

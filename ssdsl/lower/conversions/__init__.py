@@ -1,1 +1,1 @@
-"""How a value gets from the layout in which it is made to those in which it is needed."""
+"""Conversions: they bring a value from the layout in which it is made to those in which it is needed."""

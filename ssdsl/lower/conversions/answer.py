@@ -1,7 +1,7 @@
-"""What is asked of values, and what becomes of one: how each version of it is made, in which function.
+"""Asks for values, and answers: how each version of a value is made, and in which function.
 
-An answer is without the value's name and by local numbers of functions, so that equal values of equal layers have the
-same one: its names are versions of "".
+An answer does not hold the value's name, and numbers functions locally, so that equal values of equal layers share one
+answer: its names are versions of "".
 """
 
 from collections.abc import Hashable
@@ -16,7 +16,7 @@ from ssdsl.text.diagnostic import PlanError
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What an operator needs of a tensor, and the type of the gradient that it hands back (None: it hands none)."""
+    """The type in which an operator needs a tensor, and that of the gradient that it returns (None: no gradient)."""
 
     shape: Shape
     type: Type
@@ -25,8 +25,11 @@ class Need:
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """A need of function number `function`, at a place in the order of the program: of an operator and an operand. Two
-    with equal keys need the same. Without a need, a report asks for a value as it is left, its sums taken."""
+    """The need that function number `function` has of a value. `at` is the place in the order of the program: the
+    position of an operator and the number of its operand. Two asks with equal keys need the same.
+
+    Without a need, a report asks for the value as its function leaves it, with its sums taken.
+    """
 
     value: str
     function: int
@@ -44,7 +47,8 @@ class Entering:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How a version goes to other devices, and its gradient back."""
+    """The moves that bring a version to other devices, and its gradient back. `uneven` are the factors whose size
+    varies with an index in time."""
 
     forward: Move
     backward: Move | None
@@ -53,7 +57,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A version that a function reads of another one, or of itself, which left it under the name `left`."""
+    """A version that a function reads from another function, or from itself, which left it under the name `left`."""
 
     var: Var
     producer: int
@@ -67,10 +71,11 @@ What = Entering | Received | Conversion
 
 @dataclass(slots=True)
 class Answer:
-    """How each version is `made`, by its function and number; what an operator leaves is version 0 of function 0.
+    """The versions of one value: how each is `made`, by function and version number. What an operator leaves is
+    version 0 of function 0.
 
-    `versions` has for each ask the version that meets it, up to one that is refused. `moves_rows` has those versions
-    that are made by moving rows to other devices: the number of the ask, the types before and after.
+    `versions` holds the version that meets each ask, up to the first ask that is refused. `moves_rows` holds the
+    versions that are made by moving rows to other devices: the number of the ask, the types before and after.
     """
 
     made: dict[tuple[int, int], What] = field(default_factory=dict)
@@ -79,13 +84,13 @@ class Answer:
     refusal: PlanError | None = None
 
 
-Counts = dict[tuple[int, Name], tuple[Ask, Ask]]  # of versions made by moving rows: who asks how many before and after
+Counts = dict[tuple[int, Name], tuple[Ask, Ask]]  # for versions made by moving rows: their counts before and after
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What became of the values: for a value and a function the answer, and the functions that it numbers; the name
-    under which each ask is met; who asks for `counts`."""
+    """The result of `convert_values`: for a value and a function the answer, and the functions that it numbers; the
+    name under which each ask is met; the asks for `counts` of rows."""
 
     answers: dict[tuple[str, int], tuple[Answer, tuple[int, ...]]] = field(default_factory=dict)
     names: dict[Ask, Name] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Puts together what runs where: functions of their operators, behind what each of them is the first to need."""
+"""Puts functions together from their operators. Each version stands in front of the first operator that needs it."""
 
 from dataclasses import dataclass, field, replace
 
@@ -59,7 +59,7 @@ class _Assembling:
         self.drafts = [_Draft(n, s) for n, s in enumerate(lowering.segments)]
         self.updates = {value: buffer for buffer, value in self.graph.updates.items()}
         self.transfers: dict[tuple[str, int], Transfer] = {}  # by value and consumer
-        self.readers: dict[tuple[int, Name], list[tuple[int, Name]]] = {}  # elsewhere, of what a function leaves
+        self.readers: dict[tuple[int, Name], list[tuple[int, Name]]] = {}  # elsewhere, by what is left
 
     def assembled(self) -> Lowering:
         for number, operator in in_order(self.lowering.segments):
@@ -78,7 +78,8 @@ class _Assembling:
     # -- operators ---------------------------------------------------------------------------------------------------
 
     def _operator(self, draft: _Draft, operator: Operator) -> None:
-        """An operator, what it is the first to need before it, and the buffers that take its results behind it."""
+        """Adds an operator: before it the versions that it is the first to need, behind it the writes of its results
+        to buffers."""
         typed, name = self.lowering.typed[operator.name], operator.name
         asks, count = self.lowering.asks[name], len(typed.reads)
         reads = tuple([self._reached(draft, ask) for ask in asks[:count]])
@@ -95,7 +96,8 @@ class _Assembling:
             self._write(draft, operator, ask)
 
     def _write(self, draft: _Draft, operator: Operator, ask: Ask) -> None:
-        """A buffer takes a result of an operator: of indices in time, the running part of each."""
+        """Adds the write of an operator's result to a buffer; along indices in time it writes the running part. Raises
+        PlanError where a part in time computes only an addend."""
         assert ask.need is not None
         buffer, type_ = self.updates[ask.value], ask.need.type
         if type_.owed:
@@ -116,7 +118,7 @@ class _Assembling:
         return Loss(draft.number, left, draft.has[left].type.layout.partial_axes(draft.segment.submesh.axes))
 
     def _result(self, name: str, ask: Ask) -> Result:
-        """What a report reads, as its function leaves it."""
+        """The output that a report reads, as its function leaves it."""
         draft, left = self.drafts[ask.function], self._reached(self.drafts[ask.function], ask)
         output = self._leave(draft, left)
         draft.outputs[left] = replace(output, read=True)
@@ -125,14 +127,14 @@ class _Assembling:
     # -- versions ----------------------------------------------------------------------------------------------------
 
     def _reached(self, draft: _Draft, ask: Ask) -> Name:
-        """The version that meets a need; its function has it now."""
+        """The version that meets an ask; the function has it after this call."""
         name = self.converted.names[ask]
         if name not in draft.has:
             self._reach(draft, name)
         return name
 
     def _reach(self, draft: _Draft, name: Name) -> None:
-        """Gives a function a version, and in front of it those that it is made of."""
+        """Gives a function a version, and in front of it the versions from which it is made."""
         if name in draft.has:
             return
         answer, functions = self.converted.answers[name.value, draft.number]
@@ -179,7 +181,7 @@ class _Assembling:
         return self.transfers.setdefault((value, draft.number), transfer)
 
     def _conversion(self, draft: _Draft, result: Var, made: Conversion) -> Conversion:
-        """A conversion under the names of its value, behind what it reads."""
+        """A conversion with the names of its value; what it reads is put in front of it."""
         name = result.name
         source = Name(name.value, made.source.version)
         self._reach(draft, source)
@@ -196,7 +198,7 @@ class _Assembling:
                 return replace(made, source=source, result=result)
 
 
-# -- what has a gradient -----------------------------------------------------------------------------------------------
+# -- gradients ---------------------------------------------------------------------------------------------------------
 
 
 def _finished(draft: _Draft, live: set[Name], learning: frozenset[str], loss: str) -> Function:
@@ -245,14 +247,14 @@ def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
 
 
 def _given_none(instr: Instr, live: set[Name]) -> Instr:
-    """A conversion; one of which only other functions read the result, and give it no gradient, has none."""
+    """The instruction; a Reshard to whose result no reader gives a gradient loses its backward."""
     if isinstance(instr, Reshard) and instr.result.gradient is not None and instr.result.name not in live:
         return replace(instr, result=replace(instr.result, gradient=None), backward=())
     return instr
 
 
 def _given_back(given: Input, live: set[Name]) -> Input:
-    """An input; one that no operator gives a gradient has none."""
+    """The input; without a gradient if no operator of the function gives it one."""
     if given.var.name in live:
         return given
     return replace(given, var=replace(given.var, gradient=None), gradient=False)

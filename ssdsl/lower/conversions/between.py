@@ -1,7 +1,7 @@
-"""What a function reads of another one: on the same devices, or over a transfer.
+"""Values that a function reads from another one: on the same devices, or over a transfer.
 
-A value comes in as many inputs as there are ways to read it: one consumer may need its part along an index in time
-while another one in the same function needs all parts made one.
+A function has one input of a value for each way in which it reads it: one consumer may need its part along an index in
+time, while another one in the same function needs all parts joined.
 """
 
 from dataclasses import dataclass, field, replace
@@ -56,15 +56,15 @@ class Between:
     def _merges(
         self, there: Within, need: Need, type_: Type
     ) -> tuple[tuple[Merge, ...], tuple[tuple[str, Shard], ...], set[str]]:
-        """How the parts along the indices in time of the producer become those that a need is for; the digits that are
-        left, and the indices that both have in common."""
+        """The merges that turn the producer's parts in time into the parts that are needed; the digits in time that are
+        left; and the indices that both functions have in common."""
         here, plan = set(there.segment.time), there.lowering.plan
         merges: list[Merge] = []
         held = [*type_.layout.shards(), *(s for _, s in type_.time)]
         digits, needed = dict(type_.time), dict(need.type.time)
         time: list[tuple[str, Shard]] = []
         shared = set[str]()
-        # at last regions of what is joined
+        # indices of the need come last, so that regions are read of what is already joined along the others
         for index in sorted(self.home.segment.time, key=lambda t: t.name in needed):
             digit = digits.get(index.name)
             wanted = index.name in need.type.owed if digit is None else (index.name, digit) in need.type.time
@@ -87,13 +87,13 @@ class Between:
         if there.segment.submesh == self.home.segment.submesh:
             var = self._owing(there, need)
             return _Arrival(var.type, var.gradient, var.name)
-        if there.number not in self.arrivals:  # as the first consumer needs it
+        if there.number not in self.arrivals:  # one transfer per function, in the layout that its first consumer needs
             self.arrivals[there.number] = self._sent(there, need)
         return self.arrivals[there.number]
 
     def _owing(self, there: Within, need: Need) -> Var:
-        """A value as parts that take turns read it: their addends of its gradient are summed up before devices exchange
-        them, once for all parts."""
+        """The version that another function on the same devices reads. Where several parts in time read it, their
+        addends of its gradient are summed before devices exchange them: one exchange for all parts."""
         var, own = self.made, self.home.segment.time
         turns = {t.name for t in there.segment.time if t not in own} - dict(need.type.time).keys()
         if not turns or var.gradient is None or need.gradient is None or var.type.layout != need.type.layout:

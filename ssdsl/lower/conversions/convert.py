@@ -1,7 +1,7 @@
 """Meets all needs of each value: in the function that makes it, in others, and on other devices.
 
-What becomes of a value follows from how it is made and from what is needed of it, in order. So it is found once for all
-values for which these are the same, by their numbers.
+The conversions of a value follow from how it is made and from its needs in their order. So they are found once for all
+values for which these are the same: both stand in a key as numbers.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -19,16 +19,17 @@ from ssdsl.lower.lowering import Lowering, Segment, TypedOperand
 from ssdsl.model.graph import Value
 from ssdsl.text.diagnostic import PlanError
 
-Source = TypedOperand | Param | None  # what an operator leaves, a weight, or what the prologue provides as it is needed
+Source = TypedOperand | Param | None  # an operator's result, a weight, or what the prologue provides in any layout
 Asked = Sequence[tuple[int, Need | None]]  # by function, in the order of the program
 
 # -- one value ---------------------------------------------------------------------------------------------------------
 
 
 def convert(lowering: Lowering, value: Value, source: Source, segments: Sequence[Segment], asked: Asked) -> Answer:
-    """What becomes of a value that some functions need; if an operator leaves it, that is one of the first of them.
+    """The answer for a value that functions on these segments need; if an operator makes it, then in the first segment.
 
-    It is refused where unequal parts leave a digit that is needed without one place. Its name plays no part.
+    The answer has a refusal where unequal parts leave a needed digit without one fixed place. It does not depend on the
+    value's name.
     """
     answer = Answer()
     within = [Within(lowering, value, segment, n, answer) for n, segment in enumerate(segments)]
@@ -69,7 +70,7 @@ def convert_values(lowering: Lowering) -> Lowering:
 
 
 class _Values:
-    """The values of a plan, and what became of those that were converted."""
+    """The values of a plan, and the answers for those that have been converted so far."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.graph = lowering, lowering.graph
@@ -95,7 +96,7 @@ class _Values:
     def converted(self) -> Converted:
         for ask in (*(a for asks in self.lowering.asks.values() for a in asks), *self.lowering.reported.values()):
             self.asks.setdefault(ask.value, []).append(ask)
-        # rows first, as they ask for counts
+        # rows first: converting them adds asks for their counts
         for name in sorted(self.asks, key=lambda name: name not in self.rows):
             asks = sorted(self.asks[name], key=lambda ask: ask.at)
             for functions, own in self._apart(name, asks):
@@ -105,8 +106,8 @@ class _Values:
         return self.found
 
     def _apart(self, name: str, asks: list[Ask]) -> Iterator[tuple[tuple[int, ...], list[Ask]]]:
-        """Functions and their asks that have one answer: a value that an operator makes is one for all of them, what
-        enters a function is another in each."""
+        """Groups of functions, with their asks, that get one answer. A value that an operator makes has one answer for
+        all functions; a value that enters (a weight, or from the prologue) has one for each."""
         functions = dict.fromkeys([ask.function for ask in asks])
         if name in self.makers:
             home = self.makers[name][0]
@@ -140,8 +141,8 @@ class _Values:
             self.refused.append((asks[len(answer.versions)], answer.refusal))
 
     def _source(self, name: str, function: int) -> tuple[Source, Hashable]:
-        """Where a value comes from, and what stands for it: numbers for what an operator leaves, of which its call says
-        the dtype, and whether it learns."""
+        """The source of a value, and a key for it. Two sources with equal keys are alike: for an operator's result its
+        number also fixes the dtype and whether it has a gradient."""
         if name in self.makers:
             _, typed, n = self.makers[name]
             return typed.results[n], (typed.number, n, name in self.rows)
@@ -150,7 +151,7 @@ class _Values:
         return param, (None if param is None else (id(param.layout), param.partial), *value)
 
     def _ask_for_counts(self, rows: Value, function: int, version: int, ask: Ask, types: list[Type]) -> None:
-        """How many rows there are has to be known before they move, and behind."""
+        """Adds two asks for the number of rows: as they lie before they move, and after."""
         cls = slots_of(rows)
         assert cls is not None
         counted = counts_of(self.graph)[cls]
@@ -163,6 +164,7 @@ class _Values:
 
 
 def _of_counts(rows: Type, factors: int) -> Type:
-    """The type of the counts of some rows, which have as many factors."""
+    """The type of the counts of rows: the rows' own, without the digits of factors that counts do not have. They have
+    the first `factors` factors of the rows."""
     places = (p if isinstance(p, Shard) and p.factor < factors else REPLICATE for p in rows.layout.places)
     return Type(Layout(tuple(places)), tuple((index, digit) for index, digit in rows.time if digit.factor < factors))

@@ -1,4 +1,4 @@
-"""Where a digit lies in a part of a tensor, unless unequal parts make the place vary."""
+"""The place of a digit in a part of a tensor, or an error where unequal parts make the place vary."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,15 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def even_cut(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -> Cut:
-    """The place of a digit in the part that carries one value of each of the `fixed` digits; raises PlanError as
+    """The place of a digit in a part that has one value of each of the `fixed` digits. Raises PlanError as
     `check_even` does."""
     check_even(plan, shape, shard, fixed := tuple(fixed))
     return cut(shape, shard, fixed)
 
 
 def check_even(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -> None:
-    """Raises PlanError where a digit has no one place among these, in an axis that a reshape has merged."""
+    """Raises PlanError where the place of a digit varies with the value of a fixed one: both lie in one axis, which a
+    reshape has merged, and parts are unequal."""
     for held in fixed:
         if is_apart(shard, (held,), shape):
             continue
@@ -26,7 +27,8 @@ def check_even(plan: Plan, shape: Shape, shard: Shard, fixed: Iterable[Shard]) -
 
 
 def check_path(plan: Plan, shape: Shape, before: Layout, after: Layout) -> None:
-    """Raises PlanError where neither of two digits has one place while the other is held, and one of them goes."""
+    """Raises PlanError where two digits of a layout share an axis with unequal parts, and a path from `before` to
+    `after` removes or adds one of them."""
     for layout in (before, after):
         for shard in layout.shards():
             others = [s for s in layout.shards() if not is_apart(s, (shard,), shape)]
@@ -35,6 +37,6 @@ def check_path(plan: Plan, shape: Shape, before: Layout, after: Layout) -> None:
 
 
 def _index_of(plan: Plan, held: Shard) -> Index | None:
-    """The index that cuts into such parts."""
+    """An index of the plan that cuts into as many parts as a digit has, if possible of the same sizes."""
     found = [i for record in plan.operators.values() for i in record.indices if i.count == held.parts]
     return next((i for i in found if i.sizes == held.lengths), found[0] if found else None)

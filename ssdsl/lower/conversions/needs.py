@@ -1,4 +1,4 @@
-"""Who needs a value, and in which layout: what the conversions have to bring about."""
+"""The needs that conversions have to meet: which function needs a value, and in which layout."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +10,8 @@ from ssdsl.model.graph import Operator
 
 
 def find_needs(lowering: Lowering) -> Lowering:
-    """Adds `asks`: of each operator, for its operands and for those of its results that buffers take; `reported`, for
-    what is asked for by name."""
+    """Adds `asks`: by operator, those for its operands and then for its results that are written to buffers; and
+    `reported`: those for the outputs that are asked for by name."""
     found: dict[str, tuple[Ask, ...]] = {}
     known: dict[tuple[int, int, bool], Need] = {}
     homes = {(p.weight, p.submesh): p.layout for p in lowering.params}
@@ -42,5 +42,5 @@ def in_order(segments: tuple[Segment, ...]) -> Iterator[tuple[int, Operator]]:
 
 
 def makers_of(segments: tuple[Segment, ...]) -> dict[str, int]:
-    """The number of the function that makes each value that one makes."""
+    """By value, the number of the function that makes it."""
     return {operand.value: number for number, operator in in_order(segments) for operand in operator.outputs}

@@ -1,9 +1,7 @@
-"""The prologue: what runs outside the functions. Constants once, what depends on inputs only once per step, on every
-submesh that needs them.
+"""Forms the prologues: on each submesh, constants run once, and operators that depend on inputs only once per step.
 
-Inputs enter as parts: where all that reads an input on a device cuts it alike, the device is given the part alone. What
-has been asked of a value on a submesh is known before anything is made of it, as values are provided from the last one
-to the first.
+Inputs enter as parts: where all readers of an input on a device cut it alike, the device is given that part alone. All
+asks for a value are known before it is provided, because operators are visited from the last one to the first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,13 +20,13 @@ from ssdsl.lower.operators.operand_types import local_sizes, operand_types
 from ssdsl.lower.operators.shard_operators import possible_indices
 from ssdsl.model.graph import Operator, Origin, Stage
 
-When = tuple[int, ...]  # in the order of the program: an operator, an operand, what follows from that need
-Part = frozenset[tuple[str, Shard]]  # the digits that a device has, each by the axis that it follows
+When = tuple[int, ...]  # place in the order of the program: an operator, an operand, then what that need leads to
+Part = frozenset[tuple[str, Shard]]  # the digits of a device's part, each with the axis of the mesh that fixes it
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A layout of a value that is needed on a submesh, and where first."""
+    """A layout in which a value is needed on a submesh, and the place of the need in the order of the program."""
 
     when: When
     submesh: Submesh
@@ -46,7 +44,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Draft:
-    """The prologue of one submesh while it grows: all that it has, each with its place in the order of the program."""
+    """The prologue of one submesh while it grows; everything in it has its place in the order of the program."""
 
     constants: list[tuple[When, Operator]] = field(default_factory=list)
     given: list[tuple[When, Var]] = field(default_factory=list)
@@ -55,7 +53,7 @@ class _Draft:
 
 
 def form_prologues(lowering: Lowering) -> Lowering:
-    """Adds the prologues, and under which names they provide what functions ask of them."""
+    """Adds the prologues, and `provided`: the names under which they provide what functions ask for."""
     return _Forming(lowering).formed()
 
 
@@ -84,7 +82,7 @@ class _Forming:
         return replace(self.lowering, prologues=prologues, provided=self.names)
 
     def _asked(self) -> Iterator[tuple[str, _Ask]]:
-        """What functions are given of values that no operator of theirs makes."""
+        """The values that functions read and no function makes, weights and buffers aside, each with its ask."""
         for ask in (a for asks in self.lowering.asks.values() for a in asks):
             provided = self.graph.values[ask.value].origin not in (Origin.WEIGHT, Origin.BUFFER)
             if provided and ask.value not in self.makers and ask.need is not None:
@@ -94,7 +92,7 @@ class _Forming:
     # -- operators on data -------------------------------------------------------------------------------------------
 
     def _call(self, operator: Operator) -> None:
-        """Computes an operator on each submesh that asks for a result, in front of the first that does."""
+        """Adds an operator on each submesh that asks for a result, in front of the first ask."""
         first: dict[Submesh, When] = {}
         for output in operator.outputs:
             for ask in self.asks.get(output.value, ()):
@@ -117,11 +115,13 @@ class _Forming:
     # -- values ------------------------------------------------------------------------------------------------------
 
     def _provide(self, value: str, asks: list[_Ask]) -> None:
-        """Names a value in each layout, and converts it into those in which it is not given or made."""
+        """Names a value in each layout that is asked for, and adds conversions to layouts in which it is neither given
+        nor made."""
         versions: dict[str, dict[tuple[tuple[str, Placement], ...], int]] = {}
 
         def name(submesh: Submesh, layout: Layout) -> Name:
-            """A device may run several prologues: a name means the same in all."""
+            """The name of the value in a layout: the same for all submeshes of a mesh, as a device may run several
+            prologues."""
             known = versions.setdefault(submesh.mesh.name, {})
             places = zip(submesh.axes, layout.places, strict=True)
             cut = tuple((axis, place) for (axis, _), place in places if place is not REPLICATE)
@@ -155,15 +155,15 @@ class _Forming:
         return Reshard(held.name, self._var(name, submesh, Type(layout)), steps, ())
 
     def _constants(self, value: str) -> Iterator[Operator]:
-        """What computes a constant, and in front of it what computes what it needs."""
+        """The operators that compute a constant, in the order in which they run."""
         if (operator := self.graph.makers.get(value)) is not None:
             for ref in operator.refs():
                 yield from self._constants(ref)
             yield operator
 
     def _given(self, value: str, asks: list[_Ask]) -> dict[Submesh, Layout]:
-        """The layout in which each submesh is given a value: of an input the part that all readers have in common, here
-        and on the other submeshes of the same devices; anything else whole."""
+        """By submesh, the layout in which it is given a value: an input as the digits that all readers have in common,
+        here and on other submeshes with the same devices; any other value whole."""
         layouts: dict[Submesh, list[Layout]] = {}
         for ask in asks:
             layouts.setdefault(ask.submesh, []).append(ask.layout)
@@ -217,7 +217,7 @@ def _common(parts: Iterable[Part]) -> Part:
 
 
 def _sharing(submeshes: Iterable[Submesh]) -> list[list[Submesh]]:
-    """Submeshes in groups: those that share devices, with each other or with another of the group, are together."""
+    """Groups of submeshes that are connected by devices: each shares a device with another one of its group."""
     groups: list[list[Submesh]] = []
     for submesh in submeshes:
         joined = [g for g in groups if any(_meet(submesh, other) for other in g)]

@@ -1,4 +1,4 @@
-"""Parts of which a reader's part needs a region: the rows that its windows reach, of the tiles that have them."""
+"""Reads of regions: a part that reads windows needs only the rows that its windows reach, and the tiles with them."""
 
 from collections.abc import Iterable
 
@@ -11,11 +11,11 @@ from ssdsl.plan.regions import Regions
 def region_read(
     index: TimeIndex, made: Shard, read: Shard | None, shape: Shape, held: Iterable[Shard]
 ) -> Concat | None:
-    """The merge of parts that were made as one digit and are read as another; None where all of them have to be joined.
+    """The merge of parts that were made as one digit and are read as another; None where all parts have to be joined.
 
-    That is where the two are not as many regions of one axis, where a digit of it is still `held`, so that positions
-    are not those of the whole axis, and where nobody would read some part, which then had no gradient.
-    Three tiles of 3, 2 and 2 rows, read with a row beyond each:
+    All have to be joined where the two digits are not equally many regions of an axis of its own; where another digit
+    of that axis is `held`, so that positions are not those of the whole axis; and where nobody would read some part,
+    which would then get no gradient. Three tiles of 3, 2 and 2 rows, read with one more row on each side:
 
     >>> tiles = [Shard(0, 1, 3, at) for at in ((((0, 3),), ((3, 5),), ((5, 7),)), (((0, 4),), ((2, 6),), ((4, 7),)))]
     >>> found = region_read(TimeIndex("t", 3), *tiles, Shape(((7,),)), held=())

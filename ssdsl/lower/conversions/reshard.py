@@ -31,10 +31,10 @@ def reshard(
 ) -> tuple[Step, ...]:
     """The cheapest steps from one layout to another of a tensor of `shape` on a submesh with these axes.
 
-    Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists: what lies
-    inside of unequal parts in one axis is cut while these are together. Sizes are those of the tensor as a task sees
-    it, `itemsize` is in bytes; `links` are those along each axis. `sums`: the tensor is a gradient, of which parts that
-    overlap are addends.
+    Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists: a digit
+    inside unequal parts of one axis is cut while those parts are gathered. Sizes are those of the tensor as a task sees
+    it, `itemsize` is in bytes; `links` has one link for each axis. `sums`: the tensor is a gradient, whose overlapping
+    parts are addends.
 
     >>> from ssdsl.cluster.link import LOOPBACK
     >>> from ssdsl.ir.comm import AllToAll
@@ -70,13 +70,13 @@ def reshard(
 def _edges(
     layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, links: Links, sums: bool
 ) -> Iterator[_Edge]:
-    """Every step from a layout, with what it costs. A collective is one case here, one in `ir/comm.py`."""
+    """Every step from a layout, with its cost. A new collective is one case here and one in `ir/comm.py`."""
 
     def size(shards: tuple[Shard, ...]) -> int:
         return shape.local(shards).numel
 
     def cost(kind: str, elements: int, ranks: int, *over: int) -> float:
-        """Of a collective over these axes, whose slowest link counts."""
+        """The seconds of a collective over the axes `over`; the slowest of their links counts."""
         return max(links[a].collective_time(kind, elements * itemsize, ranks) for a in over)
 
     partial = [a for a, p in enumerate(layout.places) if p is PARTIAL and after.places[a] is not PARTIAL]
@@ -104,7 +104,8 @@ def _edges(
             step = AllGather((name,), whole, cut(shape, place, others))
             yield _Edge(step, layout.replacing(a, REPLICATE), cost("all_gather", whole, ranks, a))
             for target in targets:
-                if target.at is None and _fits(target, (*others, place), shape):  # both can be cut out at once
+                # the cost of an all_to_all is by the whole tensor, its payload by a device's part (cluster/link.py)
+                if target.at is None and _fits(target, (*others, place), shape):  # both digits can be fixed at once
                     source_cut = cut(shape, place, (*others, target))
                     step = AllToAll((name,), whole // ranks, source_cut, cut(shape, target, (*others, place)))
                     yield _Edge(step, layout.replacing(a, target), cost("all_to_all", whole, ranks, a))
@@ -126,7 +127,7 @@ def _edges(
 def _exchange(
     place: Placement, target: Placement, others: tuple[Shard, ...], shape: Shape, axis: tuple[str, int], sums: bool
 ) -> Exchange | None:
-    """The step between two placements of which one has regions; None where there is none, or nothing has to travel."""
+    """The step between two placements of which one has regions; None where no such step exists or nothing travels."""
     shards = [p for p in (place, target) if isinstance(p, Shard)]
     if place == target or target is PARTIAL or all(s.at is None for s in shards) or place is REPLICATE:
         return None
@@ -146,7 +147,7 @@ def _exchange(
 
 @lru_cache(maxsize=4096)
 def most_received(have: Regions, need: Regions, *, sums: bool) -> int:
-    """The most positions that a part receives of others."""
+    """The most positions that a part receives from other parts."""
     every = (pieces(have, need, me, sums=sums) for me in range(len(need)))
     return max(sum(length(p.received) for p in own if p.peer != me) for me, own in enumerate(every))
 

@@ -1,7 +1,7 @@
-"""A tensor that several devices hold whole travels in shares, where the links between submeshes are slow.
+"""Scatter/gather: a tensor that several devices hold whole travels in shares, where links between submeshes are slow.
 
-Where each of t devices would send the same tensor to a device of its own over a slow link, each sends a t-th part of it
-and those who receive gather the parts over their fast ones; gradients go back likewise. Megatron-LM's scatter/gather
+Where each of t devices would send the same tensor to a device of its own over a slow link, each sends a t-th part of
+it, and the receivers gather the parts over their fast links; gradients go back likewise. Megatron-LM's scatter/gather
 (Narayanan et al. 2021, section 4.1), for any axis that both submeshes have.
 """
 
@@ -19,7 +19,8 @@ Times = tuple[tuple[Shard, ...], frozenset[int]]  # the digits of a part in time
 def shares_of(
     lowering: Lowering, source: End, target: End, shape: Shape, times: Times, itemsize: int
 ) -> dict[str, Shard]:
-    """By axis, the digit of which each device sends its own value; none where the whole takes no longer."""
+    """The axis along which devices send shares, with the digit that divides the tensor among them; empty where sending
+    it whole takes no longer."""
     found: dict[str, Shard] = {}
     if lowering.cluster is None:
         return found
@@ -27,19 +28,19 @@ def shares_of(
         share = _share(axis, parts, source, target, shape, times)
         if share is not None and _pays(lowering, axis, parts, source, target, shape, times, itemsize):
             found[axis] = share
-            break  # a second one would have to lie inside of the first
+            break  # a second share would have to divide the parts of the first one
     return found
 
 
 def with_shares(layout: Layout, submesh: Submesh, shares: Mapping[str, Shard]) -> Layout:
-    """The layout in which a tensor travels."""
+    """The layout in which a tensor travels: that of the submesh with the shares as digits."""
     places = zip(submesh.axes, layout.places, strict=True)
     return Layout(tuple(shares.get(a, place) for (a, _), place in places))
 
 
 def _share(axis: str, parts: int, source: End, target: End, shape: Shape, times: Times) -> Shard | None:
-    """A digit along an axis on which both ends hold the tensor whole: of the first factor that can be cut once more, at
-    one place in all parts."""
+    """The share along an axis on which both ends hold the tensor whole: a digit of the first factor that can be cut
+    once more, at the same place in all parts. None if there is none."""
     places = {a: (n, p) for (a, n), p in zip(source[0].axes, source[1].places, strict=True)}
     own = dict(zip((a for a, _ in target[0].axes), target[1].places, strict=True))[axis]
     if places.get(axis) != (parts, REPLICATE) or own is not REPLICATE or parts == 1:
@@ -60,7 +61,7 @@ def _share(axis: str, parts: int, source: End, target: End, shape: Shape, times:
 
 
 def _keeps(end: End, axis: str, share: Shard, shape: Shape, times: Times) -> bool:
-    """Whether what a device has of a part is still one box."""
+    """Whether a device's share of a part in time is still one box."""
     layout = with_shares(end[1], end[0], {axis: share})
     return keep_boxes(layout, shape, *times) == layout
 
@@ -75,7 +76,8 @@ def _pays(
     times: Times,
     itemsize: int,
 ) -> bool:
-    """Whether a share and the gathering of all take less time than the whole, from the first device to the first."""
+    """Whether sending a share and gathering all takes less time than sending the whole; measured between the first
+    devices of both ends."""
     assert lowering.cluster is not None
     sender, receiver = source[0].ranks()[0], target[0].ranks()[0]
     size = shape.local((*target[1].shards(), *times[0])).numel * itemsize

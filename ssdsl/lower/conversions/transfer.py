@@ -1,8 +1,8 @@
 """Transfers between submeshes: which box of a tensor each device sends to which.
 
 Axes that both submeshes have, with the same placement in both layouts, are aligned: devices exchange only with those at
-the same coordinate. Over the other axes the boxes are intersected. A device that has what it needs keeps it; of others
-that hold the same box each sends it in turn. This works for any two layouts that are not partial.
+the same coordinate. Over the other axes the boxes are intersected. A device that has what it needs keeps it; otherwise
+the devices that hold the same box take turns to send it. This works for any two layouts that are not partial.
 """
 
 import itertools
@@ -50,11 +50,11 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
 
 
 def keep_boxes(layout: Layout, shape: Shape, times: tuple[Shard, ...], uneven: frozenset[int] = frozenset()) -> Layout:
-    """The layout with REPLICATE for digits of which a device's share is not one box of a part.
+    """The layout with REPLICATE in place of each digit that leaves a device more than one box of a part in time.
 
-    Parts carry one value of each of the digits `times`; a tensor travels part by part. A digit that is outermost in the
-    part leaves a box, one with other positions above it leaves several, so it is sent whole. So is one of a factor in
-    `uneven`, whose parts in time are of unequal sizes: what a device holds of them differs from part to part.
+    A part has one value of each of the digits `times`; a tensor travels part by part. A digit that is outermost in the
+    part leaves one box; a digit inside others leaves several, so the tensor is sent whole along it. So it is for a
+    factor in `uneven`, whose parts in time have unequal sizes: a device's box would differ from part to part.
 
     >>> shape = Shape(((12,),))
     >>> str(keep_boxes(Layout((Shard(0, 6, 2),)), shape, ())), str(keep_boxes(Layout((Shard(0, 3, 2),)), shape, ()))
@@ -93,8 +93,8 @@ def _outermost(digit: Shard, *layouts: Layout) -> bool:
 def _boxes(
     layout: Layout, submesh: Submesh, aligned: tuple[str, ...], shape: Shape
 ) -> Iterator[tuple[Coordinates, Box]]:
-    """Each device, by its coordinates on the axes that are not aligned, with the box it holds; aligned digits count
-    as cut."""
+    """Yields for each device its coordinates on the axes that are not aligned, and the box that it holds of the part
+    that the aligned digits leave."""
     free = [(n, p) for (a, n), p in zip(submesh.axes, layout.places, strict=True) if a not in aligned]
     cut = tuple(
         p for (a, _), p in zip(submesh.axes, layout.places, strict=True) if a in aligned and isinstance(p, Shard)
@@ -111,7 +111,8 @@ def _boxes(
 
 
 class _Overlaps:
-    """Which of some boxes overlap one: asked factor by factor, as boxes of a layout have few runs in each."""
+    """Finds the boxes that overlap a given one, factor by factor: the boxes of a layout have few distinct runs in each
+    factor."""
 
     def __init__(self, boxes: list[Box]) -> None:
         self.boxes = boxes
@@ -123,7 +124,7 @@ class _Overlaps:
         self.known: dict[tuple[int, Run], set[int]] = {}
 
     def of(self, box: Box) -> list[Box]:
-        """Those that overlap a box, in their order."""
+        """The boxes that overlap a given one, in their order."""
         found = set.intersection({*range(len(self.boxes))}, *(self._along(*at) for at in enumerate(box)))
         return [self.boxes[n] for n in sorted(found)]
 
@@ -136,7 +137,7 @@ class _Overlaps:
 
 
 def _intersect(a: Box, b: Box) -> Box:
-    """What two boxes that overlap share, factor by factor: of (0, 4) and (2, 6) it is (2, 2)."""
+    """The intersection of two boxes that overlap. Runs are (start, length): (0, 4) and (2, 6) share (2, 2)."""
     pieces = []
     for (start, length), (other, other_length) in zip(a, b, strict=True):
         low, high = max(start, other), min(start + length, other + other_length)

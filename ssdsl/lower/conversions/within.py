@@ -22,8 +22,8 @@ from ssdsl.model.graph import Value
 
 @dataclass(slots=True)
 class Within:
-    """A value in function number `number` of those that have it: what is made goes into the `answer`, `known` finds
-    what was made before."""
+    """A value in one of the functions that have it, number `number` of them. Each version that it makes goes into the
+    `answer`; `known` finds those made before."""
 
     lowering: Lowering
     value: Value
@@ -45,14 +45,14 @@ class Within:
         )
 
     def given(self, shape: Shape, layout: Layout, gradient: Type | None) -> Var:
-        """The version that the function is given in a layout."""
+        """The version that enters the function in a layout: a weight, or a value of the prologue."""
         key = ("given", layout)
         if key not in self.known:
             self.known[key] = self.make(Entering(self.version(shape, Type(layout), gradient)))
         return self.known[key]
 
     def make(self, what: What) -> Var:
-        """Adds how a version is made."""
+        """Adds a version to the answer, and returns it."""
         var = what.result if isinstance(what, Conversion) else what.var
         self.answer.made[self.number, var.name.version] = what
         return var
@@ -63,7 +63,8 @@ class Within:
     # -- conversions -------------------------------------------------------------------------------------------------
 
     def converted(self, var: Var, need: Need) -> Var:
-        """Another layout of a value, then the parts of it that belong to the running parts of indices in time."""
+        """The version that meets a need: first in its layout, then cut to the running parts along indices in time, then
+        as an addend where the need is for one."""
         for part in self._one_by_one(var, need):
             var = self._resharded(var, part)
         before = var.type.time
@@ -99,7 +100,8 @@ class Within:
         return self.known[key]
 
     def _extended(self, var: Var, name: str, digit: Shard, need: Need) -> Var:
-        """The part of a value along an index, behind the parts before it, which the function has left."""
+        """The running part of a value along an index, with the parts before it in front: the function reads back what
+        it has left for them."""
         key = ("extend", var.name, name, digit, need.gradient is None)
         if key not in self.known:
             index, own = self._index(name), dict(var.type.time)[name]
@@ -137,7 +139,8 @@ class Within:
     # -- other layouts -----------------------------------------------------------------------------------------------
 
     def _one_by_one(self, var: Var, need: Need) -> Iterator[Need]:
-        """The needs on the way to one: rows at their experts go along one axis of the devices after the other."""
+        """Yields the needs to meet on the way to the last one: rows with their experts move along one axis of the
+        devices after the other."""
         if slots_of(self.value) is not None:
             have, want = var.type.layout, need.type.layout
             moving = [a for a, p in enumerate(have.places) if p != want.places[a] and _cuts_rows(p, need.shape)]
@@ -179,7 +182,7 @@ class Within:
         return self.known[key]
 
     def completed(self, var: Var, shape: Shape, shares: Mapping[str, Shard] = NO_SHARES) -> Var:
-        """A value with its sums over devices taken and its regions joined, as it goes to other devices."""
+        """The value with its sums over devices taken and its regions joined, ready to go to other devices."""
         submesh = self.segment.submesh
         leaves = with_shares(var.type.layout.travelling(), submesh, shares)
         if leaves == var.type.layout:
@@ -193,7 +196,7 @@ class Within:
         return self.known[key]
 
     def owing(self, var: Var, shape: Shape, gradient: Type) -> Var:
-        """A version whose gradient is of another type: its sums over devices are taken once for all who read it."""
+        """A version whose gradient has another type, so that its sums over devices are taken once for all readers."""
         assert var.gradient is not None
         if gradient == var.gradient:
             return var
@@ -227,5 +230,5 @@ def _cuts_rows(place: Placement, shape: Shape) -> bool:
 
 
 def _addends(var: Var, need: Need) -> tuple[str, ...]:
-    """The indices in time along which a value is needed as an addend, and is whole."""
+    """The indices in time along which a value is needed as an addend, but is not one yet."""
     return tuple(i for i in need.type.owed if i not in var.type.owed)

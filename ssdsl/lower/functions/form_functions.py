@@ -1,4 +1,4 @@
-"""Functions are maximal runs of operators that nothing in the plan separates: of one kind, and at one level."""
+"""Groups operators into segments, which become functions: all operators of one kind at one level."""
 
 from dataclasses import replace
 

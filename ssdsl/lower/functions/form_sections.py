@@ -1,7 +1,7 @@
-"""Divides a function into sections, decides which steps may overwrite, and which gradients backward leaves for later.
+"""Divides functions into sections; says which steps may work in place, and which gradients backward leaves for later.
 
-A section is a run of operators of one layer that are recomputed together or not at all: it becomes one function of the
-generated code, and is what autograd sees of a recomputed region.
+A section is a run of operators of one layer that are recomputed together, or not at all. It becomes one function of the
+generated code; if it is recomputed, the runtime checkpoints that function.
 """
 
 from collections.abc import Callable
@@ -31,15 +31,15 @@ from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.model.overwritable import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
 
-Place = tuple[str, Mark | None]  # of an operator: its layer, and the checkpoint that it is recomputed in
+Place = tuple[str, Mark | None]  # an operator's layer, and the checkpoint in which it is recomputed
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the functions of a plan have in common."""
+    """Facts of the graph and the plan that all functions share."""
 
     graph: Graph
-    layers: dict[str, str]  # of each operator's path
+    layers: dict[str, str]  # by an operator's path
     plan: Plan
     alone: frozenset[str]
     gathered: dict[tuple[str, Submesh], int]  # weights that ZeRO-3 gathers -> the flat parameter
@@ -99,7 +99,8 @@ class _Draft:
 
 
 def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tuple[Section, ...]:
-    """Operators in order, each behind the conversions that it is the first to read."""
+    """The sections of a function: operators in order, each behind the conversions that it is the first to read.
+    `before` are the operators on weights alone: they are not recomputed."""
 
     def place(op: Op) -> Place:
         checkpoint = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
@@ -110,7 +111,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
     drafts = [_Draft("", None, [i for i in conversions if i.result.name in front])]
     waiting = {i.result.name: i for i in conversions if i.result.name not in front}
     for op in (i for i in function.body() if isinstance(i, Op | Write)):
-        if isinstance(op, Write):  # beside what computed it
+        if isinstance(op, Write):  # in the section that computed its value
             drafts[-1].body.extend([*_pulled(op.source, waiting), op])
             continue
         layer, checkpoint = place(op)
@@ -119,7 +120,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
         for read in op.reads:
             drafts[-1].body.extend(_pulled(read, waiting))
         drafts[-1].body.append(op)
-    if waiting:  # what leaves the function alone
+    if waiting:  # conversions of values that only leave the function
         last = _Draft("", None)
         for name in list(waiting):
             last.body.extend(_pulled(name, waiting))
@@ -128,7 +129,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
 
 
 def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
-    """The conversions that lead to a value and were not made yet, in order."""
+    """Takes from `waiting` the conversions that lead to a value; returns them in order."""
     instr = waiting.pop(name, None)
     return [] if instr is None else [*(i for read in reads_of(instr) for i in _pulled(read, waiting)), instr]
 
@@ -137,7 +138,7 @@ def _shared(function: Function, place: Callable[[Op], Place]) -> frozenset[Name]
     """Conversions of values from outside the function that several sections read: they come first, once."""
     made = {v.name for op in function.operators() for v in op.results}
     conversions = {i.result.name: i for i in function.body() if isinstance(i, Conversion)}
-    readers: dict[Name, set[Place]] = {}  # of a conversion and of those that lead to it
+    readers: dict[Name, set[Place]] = {}  # by conversion: the places that read it, or a conversion that it leads to
     outside: set[Name] = set()
     for op in function.operators():
         for read in op.reads:
@@ -157,8 +158,9 @@ def _leading_to(name: Name, conversions: dict[Name, Conversion]) -> tuple[list[N
 
 
 def _gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ...]]:
-    """The flat parameters that each section of a function gathers; `gathered` has those of the function's weights.
-    Sections without a layer share what the function gathers. What another section made of a weight is passed on."""
+    """The flat parameters that each section of a function gathers; `gathered` has those of the function's weights. A
+    section of a layer, or a recomputed one, gathers for itself; the others gather each flat parameter once, the first
+    that reads it."""
     flat_of = {p.var.name: gathered[w] for p in function.parameters if (w := p.var.name.value) in gathered}
     if not flat_of:
         return [()] * len(function.sections)
@@ -174,12 +176,12 @@ def _gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ..
     return found
 
 
-# -- what may be overwritten -------------------------------------------------------------------------------------------
+# -- steps in place ----------------------------------------------------------------------------------------------------
 
 
 def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
-    """Whether the first step of a conversion may work in place, on the value and on its gradient: where nothing else
-    reads the tensor, and autograd has not kept it. What enters a recomputed section is kept."""
+    """For each Reshard, whether its first step may work in place: on the value, and on its gradient. It may where
+    nothing else reads the tensor and autograd has not kept it. What enters a recomputed section is kept."""
     moved = [i for section in sections for i in section.body if isinstance(i, Reshard)]
     readers: dict[Name, list[tuple[int, Instr | Output]]] = {n: [] for i in moved for n in (i.source, i.result.name)}
     producer: dict[Name, tuple[int, Instr]] = {}
@@ -226,9 +228,9 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
 
 
 def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...]], frozenset[str], frozenset[Name]]:
-    """For each operator that mixes weights with what depends on data, the sides of its operands; the operators on
-    weights alone, whose backward is in the second half and which are therefore not recomputed; the outputs that follow
-    from weights alone."""
+    """The sides of the operands of each operator that reads both weights and what depends on data; the operators on
+    weights alone, which are not recomputed, as their backward runs in the second half; and the outputs that follow from
+    weights alone. All empty where backward does not run in halves."""
     if function.backward not in (Backward.HALVES, Backward.DGRAD):
         return {}, frozenset(), frozenset()
     variables = function.variables()

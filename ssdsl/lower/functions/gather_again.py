@@ -1,9 +1,10 @@
-"""Marks what backward gathers again: `recompute OPS.gathers`.
+"""Marks the conversions that backward gathers again: `recompute OPS.gathers`.
 
-Autograd then keeps the part that a device gathered from, which its producer mostly keeps anyway, and not what was
-gathered. So Megatron-LM keeps the inputs of its products with sequence parallelism (Korthikanti et al. 2022, section
-4.2.2). It is done where nobody but the operators that were named keeps the gathered value. They run as calls of their
-own, so that all devices of a group keep it, or none. Where backward runs in halves it is kept: both would gather it.
+Autograd then keeps the device's own part, which its producer mostly keeps anyway, instead of the gathered value.
+Megatron-LM treats the inputs of its matrix products so, with sequence parallelism (Korthikanti et al. 2022, section
+4.2.2). A value is gathered again if only operators that the plan names keep it. These run by their own call, not by a
+kernel of the runtime, so that either all devices of a group keep the value, or none. Where backward runs in halves it
+is kept: otherwise both halves would gather it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from ssdsl.model.storage import Storage
 
 
 def gather_again(lowering: Lowering) -> Lowering:
-    """Sets `again` of conversions."""
+    """Sets `again` of those conversions."""
     asked = frozenset(n for n, record in lowering.plan.operators.items() if record.regathers is not None)
     if not asked:
         return lowering
@@ -48,14 +49,14 @@ def _marked(
 
 
 def is_gathered(instr: Reshard) -> bool:
-    """Whether a conversion gathers parts of a value that learns, and does nothing else."""
+    """Whether a conversion gathers parts of a value that has a gradient, and does nothing else."""
     only = bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward)
     return only and instr.rows is None and instr.result.gradient is not None
 
 
 def _kept_by_others(section: Section, instr: Instr, asked: frozenset[str]) -> Iterator[Name]:
-    """What an instruction keeps that it may not lose: all that a recomputed section, a conversion or a kernel of the
-    runtime reads."""
+    """The values that an instruction keeps and cannot do without: all that a recomputed section, a conversion or a
+    kernel of the runtime reads, and what an operator saves that the plan does not name."""
     if section.recompute or not isinstance(instr, Op) or instr.kernel.function:
         yield from reads_of(instr)
     elif instr.operator not in asked:

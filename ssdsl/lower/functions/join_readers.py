@@ -1,13 +1,13 @@
 """Puts operators on weights alone into the tasks that read them, as the model itself would compute them.
 
-What is computed from weights alone (a relative position bias, a weight in another dtype) has no batch, so a split by
-batch does not reach it: it would be a function of its own that runs once a step, and its results and their gradients
-would be kept all the step. Where all its readers are of one function, it runs in each task of that instead, is
-recomputed with it, and hands its addend of the gradient on to the weights.
+A value computed from weights alone (a relative position bias, a weight in another dtype) has no batch, so a split by
+batch does not reach it. Its operators would be a function of their own that runs once a step, and the results and their
+gradients would be kept for the whole step. If all readers are in one function, the operators run in each task of that
+function instead, are recomputed with it, and add their addend to the gradient of the weights.
 
-What backward keeps (a weight that was divided by its norm, a factor of a product, what enters a recomputed part) is
-made once a step, unless it is recomputed: one for the step is less than one for each task in flight. What changes a
-buffer runs once a step as well, and so does what a report reads, or readers of several functions.
+Three kinds still run once a step: operators whose results backward keeps (a weight divided by its norm, a factor of a
+product, what enters a recomputed part) and that are not recomputed, as one result a step is less than one for each task
+in flight; operators that change a buffer or that a report reads; and operators with readers in several functions.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,8 +28,8 @@ Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an oper
 
 
 def join_readers(lowering: Lowering) -> Lowering:
-    """Adds `joined`, and to `sunk` its indices: gradients stay addends along them; and the kinds and levels of all
-    operators then."""
+    """Adds `joined`, and its indices to `sunk`, as gradients stay addends along them; also `kinds` and `levels` of all
+    operators, with the joined ones in their new functions."""
     able: Collection[str] = _able(lowering)
     readers, kinds = _readers(lowering) if able else {}, kinds_of(lowering)
     while True:
@@ -44,8 +44,8 @@ def join_readers(lowering: Lowering) -> Lowering:
 
 
 def _able(lowering: Lowering) -> frozenset[str]:
-    """The operators that may run more than once a step: nothing but weights enters, and nothing is left but values that
-    backward does not keep."""
+    """The operators that may run more than once a step: they read only weights, and leave only values that backward
+    does not keep, or that are recomputed."""
     graph, alone = lowering.graph, lowering.graph.alone
     made = [o for o in graph.computing if all(v.value in alone for v in o.outputs)]
     if not made:
@@ -62,8 +62,8 @@ def _able(lowering: Lowering) -> frozenset[str]:
 
 
 def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> frozenset[str]:
-    """Of what operators make of weights, the values that look into memory which autograd keeps, or which recomputed
-    operators read."""
+    """The values made from weights whose memory backward keeps: autograd saves it, or a recomputed operator reads it.
+    Views of weights themselves are not among them: the weights are there anyway."""
     places = graph.storages
     made = alone & graph.makers.keys()
     fresh = {v for v in made if places[v].root in made}
@@ -92,8 +92,8 @@ def _readers(lowering: Lowering) -> Readers:
 def _of_one_kind(
     lowering: Lowering, kinds: Mapping[str, Kind], able: Collection[str], readers: Readers
 ) -> tuple[Joined, dict[str, Kind]]:
-    """The operators whose readers are of one kind, and need nothing but all of what each part would compute; the kinds
-    of all operators then."""
+    """The operators whose readers are all of one kind and read their results whole in each part, with the indices in
+    time that they get; and the kinds of all operators after that."""
     kinds, joined = dict(kinds), Joined()
     if not able:
         return joined, kinds
@@ -125,6 +125,6 @@ def _reads_all(reader: Operator, splits: tuple[OpSplit, ...], operand: Operand, 
 
 
 def _of_one_level(lowering: Lowering, readers: Readers) -> set[str]:
-    """Those of `joined` that come to be in one function with all their readers."""
+    """The operators of `joined` that end up in one function with all their readers."""
     levels = lowering.levels
     return {n for n in lowering.joined if {levels[reader.name] for reader, _ in readers[n]} == {levels[n]}}

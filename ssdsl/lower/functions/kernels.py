@@ -1,4 +1,4 @@
-"""Which kernel computes a part of an operator: its own call on slices, or one of the runtime's where that is not it."""
+"""The kernel that computes a part of an operator: the operator's own call on slices, or a function of the runtime."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from ssdsl.text.diagnostic import InternalError
 
 
 def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Kernel:
-    """The kernel of a part with these splits, on a submesh with these axes, and all that it is told."""
+    """The kernel of a part with these splits, on a submesh with these axes, with all its arguments."""
     if windows := tuple(_windows(operator, splits)):
         function = operator.row.windows.partition("(")[0]
         return Kernel(function, offsets=tuple(_inside(operator, splits)), windows=windows)
@@ -54,7 +54,7 @@ def _size(operator: Operator, dims: Iterable[int]) -> int:
 
 
 def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[WindowPart]:
-    """The axes of which a part reads windows."""
+    """Yields a WindowPart for each axis along which a part reads windows."""
     for split in (s for s in splits if isinstance(s, Split) and not is_inner(operator, s)):
         results = split.regions(operator.dims[split.dim].size)
         for number, at in windows_on(operator, split):
@@ -63,26 +63,27 @@ def _windows(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Window
 
 
 def _inside(operator: Operator, splits: tuple[OpSplit, ...]) -> Iterator[Offset]:
-    """Where the part of a part begins that reads windows."""
+    """Yields the offsets of inner splits: those that cut the parts of a split whose parts read windows."""
     for split in (s for s in splits if isinstance(s, Split) and is_inner(operator, s)):
         if any(windows_on(operator, split)):
             yield Offset(split.coordinate, split.stride)
 
 
 def axis_of(operator: Operator, number: int) -> int:
-    """The axis of the first operand that has a dimension."""
+    """The axis of a dimension, in the first operand that has it."""
     return next(axis for o in operator.inputs for axis, dims in enumerate(o.axes) if number in dims)
 
 
 def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinate, ...]:
-    """The coordinates of which only the first part adds the addend: those of a split that is summed over."""
+    """The coordinates along which only the first part adds an operand, such as a bias: those whose parts are summed."""
     if not any(o.once for o in operator.inputs):
         return ()
     return tuple(s.coordinate for s in splits if isinstance(s, Split) and operator.summed(s.dim))
 
 
 def _offsets(operator: Operator, operand: Operand, splits: tuple[Split, ...]) -> tuple[Offset, ...]:
-    """Where a part begins along a split axis of an operand, which may be made of several factors."""
+    """The offsets that give the first position of a part along a split axis of an operand. The axis may have several
+    factors; only its outermost one may be split. Raises InternalError otherwise."""
     axis = next(a for a in operand.axes if splits[0].dim in a)
     if any(s.dim != axis[0] for s in splits):
         raise InternalError(f"parts of `{operand.value}` along an inner factor are not consecutive")
@@ -91,7 +92,8 @@ def _offsets(operator: Operator, operand: Operand, splits: tuple[Split, ...]) ->
 
 
 def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:
-    """How many parts lie before one, given where it begins: of unequal parts, which one index makes, its number."""
+    """The offsets that give the number of parts before one, from those of its first position. With one index it is the
+    part's number, also of unequal parts."""
     if len(offsets) == 1:
         return (Offset(offsets[0].coordinate, 1),)
     least = min(offset.stride for offset in offsets)
@@ -99,7 +101,7 @@ def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:
 
 
 def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axes: Axes) -> Region:
-    """Which positions of the axis of an operand the parts have, in the order of the devices."""
+    """The positions that each part has along the split axis of an operand, in the order of the devices."""
     number, axis = next((n, a) for n, a in enumerate(operand.axes) if not {*splits[0].dims}.isdisjoint(a))
     ordered = [s for name, _ in axes for s in splits if s.coordinate == Axis(name)]
 

@@ -1,8 +1,8 @@
-"""Which operators could share a function: those of one kind, and at one level.
+"""Kinds and levels: operators of one kind and one level share a function.
 
-Of one kind are those that run on the same devices, have the same indices in time and are in the same sets that `order`
-names. The level is the number of changes of kind on the way from the inputs, so that functions never wait for each
-other in a cycle.
+Operators are of one kind if they run on the same devices, have the same indices in time and belong to the same sets of
+those that `order` names. The level counts the changes of kind on the way from the inputs, so that functions never wait
+for each other in a cycle.
 """
 
 from ssdsl.ir.function import Carried, OpSplit
@@ -14,10 +14,10 @@ from ssdsl.model.graph import Operand, Operator
 
 
 def kinds_of(lowering: Lowering) -> dict[str, Kind]:
-    """The kind of each operator by itself."""
+    """The kind of each operator, before operators join their readers."""
     ordered = frozenset(tasks.number for tasks in lowering.plan.ordered())
     kinds: dict[str, Kind] = {}
-    known: dict[tuple[int, int], Kind] = {}  # of one record and splits, which operators share
+    known: dict[tuple[int, int], Kind] = {}  # by identity of splits and record: operators share these objects
     same: dict[Kind, Kind] = {}  # so that equal kinds are one object, as equal submeshes are
     for o in lowering.graph.computing:
         splits, record = lowering.splits[o.name], lowering.plan.of(o.name)
@@ -35,8 +35,8 @@ def _time(splits: tuple[OpSplit, ...]) -> list[TimeIndex]:
 
 
 def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
-    """Level of each operator: as early as its inputs allow, then as late as its consumers allow, to leave few
-    functions."""
+    """The level of each operator: as early as its inputs allow, then as late as its consumers allow, so that there are
+    few functions."""
     operators, sources = lowering.graph.computing, lowering.graph.sources
     is_same, is_cut = _SameParts(lowering), _cut_apart(lowering)
     edges: dict[str, list[tuple[str, int]]] = {o.name: [] for o in operators}
@@ -49,15 +49,15 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
             edges[name].append((op.name, int(apart)))
             own = max(own, level[name] + apart)
         level[op.name] = own
-    for op in reversed(operators):
+    for op in reversed(operators):  # a source moves down to its readers: `apart` is 1 where a function has to end
         if edges[op.name]:
             level[op.name] = min(level[user] - apart for user, apart in edges[op.name])
     return level
 
 
 def _cut_apart(lowering: Lowering) -> set[tuple[str, str]]:
-    """An operator and one that has joined its readers, where it computes in parts what that needs all of in each of
-    these."""
+    """Pairs of a producer and an operator that has joined its readers, where the producer computes in parts (in time)
+    what the joined operator needs whole in each part: they cannot share a function."""
     found = set[tuple[str, str]]()
     for name, joined in lowering.joined.items():
         times = {Time(t.name) for t in joined}
@@ -74,7 +74,7 @@ class _SameParts:
         self.known: dict[tuple[int, ...], bool] = {}
 
     def part(self, before: tuple[Operator, int], after: tuple[Operator, int]) -> bool:
-        """Of a result, by its number, and an operand that reads it."""
+        """`is_same_part` of an operator's result and another one's operand, each given by its number."""
         (source, output), (operator, n) = before, after
         made, read = self.splits[source.name], self.splits[operator.name]
         key = self.signatures[source.name], id(made), output, self.signatures[operator.name], id(read), n
@@ -84,12 +84,12 @@ class _SameParts:
         return self.known[key]
 
 
-Use = tuple[Operator, tuple[OpSplit, ...], Operand]  # a value of an operator that has these splits
+Use = tuple[Operator, tuple[OpSplit, ...], Operand]  # an operator, its splits, and one of its operands or results
 
 
 def is_same_part(before: Use, after: Use) -> bool:
-    """Whether a part of the consumer reads just the producer's part with the same indices in time, or that and what was
-    made for the parts before it."""
+    """Whether a part of the consumer reads only the producer's part at the same coordinates in time, or that one and
+    the parts before it."""
     (source, splits, output), (operator, its, operand) = before, after
     made = {s.coordinate: place_in(source, s, output) for s in splits if isinstance(s.coordinate, Time)}
     read = {s.coordinate: s for s in its if isinstance(s.coordinate, Time)}

@@ -1,10 +1,10 @@
-"""Which sections are the same but for names, and which functions: they have one `kind`, a number, and what follows from
-one alone is found once for each kind.
+"""Numbers sections and functions by `kind`: those of one kind are equal but for names, so that what follows from a
+section or function alone is found once for each kind.
 
-Sections of a kind have the same instructions, on values that are numbered alike in the order in which they come; the
-same of these leave them, and the same are weights. The proof does not believe a kind: it compares the sections
-(`prove/alike.py`). Functions of a kind have sections of the same kinds, on values that are numbered alike; only the
-simulator asks for it.
+Sections of a kind have the same instructions on values that get the same numbers, in the order in which they appear;
+the same values leave them, and the same are weights. The proof does not trust a kind: it compares the sections
+(`prove/alike.py`). Functions of a kind have sections of the same kinds on values that get the same numbers; only the
+simulator uses their kind.
 """
 
 from collections.abc import Hashable
@@ -28,16 +28,16 @@ class _Numbering:
         self.typed, self.values, self.flats = lowering.typed, lowering.graph.values, lowering.flats
         self.places, self.alone = lowering.graph.storages, lowering.graph.alone
         self.learning, self.read = lowering.learning, lowering.graph.readers
-        self.about: dict[str, int] = {}  # of values: the number of what is known of each
+        self.about: dict[str, int] = {}  # by value: equal numbers for equal facts about it
         self.kinds: dict[Hashable, int] = {}
-        self.equal: dict[Hashable, int] = {}  # things that are large: the number of those that are equal
-        self.same: dict[int, int] = {}  # ... by identity
+        self.equal: dict[Hashable, int] = {}  # a number for each distinct large object, such as a type
+        self.same: dict[int, int] = {}  # the same by identity, so that an object is hashed once
 
     def of(self, function: Function) -> Function:
         """A function with its kind and those of its sections."""
         around = function.time, function.submesh.axes, function.backward
         prepared = {p.var.name for p in function.prepared}
-        numbers: Locals = {}  # in the function
+        numbers: Locals = {}  # of values in the function; `inside` are those in a section
         sections, wiring = [], []
         for section, leaves in zip(function.sections, function.leaving(), strict=True):
             inside: Locals = {}
@@ -52,7 +52,7 @@ class _Numbering:
         return replace(function, sections=tuple(sections), kind=kind)
 
     def _ends(self, function: Function, numbers: Locals) -> tuple[Hashable, ...]:
-        """What enters a function, and what leaves it."""
+        """A key for the inputs, prepared values, parameters and outputs of a function."""
         return (
             tuple(
                 (numbers.get(i.var.name), self._about(i.var), i.time, i.merges, i.gradient, i.message is None)
@@ -69,7 +69,7 @@ class _Numbering:
         return read, flat.elements, flat.dtype, flat.zero, flat.shard_axes, flat.submesh.axes
 
     def _value(self, name: str) -> int:
-        """What the model says of a value, and where its memory comes from."""
+        """A number for the model's facts about a value and the origin of its memory."""
         if name not in self.about:
             value, root = self.values[name], self.values[self.places[name].root]
             known = value.origin, value.sizes, value.shape, value.dtype, value.differentiable
@@ -78,7 +78,7 @@ class _Numbering:
         return self.about[name]
 
     def _key(self, instr: Instr, numbers: Locals) -> Hashable:
-        """An instruction without names."""
+        """A key for an instruction, with numbers in place of names."""
         reads = tuple([numbers.setdefault(name, len(numbers)) for name in reads_of(instr)])
         made = tuple([numbers.setdefault(var.name, len(numbers)) for var in results_of(instr)])
         match instr:

@@ -1,4 +1,4 @@
-"""Which of a function's local values look into the memory of others."""
+"""The local values of a function that are views of others: they share their memory."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,8 @@ from ssdsl.model.storage import Storage, aliases
 
 
 def views_of(function: Function, operators: Mapping[str, Operator], places: Mapping[str, Storage]) -> dict[Name, Name]:
-    """What operators make as views, each with the value that it looks into: an operator's or a conversion's result, or
-    what enters the function."""
+    """The results of operators that are views, each with the value that it is a view of. That one is no view itself: it
+    is a result of an operator or a conversion, or enters the function."""
     found: dict[Name, Name] = {}
     for op in function.operators():
         operator = operators[op.operator]

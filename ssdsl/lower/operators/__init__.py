@@ -1,1 +1,1 @@
-"""How each operator is split, and which layouts follow for its tensors."""
+"""Passes on operators: the splits of each, and the layouts that follow for its tensors."""

@@ -1,8 +1,8 @@
-"""A dimension that equal parts cut and unequal ones becomes two: each is then cut by its own indices.
+"""Divides a dimension that is cut into equal parts and into unequal ones in two, each cut by its own indices.
 
-`split model by batch into dp, m = [3, 1]` of 8 samples cuts each of two runs of 4 into 3 and 1. The samples of a part
-of `m` are then no run, but of batch = 2 · 4 they are a run of the second factor. Such factors a reshape makes as well.
-`into m = [6, 2], dp` is the same: of each part of `m` a device has a half, 3 and 1.
+`split model by batch into dp, m = [3, 1]` with 8 samples cuts each of two runs of 4 into 3 and 1. The samples of a part
+of `m` are then not one run of the batch; but with batch = 2 · 4 they are a run of the second factor, and factors are
+known from reshapes. `into m = [6, 2], dp` says the same: a device has half of each part of `m`, 3 and 1.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
-Outer = dict[int, int]  # by the class of a dimension: into how many equal parts it is cut, before unequal ones
+Outer = dict[int, int]  # by the class of a dimension: the number of equal parts, each of which is cut into unequal ones
 
 
 def divide_dims(lowering: Lowering) -> Lowering:
-    """Replaces the graph and the indices of the plan, where there is such a dimension."""
+    """Replaces the graph and the indices of the plan, if there is such a dimension."""
     plan = lowering.plan
     outer = {cls: parts for cls, parts in _outer(plan).items() if _is_divisible(plan, cls, parts)}
     if not outer:
@@ -65,13 +65,13 @@ def _is_divisible(plan: Plan, cls: int, parts: int) -> bool:
 
 
 def _is_merged(operator: Operator, number: int) -> bool:
-    """Whether a kernel works along a dimension, of which a part has to be a run."""
+    """Whether a kernel works along a dimension, so that a part of it has to be one run."""
     kernel = operator.row.kernel
     return kernel is not None and number in kernel_dims(operator, *kernel.axis)
 
 
 def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool] | None:
-    """Of each index of a dimension whether it cuts the inner factor; None where one cuts both."""
+    """Whether each index of a dimension cuts the inner factor, in their order; None where an index cuts both."""
     left, sides = parts, []
     if any(i.also is not None and number in (i.dim, i.also) for i in plan.of(operator.name).indices):
         return None
@@ -87,7 +87,7 @@ def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool
 
 
 def _within(at: Regions, size: int) -> Regions | None:
-    """Parts of all that equal ones divide as those within one of these; None where they are no multiples.
+    """Parts of a whole dimension as parts of one equal run of `size`; None where they are not the same in each run.
 
     >>> _within((((0, 6),), ((6, 8),)), 4)
     (((0, 3),), ((3, 4),))
@@ -103,11 +103,11 @@ def _within(at: Regions, size: int) -> Regions | None:
     return parts_of(tuple(n // times for n in sizes))
 
 
-# -- what becomes of them ----------------------------------------------------------------------------------------------
+# -- divided dimensions ------------------------------------------------------------------------------------------------
 
 
 def _new(graph: Graph) -> int:
-    """A number that no class has."""
+    """A number that no class of dimensions has, nor any above it."""
     return 1 + max([*graph.dim_names, *(d.cls for o in graph.operators for d in o.dims)], default=0)
 
 
@@ -126,7 +126,7 @@ def _indices(plan: Plan, operator: Operator, outer: Outer) -> Iterator[Index]:
 
 
 def _numbers(operator: Operator, outer: Outer) -> list[tuple[int, ...]]:
-    """For each dimension of an operator the numbers of those that it becomes."""
+    """The new numbers of each dimension of an operator: two for one that is divided."""
     found: list[tuple[int, ...]] = []
     for dim in operator.dims:
         first = sum(map(len, found))

@@ -1,4 +1,4 @@
-"""Which values have a gradient: those from which the loss follows through differentiable operators."""
+"""Finds the values that have a gradient: the loss follows from them through differentiable operators."""
 
 from dataclasses import replace
 

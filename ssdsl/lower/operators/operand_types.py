@@ -1,17 +1,17 @@
 """The layouts of an operator's tensors: the table in docs/design.md.
 
-With a coordinate along which the operator is split by a dimension,
+Where the operator is split by a dimension along a coordinate, a tensor has along that coordinate:
 
-| | in that tensor | not in it |
+| | if it has the dimension | if not |
 |---|---|---|
 | output | Shard | Partial |
 | gradient of output, needed | Shard | Replicate |
 | input, needed | Shard | Replicate |
 | gradient of input, produced | Shard | Partial |
 
-An input that has no such dimension may have one that is windowed on it: a part then needs the region that its results
-need. An operator that a kernel combines along the dimension leaves a whole output. An operator that works on partial
-sums reads one addend of each operand that is carried and leaves one addend.
+An input without the dimension may have one that is windowed on it (`Dim.window`): a part then needs the region that its
+results read. If a kernel combines the parts along the dimension, the output is whole. An operator that works on partial
+sums reads one addend of each operand that is carried, and leaves one addend.
 """
 
 import math
@@ -31,7 +31,7 @@ Axes = tuple[tuple[str, int], ...]
 def operand_types(
     operator: Operator, splits: tuple[OpSplit, ...], operand: Operand, axes: Axes, *, is_output: bool
 ) -> tuple[Type, Type]:
-    """What an operator needs of an input, or leaves of an output; and the same of its gradient.
+    """The type in which an operator needs an input or leaves an output, and the type of that tensor's gradient.
 
     A linear y = x @ w of x [batch 8, in 4] and w [in 4, out 6], its summed dimension `in` split over tp:
 
@@ -79,7 +79,7 @@ def operand_types(
 
 
 def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output: bool) -> tuple[bool, bool]:
-    """Whether a tensor without the split dimension is a partial sum along it, and whether its gradient is."""
+    """Whether a tensor without the split dimension is a partial sum along the split, and whether its gradient is."""
     match split:
         case Carried():
             is_addend = is_output or operand.value in split.operands
@@ -87,16 +87,17 @@ def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output:
         case Split():
             if is_output:
                 return operator.summed(split.dim), False
-            # only the first device adds an addend, but each gets its whole gradient; in time the other parts get zeros
+            # only the first device adds such an operand (a bias), but each device computes its whole gradient; in time
+            # only the first part computes it, and the others have zeros, so that it is a sum
             is_whole = operand.once and operator.summed(split.dim) and isinstance(split.coordinate, Axis)
             return False, not is_whole
 
 
 def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement | None:
-    """Where the part of an operand lies: a digit of its dimension, or the region that the part's results need.
+    """The placement of an operand along a split: a digit of its dimension, or the region that the part's results need.
 
-    Replicate is of a region that is everything, None of an operand that does not carry the dimension. Of GPT-2's fused
-    weight [hidden 128, qkv 3 · heads 4 · head_dim 32], heads are factor 2:
+    Replicate if that region is everything, None if the operand does not have the dimension. In GPT-2's fused weight
+    [hidden 128, qkv 3 · heads 4 · head_dim 32], heads are factor 2:
 
     >>> from ssdsl.model.graph import Dim, Stage
     >>> from ssdsl.model.ops.rows import ROWS
@@ -121,8 +122,8 @@ def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement 
 
 
 def windows_on(operator: Operator, split: Split) -> Iterator[tuple[int, Regions]]:
-    """The dimensions that are windowed on a split one, with the region of each that every part needs: of a part of a
-    part, all that the outer one has."""
+    """Yields the dimensions that are windowed on a split one, each with the region that every part needs. A part inside
+    the parts of another split needs all that the outer part has."""
     results = operator.dims[split.dim].size
     for number, dim in enumerate(operator.dims):
         if dim.window is not None and dim.window.of == split.dim and number != split.also:
@@ -136,7 +137,7 @@ def is_inner(operator: Operator, split: Split) -> bool:
 
 
 def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Shape) -> bool:
-    """Whether each part reads what was made for it, or for it and the parts before it, and nothing else."""
+    """Whether each part reads nothing but what was made for it, or for it and the parts before it."""
     if made == read:
         return True
     if not isinstance(made, Shard) or not isinstance(read, Shard) or made.factor != read.factor:
@@ -146,17 +147,17 @@ def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Sh
 
 
 def dims_of(operand: Operand) -> list[int]:
-    """The operator's dimension of each factor of an operand, through its axes."""
+    """The number of the operator's dimension for each factor of an operand, in the order of its axes."""
     return [dim for axis in operand.axes for dim in axis]
 
 
 def operand_shape(operator: Operator, operand: Operand) -> Shape:
-    """The whole tensor, axis by axis in factors."""
+    """The shape of the whole tensor: the factors of each axis."""
     return Shape(tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes))
 
 
 def inside(layout: Layout, removed: tuple[Shard, ...]) -> Layout:
-    """The layout as seen inside one task, whose digits in time are fixed: strides above a removed digit shrink.
+    """The layout inside one task, whose digits in time (`removed`) are fixed: strides above a removed digit shrink.
 
     >>> inside(Layout((Shard(0, 8, 2),)), (Shard(0, 2, 4),)).shards()     # 16 = dp 2 · m 4 · 2; of one m: dp 2 · 2
     (Shard(factor=0, stride=2, parts=2, at=None),)
@@ -207,7 +208,7 @@ def _sizes(shape: Shape, known: list[int], varying: dict[int, list[Varying]]) ->
 
 
 def local_dims(operator: Operator, splits: tuple[OpSplit, ...]) -> list[int]:
-    """The local sizes of an operator's dimensions in a part, of unequal parts in the mean."""
+    """The local sizes of an operator's dimensions in a part: rounded up, and the mean of unequal parts."""
     sizes = [d.size for d in operator.dims]
     for split in (s for s in splits if isinstance(s, Split)):
         for number, at in windows_on(operator, split) if not is_inner(operator, split) else ():

@@ -2,11 +2,11 @@
 
 `loss = sum / count` has no batch dimension, so a split by batch does not reach the division. Division by a constant
 is linear: each part divides its own partial sum, and only the reported loss is added up. A term that no index splits
-(a weight penalty) joins such a sum as the addend of its first part. Where an operator is not linear, it runs once, on
-the completed sum, and so does what mixes parts with a value that waits for all of them.
+(a weight penalty) joins such a sum as the addend of the first part. An operator that is not linear runs once, on the
+completed sum; so does one that mixes parts with a value that waits for all of them.
 
-What `combine` leaves of rows that were at their experts is carried through linear operators up to the last one that
-makes it smaller: the weighted sum over the experts of a token comes before the sum over devices.
+The result of `combine`, a partial sum of rows that were with their experts, is carried through linear operators up to
+the last one that makes it smaller: the weighted sum over the experts of a token comes before the sum over devices.
 
 A sum over devices is carried on the same devices only: a value that goes to others is completed first.
 """
@@ -24,13 +24,13 @@ from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.plan.plan import Index, Plan
 
-Partial = dict[Coordinate, Index]  # of one value: the coordinates along which it is a sum, and the index that cut it
+Partial = dict[Coordinate, Index]  # the coordinates along which a value is a sum, and the index that cut it there
 
 
 def propagate_partial(lowering: Lowering) -> Lowering:
-    """Adds to `splits` what linear operators carry of the sums that they read.
+    """Adds to `splits` the sums that linear operators carry on.
 
-    In the plan, takes an index in time from what lies behind the model's last weights and waits for all its parts.
+    Also takes ordered indices in time away, in the plan, from operators of the loss that wait for all parts of them.
     """
     tails = lowering.graph.tails
     walk = _Walk(lowering, tails.linear, tails.of_loss, _ordered_indices(lowering.plan))
@@ -42,8 +42,8 @@ def propagate_partial(lowering: Lowering) -> Lowering:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """How a value was made, or one of an equal call: its operator's splits and operand, the sums that it lacks, and the
-    indices in time of which it needed all parts."""
+    """The making of a value, shared by those of equal calls: its operator, splits and operand, the sums that it still
+    lacks (`partial`), and the indices in time whose parts it all waited for (`waits`)."""
 
     submesh: Submesh
     operator: Operator
@@ -55,7 +55,8 @@ class _Made:
 
 @dataclass(slots=True)
 class _Walk:
-    """Operators in order. `late` collects the indices that are left to operators that wait for all parts of one."""
+    """A walk over the operators in order. `late` collects operators that lose indices, with the indices that they keep:
+    they wait for all parts of the others."""
 
     lowering: Lowering
     linear: frozenset[str]
@@ -68,9 +69,10 @@ class _Walk:
     equal: dict[Hashable, _Made] = field(default_factory=dict)
 
     def operator(self, operator: Operator) -> None:
-        """What becomes of an operator; of one that carries no sum it is what became of an equal call before."""
+        """Visits an operator. Equal calls with equal inputs are looked up, unless they carry a sum or lose an index."""
         signatures, made = self.lowering.graph.signatures, self.made
         record = self.lowering.plan.of(operator.name)
+        # ids are keys: operators share records, submeshes and `_Made`s, which live as long as this walk
         key = (
             signatures[operator.name],
             id(record),
@@ -109,7 +111,7 @@ class _Walk:
             self.made[output.value] = self.equal[key]
 
     def _arriving(self, value: str, submesh: Submesh) -> Partial:
-        """The sums that a value still lacks where it is read."""
+        """The sums that a value still lacks when an operator on a submesh reads it."""
         if value not in self.made:
             return {}
         made, axes = self.made[value], dict(submesh.axes)
@@ -122,7 +124,8 @@ class _Walk:
     def _taken(
         self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], submesh: Submesh
     ) -> dict[Coordinate, tuple[Carried, Index]]:
-        """The sums that an operator carries: its operands are addends, those that are whole as the first part's."""
+        """The sums that an operator carries, by coordinate. Its operands are addends then; one that is whole is the
+        addend of the first part."""
         values = self.lowering.graph.values
         is_scalar = not any(values[o.value].shape for o in operator.outputs)
         if not operator.row.linear_in or not (is_scalar or operator.name in self.linear):
@@ -140,7 +143,8 @@ class _Walk:
         return taken
 
     def _delays(self, operator: Operator, sums: list[Partial], coordinate: Coordinate) -> bool:
-        """Whether other operands wait for all parts along a coordinate, of which the addends need only their own."""
+        """Whether other operands wait for all parts along a coordinate in time, while the addends need only their own
+        part: carrying the sum would then delay the addends."""
         addends, others = set[str](), set[str]()
         for operand, arriving in zip(operator.inputs, sums, strict=True):
             if operand.value in self.made:
@@ -150,7 +154,7 @@ class _Walk:
     def _waits(
         self, operator: Operator, sums: list[Partial], own: tuple[Split, ...], carried: set[Coordinate]
     ) -> frozenset[str]:
-        """The indices in time of which an operator needs all parts at once, or reads a value that does."""
+        """The indices in time whose parts an operator needs all at once, directly or through a value that it reads."""
         splits = {s.coordinate: s for s in own}
         found: set[str] = set()
         for operand, arriving in zip(operator.inputs, sums, strict=True):
@@ -164,7 +168,7 @@ class _Walk:
     def _awaited(
         self, made: _Made, operator: Operator, operand: Operand, splits: dict[Coordinate, Split]
     ) -> Iterator[str]:
-        """The indices in time of which an operand needs all parts at once."""
+        """Yields the indices in time whose parts an operand needs all at once."""
         for split in (s for s in made.splits if isinstance(s.coordinate, Time)):
             part, here = place_in(made.operator, split, made.operand), splits.get(split.coordinate)
             read = None if here is None else place_in(operator, here, operand)
@@ -174,8 +178,8 @@ class _Walk:
     def _kept(
         self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], splits: tuple[Split, ...]
     ) -> tuple[Index, ...]:
-        """An operator's indices without those in time that are ordered, where it belongs to the loss and waits for all
-        their parts: one task for each part would have to run behind all parts of the model."""
+        """An operator's indices. One of the loss's tail loses those in time that an `order` names and whose parts it
+        waits for: its task for the first part would already have to run behind all parts of the model."""
         ordered = self.ordered.get(operator.name, frozenset())
         if operator.name not in self.tail or not any(i.name in ordered for i in own):
             return own
@@ -185,7 +189,7 @@ class _Walk:
 
 
 def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
-    """For each operator the indices by which an `order` of the plan names its tasks."""
+    """For each operator, the indices that an `order` of the plan fixes for its tasks."""
     fixed: dict[int, set[str]] = {}
     for tasks in plan.ordered():
         fixed.setdefault(tasks.number, set()).update(n for n, _ in tasks.fixed)

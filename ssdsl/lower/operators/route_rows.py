@@ -1,22 +1,22 @@
-"""Rows lie with their experts: where a plan cuts products of experts, each part has the rows of its own experts alone.
+"""Routes rows to experts: where a plan cuts products of experts, each part holds only the rows of its own experts.
 
-`routed_mm` of all rows, split by experts, leaves zeros where a row's expert is another part's. So every part would hold
-all rows, and what stands between two such products would need their sum. In place of that the rows are brought to their
-experts in front of the first product, and put back behind the last one:
+`routed_mm` of all rows, split by experts, leaves zeros where a row's expert is in another part. So every part would
+hold all rows, and operators between two such products would need a sum. Instead the rows are brought to their experts
+in front of the first product, and put back behind the last one:
 
     n = count_rows(experts, own)             how many rows each of the experts `own` has
     x = dispatch(rows, experts, own)         x: the rows of these experts, expert by expert
     y = expert_mm(act(expert_mm(x, w1, n)), w2, n)
     z = combine(y, experts, own)             zeros where other parts have rows: a sum over the parts
 
-Such rows are a dimension by experts: an axis of [batch, seq, top] becomes [experts, batch, slots], cut by experts as
-weights are. How many rows an expert has is known when it runs: `slots` is their number if all have as many, and so are
-the sizes in the program those of a balanced routing. No operator between reads a size. Where a plan cuts the operators
-between otherwise, the products stay as they are.
+The rows then have a dimension of experts: an axis of [batch, seq, top] becomes [experts, batch, slots], cut by experts
+as the weights are. The number of rows of an expert is known only at run time: `slots` is that number if all experts
+have equally many, so that sizes in the program are those of a balanced routing. No operator between the products reads
+a size. Where a plan cuts the operators between them in another way, the products stay as they are.
 
-Where devices have all rows, `dispatch` and `combine` are cut by experts as the products are. Where the same devices cut
-rows and experts, they are cut by rows: each device sorts its own rows for all experts. That another device needs them
-is then a change of layout, from `batch` to `experts`, as it is for the counts (travelling_rows.py says when).
+Where each device has all rows, `dispatch` and `combine` are cut by experts, like the products. Where the same devices
+cut rows and experts, they are cut by rows: each device sorts its own rows for all experts, and a change of layout from
+`batch` to `experts` brings rows and counts to the devices of the experts (travelling_rows.py says when).
 """
 
 import math
@@ -40,7 +40,7 @@ BALANCED = "how many rows an expert has is known when it runs"
 
 
 def route_rows(lowering: Lowering) -> Lowering:
-    """Replaces the plan by one in which rows lie with their experts, where it cuts experts over devices."""
+    """Replaces the plan by one in which rows are routed to their experts, if it cuts experts over devices."""
     plan, regions = lowering.plan, list[Region]()
     for region in regions_of(plan):
         plan, found = with_travelling_rows(plan, region)
@@ -48,19 +48,20 @@ def route_rows(lowering: Lowering) -> Lowering:
     return replace(lowering, plan=_Rewriting(plan, regions).plan()) if regions else lowering
 
 
-# -- what becomes of the plan ------------------------------------------------------------------------------------------
+# -- the new plan ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Rewriting:
-    """Walks the operators in order. A value at its experts has a name of its own; put back it has the name it had."""
+    """Walks the operators in order and rewrites those of regions. A value's rows with their experts have a name of
+    their own; put back they have the value's name. `ids` below is the value that names each row's expert."""
 
     source: Plan
     regions: list[Region]
     operators: list[Operator] = field(default_factory=list)
-    moved: dict[tuple[str, str], str] = field(default_factory=dict)  # what names the experts, a value -> its rows there
-    own: dict[str, str] = field(default_factory=dict)  # what names the experts of rows -> the numbers of a part's
-    counts: dict[str, str] = field(default_factory=dict)  # what names the experts of rows -> how many rows they have
+    moved: dict[tuple[str, str], str] = field(default_factory=dict)  # ids, a value -> its rows with their experts
+    own: dict[str, str] = field(default_factory=dict)  # ids -> the numbers of a part's own experts
+    counts: dict[str, str] = field(default_factory=dict)  # ids -> the number of rows of each expert
     values: dict[str, Value] = field(init=False)
     storages: dict[str, Storage] = field(init=False)
     names: dict[int, str] = field(init=False)
@@ -72,7 +73,7 @@ class _Rewriting:
         self.records, self.storages = dict(self.source.operators), dict(graph.storages)
 
     def plan(self) -> Plan:
-        """The plan with another graph, and the same statements about it."""
+        """The plan with the rewritten graph, and the same statements about it."""
         graph = self.source.graph
         self.own = {region.ids: self._own(region) for region in self.regions}
         region_of = {name: region for region in self.regions for name in region.operators}
@@ -88,7 +89,8 @@ class _Rewriting:
         return replace(self.source, graph=changed, operators=self.records)
 
     def _own(self, region: Region) -> str:
-        """The numbers of all experts: a part of them are those of a part."""
+        """Adds the constant with the numbers of all experts, and returns its name. Cut by experts, each part has the
+        numbers of its own experts."""
         name = f"{region.ids}_own"
         size, dim = region.experts.size, replace(region.experts, fixed="it is part of a constant")
         args = (ARANGE, size)
@@ -101,12 +103,13 @@ class _Rewriting:
         return name
 
     def _make(self, value: Value) -> None:
-        """A value in memory of its own."""
+        """Adds a value that has its own memory."""
         strides = strides_in(tuple(range(len(value.shape))), value.shape)
         self.values[value.name], self.storages[value.name] = value, Storage(value.name, strides)
 
     def _lay(self, operator: Operator, reads: Mapping[str, str], made: Mapping[str, str]) -> None:
-        """Results that have these names now lie as they did: those that look into what is read still do."""
+        """Sets the storage of an operator's results: strides as before, and views of an operand stay views of it.
+        `reads` and `made` are the new names of operands and results."""
         graph = self.source.graph
         views = aliases(operator, graph.storages)
         for value in (o.value for o in operator.outputs):
@@ -117,7 +120,7 @@ class _Rewriting:
             self.storages[name] = Storage(root, strides)
 
     def _name(self, value: str) -> str:
-        """A name for rows at their experts: rows may go to those of several routers."""
+        """A new name for a value's rows with their experts. A value may have several: one for each router."""
         name, count = f"{value}_at_experts", 1
         while name in self.values:
             count += 1
@@ -190,14 +193,14 @@ class _Rewriting:
                 self._combined(found, before, operand, region)
 
     def _dims(self, operator: Operator, rows: tuple[int, ...], region: Region) -> tuple[list[Dim], tuple[int, ...]]:
-        """The dimensions of rows at their experts, and an axis that is made of them."""
+        """The dimensions of rows with their experts: experts, the kept ones, slots; and the axis made of them."""
         kept = [operator.dims[d] for d in rows[: region.kept]]
         slots = math.prod(operator.dims[d].size for d in rows[region.kept :]) // region.experts.size
         dims = [replace(region.experts, fixed=""), *kept, Dim("slots", slots, self._slots(region), BALANCED)]
         return dims, tuple(range(len(dims)))
 
     def _slots(self, region: Region) -> int:
-        """The class of the slots of a region."""
+        """The class of a region's slots: a negative number, which no class of the model has."""
         number = -1 - self.regions.index(region)
         self.names.setdefault(number, "slots")
         return number
@@ -205,7 +208,7 @@ class _Rewriting:
     def _others(
         self, operator: Operator, rows: tuple[int, ...], number: dict[int, int], region: Region
     ) -> tuple[Index, ...]:
-        """The indices of what is neither rows nor experts of an operator, by the new number of the dimension."""
+        """The indices of an operator that cut neither rows nor experts, with the new numbers of their dimensions."""
         indices = self.source.of(operator.name).indices
         others = (i for i in indices if i.name not in region.names and i.dim not in rows)
         return tuple(replace(i, dim=number[i.dim]) for i in others if i.dim in number)
@@ -220,7 +223,7 @@ class _Rewriting:
     # -- there and back ----------------------------------------------------------------------------------------------
 
     def _dispatched(self, reader: Operator, operand: Operand, region: Region) -> str:
-        """The rows of a value of which only those of a part's experts are wanted."""
+        """Adds the `dispatch` of a value's rows to their experts, and returns the name of its result."""
         name = self._name(operand.value)
         value = self.values[operand.value]
         args = (TARGETS["dispatch"], Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
@@ -231,7 +234,7 @@ class _Rewriting:
         return name
 
     def _combined(self, maker: Operator, before: Operand, operand: Operand, region: Region) -> None:
-        """The rows of a region that others read, where they were."""
+        """Adds the `combine` that puts rows back where they were, for readers outside the region."""
         args = (TARGETS["combine"], Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
         original = next(o for o in self.source.graph.operators if o.name == maker.name)
         self._add(f"{before.value}_combine", "combine", args, original, before, region, gathers=True)
@@ -248,7 +251,7 @@ class _Rewriting:
         *,
         gathers: bool,
     ) -> None:
-        """An operator that moves rows to their experts, or from them."""
+        """Adds an operator that brings rows to their experts, or back (`gathers`)."""
         rows = region.operators[beside.name]
         dims, at_experts, number = self._around(beside, region)
         for d in (d for axis in operand.axes[1:] for d in axis):
@@ -263,7 +266,7 @@ class _Rewriting:
         self._append(name, kind, args, beside, inputs, made, dims, (*region.outside, *others))
 
     def _counted(self, beside: Operator, region: Region) -> None:
-        """How many rows each expert has, where rows are as they go to their experts."""
+        """Adds the `count_rows` of a region: the number of rows of each expert, cut as rows are before they travel."""
         name, rows = f"{region.ids}_counts", region.operators[beside.name]
         dims, at_experts, number = self._around(beside, region)
         ids, own = (tuple(number[d] for d in rows),), ((0,),)
@@ -276,8 +279,8 @@ class _Rewriting:
         self.counts[region.ids] = name
 
     def _around(self, beside: Operator, region: Region) -> tuple[list[Dim], tuple[int, ...], dict[int, int]]:
-        """The dimensions of what has rows both as they were and at their experts, the axis of the latter, and what
-        becomes of the numbers of the former."""
+        """The dimensions of an operator that has rows both in their places and with their experts, the axis of the
+        latter, and the new numbers of the dimensions of the former."""
         rows = region.operators[beside.name]
         dims, at_experts = self._dims(beside, rows, region)
         number = {d: 1 + at for at, d in enumerate(rows[: region.kept])}
@@ -297,7 +300,7 @@ class _Rewriting:
         dims: list[Dim],
         indices: tuple[Index, ...],
     ) -> None:
-        """Adds an operator where the one beside it runs."""
+        """Adds an operator with the plan's record of another one: it runs on the same devices."""
         stage, path, source = Stage.COMPUTE, beside.path, beside.source
         called = f"ssdsl::{kind}"
         own = tuple(dims), ROWS[called]
@@ -307,12 +310,12 @@ class _Rewriting:
 
 
 def _value(operator: Operator, operand: Operand, dtype: str, learns: bool) -> Value:
-    """A value as its operator makes it."""
+    """The value that an operator makes as this operand."""
     sizes = tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes)
     factors = tuple(tuple(operator.dims[d].cls for d in axis) for axis in operand.axes)
     return Value(operand.value, Origin.OPERATOR, tuple(map(math.prod, sizes)), dtype, learns, factors, sizes)
 
 
 def _renamed(item: Any, names: dict[str, str]) -> Any:
-    """Arguments that read values under other names."""
+    """Arguments with the names of values replaced."""
     return replace_refs(item, lambda name: Ref(names.get(name, name)))

@@ -1,4 +1,4 @@
-"""Regions of products whose rows can lie with their experts, and how a plan cuts their rows in front and behind."""
+"""Finds regions whose rows can lie with their experts, and the indices that cut the rows inside and around them."""
 
 import math
 from collections.abc import Iterator
@@ -16,23 +16,23 @@ Cut = tuple[str, int, Regions | None]  # an index, without the dimension
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Products whose rows name their experts by one value, and the operators between them.
+    """Products of experts that read the experts of their rows from one value, `ids`, and the operators between them.
 
-    `kept` dimensions of the rows, the outer ones, stay dimensions of the rows of an expert. Dimension 0 of `inside` and
-    `outside` is that of the experts, the kept ones come next: `inside` are the indices of the region's operators,
-    `outside` those of what brings rows to their experts and back. They differ where rows travel.
+    The `kept` outer dimensions of the rows stay dimensions of the rows of an expert; the others become slots. `inside`
+    are the indices of the region's operators, `outside` those of the operators that bring rows to their experts and
+    back; they differ where rows travel. In both, dimension 0 is the experts', and the kept ones follow.
     """
 
     ids: str
     experts: Dim
-    operators: dict[str, tuple[int, ...]]  # each with the dimensions that its rows are made of
+    operators: dict[str, tuple[int, ...]]  # each with the dimensions of its rows
     kept: int
     inside: tuple[Index, ...]
     outside: tuple[Index, ...]
 
     @property
     def names(self) -> set[str]:
-        """The indices that cut experts."""
+        """The names of the indices that cut experts."""
         return {i.name for i in self.inside if i.dim == 0}
 
 
@@ -67,11 +67,12 @@ def _region(plan: Plan, products: list[Operator]) -> Region | None:
         others = [d for d in range(len(operator.dims)) if d not in here]
         if operator in products:
             fits = _cuts(plan, operator, (experts_of(operator),)) == cuts
-        else:  # cut by rows along the same devices it goes where they go
+        else:  # rows may be cut along the devices of the experts, other dimensions may not
             fits = not any(name in names for (name, _, _), _ in _cuts(plan, operator, tuple(others)))
         kept = [cut for cut in _cuts(plan, operator, here) if cut[0][0] not in names]
         if not fits or not is_beside(plan, operator, first) or kept != rows_cut:
             return None
+    # slots of equal size: the dimensions behind the kept ones together are a multiple of the number of experts
     number = first.dims[experts].size
     fitting = [k for k in range(len(sizes)) if math.prod(sizes[k:]) % number == 0]
     if not fitting or any(at >= max(fitting) for _, at in rows_cut):
@@ -123,9 +124,9 @@ def _between(graph: Graph, products: list[Operator]) -> list[Operator]:
 
 
 def rows_of(operator: Operator) -> tuple[int, ...] | None:
-    """The dimensions of the rows of an operator that works on each row by itself, and needs no size of them; else None.
+    """The dimensions of an operator's rows, or None if it does not work on each row by itself or needs their number.
 
-    They are the first axis of all its results, and of each of its operands that has them.
+    They are the first axis of all its results, and of each operand that has them.
     """
     if operator.stage is not Stage.COMPUTE or not (
         operator.args[0].is_pointwise or operator.target in (ROUTED, *EACH_ROW)

@@ -1,4 +1,4 @@
-"""From the plan's indices to digits: which part of an operator runs at which coordinate."""
+"""Turns the plan's indices into splits of operators, and refuses those that an operator cannot have."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,11 +23,12 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 def shard_operators(lowering: Lowering) -> Lowering:
     """Adds the splits of every placed operator.
 
-    Raises PlanError: unequal parts, or windows, of a dimension that another index cuts too, statistics split in time.
+    Raises PlanError: unequal parts, or windows, along a dimension that another index cuts too; parts that are no runs,
+    where an operator needs runs; statistics split in time.
     """
     splits: dict[str, tuple[OpSplit, ...]] = {}
     wrong: dict[tuple[str, str], Diagnostic] = {}
-    right: dict[tuple[int, int, int], tuple[OpSplit, ...]] = {}  # of equal calls that may be cut so
+    right: dict[tuple[int, int, int], tuple[OpSplit, ...]] = {}  # by call, record and submesh: splits without problems
     signatures, plan, cuts = lowering.graph.signatures, lowering.plan, cache(partial(_cuts, lowering))
     for operator in lowering.graph.computing:
         record, submesh = plan.of(operator.name), lowering.submeshes[operator.name]
@@ -47,14 +48,14 @@ def shard_operators(lowering: Lowering) -> Lowering:
 
 
 def possible_indices(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Index, ...]:
-    """The indices by which an operator can be cut, where it may also be computed whole along the others."""
+    """The indices by which an operator can be cut; for operators that may be computed whole along the others."""
     refused = {name for _, name in _problems(operator, indices, submesh, dict)}
     return tuple(i for i in indices if i.name not in refused)
 
 
 def _cuts(lowering: Lowering) -> dict[int, int]:
-    """By the class of a dimension the least number of equal parts that all cuts of it keep whole: the multiple of those
-    of each operator."""
+    """By the class of a dimension, the number of equal parts that no cut of the plan divides: the least common multiple
+    of the numbers into which operators are cut."""
     cuts: dict[int, int] = {}
     for operator in lowering.graph.operators:
         parts: dict[int, int] = {}
@@ -104,8 +105,8 @@ def _problems(
 
 
 def _moved_statistics(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> set[str]:
-    """The axes along which an operator needs its running statistics in another layout than they are stored in: it would
-    change a copy."""
+    """The axes along which an operator needs its running statistics in another layout than that in which they are
+    stored: it would update a copy."""
     moved = set[str]()
     for operand in (o for o in operator.inputs if o.value in operator.statistics):
         splits = operator_splits(operator, indices, submesh)
@@ -117,12 +118,13 @@ def _moved_statistics(operator: Operator, indices: tuple[Index, ...], submesh: S
 
 
 def _is_permuted(index: Index) -> bool:
-    """Whether the parts are equal runs, in another order than that of the dimension."""
+    """Whether the parts are runs of one size; with `sizes` set, they are not in the dimension's order."""
     return index.sizes is not None and len({*index.sizes}) == 1 and all(len(runs) == 1 for runs in index.at or ())
 
 
 def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:
-    """A dimension of which each part reads what lies in front of it, and another index that cuts it."""
+    """A dimension that is windowed on the index's own one (keys, for causal attention) and another index that cuts it,
+    by name; None if there is none."""
     for number, dim in enumerate(operator.dims):
         if dim.window is None or dim.window.of != index.dim or number == index.also:
             continue
@@ -132,7 +134,7 @@ def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) 
 
 
 def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:
-    """Why the parts of an index have to be runs, or runs one behind the other, if they are not and have to be."""
+    """The reason why the parts of an index have to be runs, or runs in order; empty if they are, or need not be."""
     if index.at is None or index.at == parts_of(lengths_of(index.at)):
         return ""
     are_runs = all(len(runs) == 1 for runs in index.at)

@@ -1,9 +1,9 @@
-"""Lets gradients stay partial sums on their way to weights, where nothing but weights lies behind them.
+"""Leaves gradients partial on their way to weights, through operators that depend on weights only.
 
-The backward of every operator is linear in the gradient. An operator that depends on weights only (a position
-embedding, a relative position bias) can therefore take a partial gradient and hand on partial ones: the sum is taken
-once, with the gradients of all other weights. So can what repeats rows for `dispatch`: the gradients of a token's rows
-are added up before they travel.
+The backward of every operator is linear in the gradient. An operator on weights only (a position embedding, a relative
+position bias) can therefore read a partial gradient and return partial ones: the sum is taken once, with the gradients
+of all other weights. So can operators that repeat rows for `dispatch`: the gradients of a token's rows are added before
+they travel.
 """
 
 from dataclasses import replace
@@ -16,7 +16,8 @@ from ssdsl.model.graph import Operator
 
 
 def sink_grad_reductions(lowering: Lowering) -> Lowering:
-    """Adds `sunk`: for each operator on weights only, the axes along which its outputs' gradients stay partial."""
+    """Adds `sunk`: for each such operator, the axes and indices in time along which its outputs' gradients stay
+    partial."""
     readers, alone, moving = lowering.graph.readers, lowering.graph.alone, lowering.graph.tails.dispatched
     sunk: dict[str, frozenset[str]] = {}
     for operator in reversed(lowering.graph.computing):
@@ -43,7 +44,8 @@ def _partial(lowering: Lowering, user: Operator, producer: Operator, sunk: dict[
 
 
 def with_sunk(gradient: Type, axes: Axes, partial: frozenset[str]) -> Type:
-    """A gradient's type, partial along some axes on which it would be replicated, and along indices in time."""
+    """A gradient's type with the coordinates `partial` added: as PARTIAL on axes where it was replicated, and as owed
+    along indices in time."""
     if not partial:
         return gradient
     time = tuple(sorted(partial - {a for a, _ in axes}))

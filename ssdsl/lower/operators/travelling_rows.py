@@ -1,9 +1,9 @@
-"""Where the same devices cut rows and experts, each sorts its own rows alone, and sends them to their experts.
+"""Lets rows travel: where the same devices cut rows and experts, each sorts only its own rows, and sends them.
 
-The rows that enter a region are traced back, through operators that work on each row by itself, to those that the plan
-cuts. What lies between the plan may have left whole: a selection of experts has the copies of a token for each expert,
-and the weighted sum of what they make of it, as well. Such operators are cut as the rows are, so that no device does
-what others do too; behind the region it is the same.
+The rows that enter a region are traced back, through operators that work on each row by itself, to operators whose rows
+the plan cuts. The operators on the way may be whole in the plan: the one that repeats a token for each of its experts,
+and the weighted sum of their results. Such operators are cut as the rows are, so that no device repeats the work of
+another one; the same holds behind the region.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from ssdsl.plan.plan import Index, Plan
 
 
 def with_travelling_rows(plan: Plan, region: Region) -> tuple[Plan, Region]:
-    """The plan in which what is around a region is cut as its rows are, and the region, with the indices with which
-    rows travel; both as they were where rows and experts have no devices in common."""
+    """The plan with the operators around a region cut as its rows are, and the region with the indices of rows that
+    travel. Both are unchanged where no devices cut both rows and experts."""
     first = next(o for o in plan.graph.operators if o.name in region.operators)
     for at, dim in enumerate(region.operators[first.name][: region.kept]):
         around = _Around(plan, region, first, first.dims[dim].cls)
         cut = around.cut_of(first.inputs[0].value)
-        if cut == ():  # rows that a model is given: whatever part a device needs
+        if cut == ():  # rows that are an input of the model: a device can be given any part of them
             cut = around.cut_of(region.ids)
         changed = _meeting(region, 1 + at, cut) if cut else None
         if cut and changed is not None:
@@ -31,8 +31,8 @@ def with_travelling_rows(plan: Plan, region: Region) -> tuple[Plan, Region]:
 
 
 def _meeting(region: Region, dim: int, cut: tuple[Index, ...]) -> Region | None:
-    """The region whose rows are cut so in front of it; None where no index cuts experts too, or the others do not
-    come in one order."""
+    """The region with `cut` as the indices of its rows in front of it. None where none of them also cuts experts, where
+    the others are not in the same order inside, or where parts are unequal."""
     own = [i for i in region.inside if i.dim == dim]
     shared = {i.name for i in cut} & region.names
     of_experts = [i for i in region.inside if i.dim == 0]
@@ -48,7 +48,8 @@ def _meeting(region: Region, dim: int, cut: tuple[Index, ...]) -> Region | None:
 
 
 def _chosen(indices: tuple[Index, ...] | list[Index], names: set[str], dim: int) -> Iterator[Index]:
-    """Some of the indices that cut one dimension, with the digits that they have among all."""
+    """Yields those indices of a dimension that have these names. Each keeps the digit that it has among all: `outside`
+    counts the parts of the indices that were left out in front of it."""
     skipped = 1
     for index in indices:
         if index.name in names:
@@ -60,8 +61,8 @@ def _chosen(indices: tuple[Index, ...] | list[Index], names: set[str], dim: int)
 
 @dataclass(slots=True)
 class _Around:
-    """What is around a region, by one dimension of its rows: of class `cls`. `spreading` are the operators that the
-    plan leaves whole along the devices of the experts, and that will be cut as the rows."""
+    """The operators around a region, seen along one dimension of its rows, of class `cls`. `spreading` collects those
+    that the plan leaves whole along the devices of the experts, and that will be cut as the rows are."""
 
     plan: Plan
     region: Region
@@ -70,8 +71,9 @@ class _Around:
     spreading: dict[str, Operator] = field(default_factory=dict)
 
     def cut_of(self, value: str) -> tuple[Index, ...] | None:
-        """The indices by which the plan cuts the rows that lead to a value; none where a model is given these, None
-        where they are not cut alike, or not along devices of experts. What lies between is noted as spreading."""
+        """The indices by which the plan cuts the rows from which a value follows: empty where these are the model's
+        input, None where they are not all cut alike, or not along devices of the experts. Adds the operators on the way
+        to `spreading`."""
         found, spreading = list[tuple[Index, ...]](), dict[str, Operator]()
         if not self._walk_back(value, found, spreading):
             return None
@@ -85,7 +87,8 @@ class _Around:
         return found[0]
 
     def spread(self, cut: tuple[Index, ...]) -> None:
-        """Notes what reads the rows behind the region, as far as the plan leaves it whole."""
+        """Adds to `spreading` the readers of the region's rows that the plan leaves whole, and operators on the way to
+        the other operands of what is spread."""
         reached = {o.value for op in self.plan.graph.operators if op.name in self.region.operators for o in op.outputs}
         for operator in self.plan.graph.operators:
             if operator.name in self.region.operators or reached.isdisjoint(i.value for i in operator.inputs):
@@ -101,7 +104,7 @@ class _Around:
                     self.cut_of(operand.value)
 
     def indices(self, cut: tuple[Index, ...]) -> dict[str, tuple[Index, ...]]:
-        """The indices of what is spread."""
+        """The new indices of the operators in `spreading`, by name."""
         found = {}
         shared = {i.name for i in cut} & self.region.names
         for operator in self.spreading.values():
@@ -142,8 +145,8 @@ class _Around:
         return len(dims) == 1 and any(i.name in self.region.names for i in indices if i.dim in dims)
 
     def _works_on_rows(self, operator: Operator) -> bool:
-        """Whether an operator has no weights, has the rows in all its results, and runs whole on all devices of the
-        experts."""
+        """Whether an operator works on each row by itself, without weights, has the rows in all its results, and runs
+        whole on all devices of the experts."""
         graph, dims = self.plan.graph, self._dims(operator)
         if operator.stage is not Stage.COMPUTE or len(dims) != 1 or operator.row.contraction:
             return False
@@ -157,7 +160,7 @@ class _Around:
         return all(o.carries(dims[0]) for o in operator.outputs)
 
     def _follows(self, operator: Operator, cut: tuple[Index, ...]) -> bool:
-        """Whether an operator's own indices of the rows are some of these, in their order."""
+        """Whether an operator's own indices of the rows are some of `cut`, in the same order."""
         (dim,) = self._dims(operator)
         own = [i for i in self.plan.of(operator.name).indices if dim in i.dims]
         names = {i.name for i in own}

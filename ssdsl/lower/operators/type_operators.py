@@ -1,8 +1,7 @@
-"""What each operator needs of its inputs and leaves of its outputs, what computes its parts, and what autograd saves of
-them for backward.
+"""Types each operator: the types of its operands and results, the kernel of its parts, and what autograd saves of them.
 
-All of it follows from the call (its signature) and from how it is cut. So it is found once for each pair of the two, by
-their numbers.
+All of it follows from the call (its signature) and from its cut. So it is found once for each pair of these two, which
+are numbers.
 """
 
 from dataclasses import replace
@@ -17,7 +16,7 @@ from ssdsl.model.saved import saved
 from ssdsl.model.saved_tensors import Saved
 
 Cut = tuple[Axes, tuple[OpSplit, ...], frozenset[str]]  # the devices' axes, the splits, where gradients stay addends
-Addends = tuple[tuple[int, ...], ...]  # by their numbers, for each sum that an operator carries
+Addends = tuple[tuple[int, ...], ...]  # the numbers of the operands that are addends, for each sum that is carried
 NOWHERE = frozenset[str]()
 
 
@@ -27,7 +26,7 @@ def type_operators(lowering: Lowering) -> Lowering:
     found: dict[tuple[int, int], Typed] = {}
     shared: dict[
         tuple[int, int, int, frozenset[str]], Typed
-    ] = {}  # of equal calls that have their splits from the plan
+    ] = {}  # by identity of submesh and splits, as a shortcut: equal calls share both
     saves, typed = _Saves(lowering), dict[str, Typed]()
     for operator in lowering.graph.computing:
         name = operator.name
@@ -44,15 +43,15 @@ def type_operators(lowering: Lowering) -> Lowering:
 
 
 class _Saves:
-    """What autograd saves of operators whose results get a gradient: torch is asked, once for each distinct call. What
-    the model computes under `no_grad` or detaches has no backward and saves nothing, whatever it reads."""
+    """The tensors that autograd saves of operators: torch is asked once for each distinct call. An operator whose
+    results get no gradient (under `no_grad`, or detached) has no backward and saves nothing."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.graph, self.learning = lowering.graph, lowering.learning
         self.known: dict[tuple[int, tuple[int, ...], str], tuple[Operator, Saved]] = {}
 
     def of(self, operator: Operator, splits: tuple[OpSplit, ...], kernel: Kernel) -> tuple[Operator, Saved]:
-        """What a part saves, by the names of an operator of the same call."""
+        """The tensors that a part saves, under the names of an operator of the same call, which comes first."""
         if self.learning.isdisjoint(o.value for o in operator.outputs):
             return operator, Saved()
         key = self.graph.signatures[operator.name], tuple(local_dims(operator, splits)), kernel.function
@@ -62,7 +61,8 @@ class _Saves:
 
 
 def _addends(operator: Operator, cut: Cut) -> Addends:
-    """Which operands are addends: a split names their values, which another operator may read in another order."""
+    """The addends of an operator, as numbers of operands: a split names values, which an equal call may read in another
+    order."""
     carried = (s for s in cut[1] if isinstance(s, Carried))
     return tuple(tuple(n for n, o in enumerate(operator.inputs) if o.value in s.operands) for s in carried)
 

@@ -1,1 +1,1 @@
-"""Where weights live, and how their gradients are completed."""
+"""Passes on parameters: the submesh and layout of each weight, and the completion of its gradient."""

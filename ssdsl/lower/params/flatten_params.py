@@ -1,6 +1,7 @@
-"""Lays trained weights end to end as flat parameters: what is reduced together, and whose state is sharded together."""
+"""Lays trained weights end to end as flat parameters, which are reduced, and whose state is sharded, as one tensor."""
 
 import itertools
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,15 +26,18 @@ from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
-BUCKET_BYTES = 25 << 20  # as PyTorch's DistributedDataParallel
+MOST_BYTES = 25 << 20  # of a bucket, as PyTorch's DistributedDataParallel
+BUCKETS = 4  # so many at least, if they are not too small: the first are reduced while other layers still learn
+LEAST_BYTES = 1 << 19  # of a bucket, for each rank: a ring sends that much at once (Megatron-LM's grow with ranks, too)
 ZEROS = {State.WEIGHTS: Zero.WEIGHTS, State.GRADS: Zero.GRADS, State.OPTIMIZER: Zero.OPTIMIZER}
 STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "optimizer's state"}
 
-_Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # of a parameter: over which axes, and which statement says so
+_Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # a parameter's state: its axes, and the statement that says so
 
 
 class _Kind(NamedTuple):
-    """What the weights of a flat parameter have in common. `where`: the module whose weights are gathered together."""
+    """The properties that weights share to be in one flat parameter. `where`: with ZeRO-3, the module whose weights are
+    gathered together; for a tied weight, its own name; else empty."""
 
     submesh: Submesh
     partial: tuple[str, ...]
@@ -75,14 +79,14 @@ def flatten_params(lowering: Lowering) -> Lowering:
             where = layer_of(param.weight, layers) or param.weight.rpartition(".")[0]
         groups.setdefault(_Kind(param.submesh, param.partial, zero, axes, tied, where, param.dtype), []).append(param)
     elements_of = _Elements()
-    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(params, elements_of)]
+    buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params, elements_of)]
     return replace(
         lowering, flats=tuple(_flat(n, kind, bucket, elements_of) for n, (kind, bucket) in enumerate(buckets))
     )
 
 
 class _Elements(dict[tuple[int, int], int]):
-    """The local elements of parameters, found once for those that share their shape and layout."""
+    """The local number of elements of each parameter, found once for those that share their shape and layout."""
 
     def __call__(self, param: Param) -> int:
         key = id(param.shape), id(param.layout)
@@ -104,8 +108,8 @@ def _flat(number: int, kind: _Kind, params: list[Param], elements_of: _Elements)
 
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
-    """A flat parameter of another program, whose gradients are sums over other axes here; raises PlanError where they
-    are not all alike."""
+    """A flat parameter of the program that trains, with the completion that its gradients need here. Raises PlanError
+    where its weights' gradients are not sums over the same axes."""
     first, *rest = (p for p in params if p.submesh == flat.submesh and p.weight in flat.weights)
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
@@ -150,7 +154,7 @@ def _check_shards(lowering: Lowering) -> None:
 
 
 def _cuts(lowering: Lowering) -> list[_Cut]:
-    """For each parameter the axes over which its state is to be cut, and the statements: weights first."""
+    """For each parameter, the axes over which each of its states is cut, with the statement: weights first."""
     shards = {(s.state, weight): s for s in lowering.plan.shards for weight in s.weights}
     found = []
     for param in lowering.params:
@@ -160,7 +164,8 @@ def _cuts(lowering: Lowering) -> list[_Cut]:
 
 
 def _check_alike(lowering: Lowering, cuts: list[_Cut]) -> None:
-    """Raises PlanError for state that is to be cut over other axes than that with which it is cut anyway."""
+    """Raises PlanError for a state of a trained weight whose axes differ from those of its highest ZeRO stage, which
+    cuts that state too."""
     wrong: dict[Span, StateApart] = {}
     for param, cut in zip(lowering.params, cuts, strict=True):
         leading = next(iter(cut), None)
@@ -174,14 +179,24 @@ def _check_alike(lowering: Lowering, cuts: list[_Cut]) -> None:
 
 
 def _zero(cut: _Cut) -> tuple[Zero, tuple[str, ...]]:
-    """The highest ZeRO stage that the plan asks for, and its axes."""
+    """The highest ZeRO stage that a parameter's cuts ask for, and its axes."""
     return next(((ZEROS[state], axes) for state, (axes, _) in cut.items()), (Zero.NONE, ()))
 
 
-def _buckets(params: list[Param], elements_of: _Elements) -> list[list[Param]]:
-    """Params of at most about 25 MB together."""
-    starts = itertools.accumulate((elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params), initial=0)
-    buckets: dict[int, list[Param]] = {}
-    for param, start in zip(params, starts, strict=False):
-        buckets.setdefault(start // BUCKET_BYTES, []).append(param)
-    return list(buckets.values())
+def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[list[Param]]:
+    """Params that are reduced together, in their order. A bucket ends with the param that fills it, so that small ones
+    share one with a large one; gathered weights (ZeRO-3) are together a module's."""
+    sizes = [elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params]
+    most = MOST_BYTES
+    if kind.partial and kind.zero is not Zero.WEIGHTS:
+        ranks = math.prod(ways for axis, ways in kind.submesh.axes if axis in kind.partial)
+        most = min(MOST_BYTES, max(LEAST_BYTES * ranks, -(-sum(sizes) // BUCKETS)))
+    buckets: list[list[Param]] = []
+    held = most
+    for param, size in zip(params, sizes, strict=True):
+        if held >= most:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(param)
+        held += size
+    return buckets

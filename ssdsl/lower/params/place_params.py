@@ -1,4 +1,4 @@
-"""Where each weight and buffer lives, in which layout, and along which axes its gradient is a sum still to be taken."""
+"""Places weights and buffers: the submesh and layout of each, and the axes along which its gradient is partial."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
@@ -11,14 +11,14 @@ from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.text.diagnostic import PlanError
 
-Use = tuple[Layout, Layout]  # as an operator needs a weight, and as it leaves its gradient
+Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, and leaves its gradient
 
 
 def place_params(lowering: Lowering) -> Lowering:
-    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError where these overlap, or where what
-    does not train reads a weight that lies elsewhere."""
+    """Adds the parameters, one for each submesh that uses a weight. Raises PlanError where these submeshes overlap, or
+    where an evaluation reads a weight on a submesh on which training has none."""
     uses: dict[str, dict[Submesh, list[Use]]] = {}
-    known: dict[tuple[int, int], Use] = {}  # of an operand of a call that is cut so
+    known: dict[tuple[int, int], Use] = {}  # by the number of a typed call, and of its operand
     shapes: dict[str, Shape] = {}
     stored = {v.name for v in lowering.graph.values.values() if v.origin in (Origin.WEIGHT, Origin.BUFFER)}
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
@@ -33,7 +33,7 @@ def place_params(lowering: Lowering) -> Lowering:
                     uses.setdefault(operand.value, {}).setdefault(segment.submesh, []).append(known[key])
                     shapes[operand.value] = read.shape
             for operand, left in zip(operator.outputs, typed.results, strict=True) if updates else ():
-                if (buffer := updates.get(operand.value)) is not None:  # only written, it lives where that is, whole
+                if (buffer := updates.get(operand.value)) is not None:  # a buffer lives, whole, where it is written
                     uses.setdefault(buffer, {}).setdefault(segment.submesh, [])
                     shapes[buffer] = left.shape
     for buffer in lowering.graph.users_of_changed:
@@ -46,8 +46,8 @@ def place_params(lowering: Lowering) -> Lowering:
 
 
 def _held(lowering: Lowering, uses: dict[str, dict[Submesh, list[Use]]]) -> tuple[Param, ...]:
-    """Those of the program that trains, in the factors that their axes have here; raises PlanError for a weight that is
-    read where that one has none."""
+    """The parameters of the program that trains, with the factors that their axes have in this graph. Raises PlanError
+    for a weight that is read on a submesh on which that program does not have it."""
     homes = {(p.weight, p.submesh) for p in lowering.held.params}
     missing = [(w, s) for w, found in uses.items() for s in found if (w, s) not in homes]
     if missing:
@@ -62,13 +62,8 @@ def _as_here(param: Param, graph: Graph) -> Param:
     return param if layout is None else replace(param, shape=shape, layout=layout)
 
 
-def params_on(params: tuple[Param, ...], submesh: Submesh) -> dict[str, Param]:
-    """The parameters of a submesh by name."""
-    return {p.weight: p for p in params if p.submesh == submesh}
-
-
 class _Placing:
-    """The layouts of weights: found once for those that are used alike, which then share them."""
+    """The layouts of weights: weights that are used alike share one layout object."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering = lowering
@@ -91,8 +86,8 @@ class _Placing:
 
 
 def _placed(uses: dict[Submesh, list[Use]], held: Mapping[Submesh, Layout]) -> Iterator[tuple[Layout, tuple[str, ...]]]:
-    """The layout on each submesh, and along which axes gradients are sums: uses that agree decide; where they do not,
-    the weight is replicated and each takes its part."""
+    """Yields for each submesh the layout, and the axes along which gradients are sums. Along an axis on which all uses
+    agree, the layout is theirs; elsewhere the weight is replicated, and each use takes its part."""
     alike = len({s.axes for s in uses}) == 1
     needs = [need.places for found in uses.values() for need, _ in found]
     for submesh, found in uses.items():

@@ -1,4 +1,4 @@
-"""The plan's `order` statements as edges between tasks; what they leave open, `sequence.py` completes."""
+"""Turns the plan's `order` statements into edges between tasks. `schedule_tasks` orders what they leave open."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ Groups = tuple[list[Compute], list[Compute]]
 
 
 def apply_orders(graph: TaskGraph) -> None:
-    """Adds the edges of all `order` statements, and signals where one relates devices that share no data."""
+    """Adds the edges of all `order` statements, and signals where one relates tasks that share no device."""
     members = _members(graph)
     for order in graph.plan.orders:
         for before, after in _related(graph, order, members):
-            if {*before} != {*after} or len(before) > 1:  # of a task and itself nothing is said
+            if {*before} != {*after} or len(before) > 1:  # a single task is not ordered against itself
                 _state(graph, before, after, span=order.called or order.span)
             _signals(graph, before, after, order.span)
             _barrier(graph, before, after, order.span)
@@ -43,7 +43,8 @@ def _members(graph: TaskGraph) -> dict[int, list[Function]]:
 
 
 def _related(graph: TaskGraph, order: Order, members: dict[int, list[Function]]) -> Iterator[Groups]:
-    """All tasks of `before` that agree with all of `after` on every index that both have and neither fixes."""
+    """Yields groups of tasks of `before` and of `after` that are related: all tasks of a group agree on every index
+    that both sides have and neither fixes."""
     before, after = members[order.before.number], members[order.after.number]
     for first, then in _phases(order):
         groups: dict[object, Groups] = {}
@@ -55,6 +56,7 @@ def _related(graph: TaskGraph, order: Order, members: dict[int, list[Function]])
                 ((left, left_functions, order.before, first), (right, right_functions, order.after, then))
             ):
                 for task in _selected(graph, functions, tasks, phase):
+                    # tasks are related if their coordinates along the shared indices are equal: one group for each
                     key = (left, right, tuple(task.at[names.index(n)] for n in shared))
                     groups.setdefault(key, ([], []))[side].append(task)
         yield from groups.values()
@@ -70,7 +72,8 @@ def _phases(order: Order) -> list[tuple[Phase, Phase]]:
 
 
 def _kinds(functions: list[Function], tasks: TaskSet) -> list[tuple[tuple[str, ...], list[Function]]]:
-    """Functions by the names of their indices in time; those that lack an index that the set fixes are not in it."""
+    """Functions by the names of their indices in time, without those that lack an index which the set fixes and another
+    function has."""
     in_time = {n for b in functions for n in (t.name for t in b.time)}
     kinds: dict[tuple[str, ...], list[Function]] = {}
     for function in functions:
@@ -91,7 +94,7 @@ def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, p
 
 
 def _sort(graph: TaskGraph, clock: Clock, members: dict[int, list[Function]]) -> None:
-    """On each device, every row's tasks before those of its next row."""
+    """Adds edges: on each role, the tasks of a row of the clock come before those of the next row."""
     latest: dict[int, list[Compute]] = {}  # by role
     named: dict[
         tuple[int, tuple[str, ...]], list[Function]
@@ -120,14 +123,14 @@ def _sort(graph: TaskGraph, clock: Clock, members: dict[int, list[Function]]) ->
 
 
 def _state(graph: TaskGraph, *groups: list[Compute], span: Span) -> None:
-    """Notes which statement of the plan these tasks owe their place to."""
+    """Records, if no group is empty, that these tasks owe their place to the statement at `span`."""
     if all(groups):
         for task in itertools.chain(*groups):
             graph.stated.setdefault(task, {})[span] = None
 
 
 def _barrier(graph: TaskGraph, before: Sequence[Compute], after: Sequence[Compute], span: Span) -> None:
-    """All of some tasks before all of others: through one node where that takes fewer edges."""
+    """Adds edges from all tasks of `before` to all of `after`, through one extra node where that takes fewer edges."""
     a, b = ([graph.number[t] for t in tasks] for tasks in (before, after))
     if len(a) * len(b) <= len(a) + len(b):
         for x, y in itertools.product(a, b):
@@ -141,7 +144,8 @@ def _barrier(graph: TaskGraph, before: Sequence[Compute], after: Sequence[Comput
 
 
 def _signals(graph: TaskGraph, before: list[Compute], after: list[Compute], span: Span) -> None:
-    """Where no device runs both tasks, the devices of the earlier one tell those of the later one."""
+    """Adds a signal for each pair of tasks that share no device and no message: the devices of the earlier task tell
+    those of the later one."""
     for x, y in itertools.product(before, after):
         a, b = graph.functions[x.function].submesh, graph.functions[y.function].submesh
         here, there = graph.members[a], graph.members[b]
@@ -157,5 +161,5 @@ def _signals(graph: TaskGraph, before: list[Compute], after: list[Compute], span
 
 
 def _flows(graph: TaskGraph, x: int, y: int) -> bool:
-    """Whether one task already waits for what the other sends."""
+    """Whether task y already waits for task x, directly or for a message of it."""
     return any(y == after or y in graph.nodes[after].after for after in graph.nodes[x].after)

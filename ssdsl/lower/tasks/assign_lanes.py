@@ -1,8 +1,8 @@
-"""Gives messages their lanes: queues in which they travel, so that receives may be posted when there are buffers.
+"""Gives each message a lane, the queue in which it travels, so that receives can be posted once there are buffers.
 
-A device carries out the messages of one lane one after another (a process group of NCCL is a queue), so a lane keeps
-one order on every device. Where a role only sends to one other in a lane, or only receives from one, nothing else waits
-behind a receive that is posted long before its value is sent, nor behind a send whose receive is posted late.
+A device carries out the messages of one lane one after another (a process group of NCCL is a queue), so a lane has the
+same order on every device. If a role in a lane only sends to one other role, or only receives from one, nothing else
+waits behind a receive that is posted long before its value is sent, nor behind a send whose receive is posted late.
 """
 
 from dataclasses import replace
@@ -10,14 +10,15 @@ from dataclasses import replace
 from ssdsl.ir.program import Members
 from ssdsl.lower.lowering import Lowering
 
-MOST_LANES = 4  # and one that takes what is left; each is two process groups of all ranks, for values and for gradients
+MOST_LANES = 4  # and one for the rest; each lane is two process groups of all ranks, for values and for gradients
 
 Roles = tuple[int, ...]
-Peers = dict[tuple[int, bool], Roles]  # whom a role sends to in a lane (True), and whom it receives from
+Peers = dict[tuple[int, bool], Roles]  # in one lane: the roles to which a role sends (True), and from which it receives
 
 
 def assign_lanes(lowering: Lowering) -> Lowering:
-    """Each message in the first lane in which its roles have no other peers; what finds none shares a lane."""
+    """Sets the lane of each message: the first one in which its roles have no other peers. Messages that find none
+    share the last lane."""
     lanes: list[Peers] = []
     placed: dict[int, int] = {}
     members = Members(lowering.roles)
@@ -35,7 +36,7 @@ def assign_lanes(lowering: Lowering) -> Lowering:
 
 
 def shared_lanes(lowering: Lowering) -> frozenset[int]:
-    """The lanes in which a role has several peers."""
+    """The lanes in which some role has several peers, or both sends and receives."""
     lanes: dict[int, Peers] = {}
     shared = set()
     members = Members(lowering.roles)
@@ -49,7 +50,8 @@ def shared_lanes(lowering: Lowering) -> frozenset[int]:
 
 
 def _fits(peers: Peers, source: Roles, target: Roles) -> bool:
-    """Whether these send to nobody else, and do not receive, and those the other way round."""
+    """Whether, in a lane with these peers, the sources would send to the targets only and not receive, and the targets
+    receive from the sources only and not send."""
     wanted = _peers(source, target)
     both = any((role, not sends) in wanted or (role, not sends) in peers for role, sends in wanted)
     return not both and all(peers.get(end, others) == others for end, others in wanted.items())

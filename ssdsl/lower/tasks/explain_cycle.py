@@ -1,4 +1,4 @@
-"""Why tasks wait for each other: one cycle of them, and what the plan or the model has done to close it."""
+"""Explains why tasks wait for each other: finds one cycle of them, and what in the plan or the model closes it."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Group = tuple[Submesh, tuple[int, ...]]  # operators on the same devices and in 
 
 
 def explain_cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
-    """One cycle among the nodes that never became ready."""
+    """The diagnostic for one cycle among the nodes that never became ready."""
     cycle = _short_cycle({k: [a for a in graph.nodes[k].after if a in stuck] for k in sorted(stuck)})
     edges = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
     spans = list(dict.fromkeys(graph.spans[e] for e in edges if e in graph.spans))
@@ -36,7 +36,7 @@ def explain_cycle(graph: TaskGraph, stuck: set[int]) -> OrderCycle:
 
 
 def _short_cycle(after: dict[int, list[int]]) -> list[int]:
-    """A cycle without a detour: the shortest through some of the nodes of any cycle."""
+    """A cycle with few detours: the shortest one through any of the first nodes of some cycle."""
     import networkx  # which takes a tenth of a second
 
     known = [a for a, _ in networkx.find_cycle(networkx.DiGraph([(k, a) for k, those in after.items() for a in those]))]
@@ -44,7 +44,7 @@ def _short_cycle(after: dict[int, list[int]]) -> list[int]:
 
 
 def _shortest(after: dict[int, list[int]], start: int) -> list[int]:
-    """The shortest way from a node back to it, as the nodes on it."""
+    """The nodes on the shortest way from a node back to itself (breadth-first search)."""
     came: dict[int, int] = {}
     queue = deque([start])
     while start not in came:
@@ -63,7 +63,7 @@ def _shortest(after: dict[int, list[int]], start: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """A value that one operator makes and another on other devices reads, and how far back in the model it goes."""
+    """A value that goes from one operator to another on other devices; `distance` is how many operators back."""
 
     maker: Operator
     reader: Operator
@@ -71,8 +71,8 @@ class _Flow:
 
 
 def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
-    """The value on a cycle that goes back: between two groups of operators on different devices that need each other's
-    values, from the later one in the model to the earlier one."""
+    """The value on a cycle that goes furthest back in the model, between two groups of operators on different devices
+    that need each other's values."""
     groups = _groups(graph)
     flows = [flow for given in _sent(graph, tasks) if (flow := _flow(graph, groups, *given)) is not None]
     if not flows:
@@ -91,7 +91,7 @@ def _groups(graph: TaskGraph) -> dict[str, Group]:
 
 
 def _sent(graph: TaskGraph, tasks: list[Compute]) -> Iterator[tuple[Function, Function, Input]]:
-    """The values that neighbours on a cycle hand each other, forward or as gradients: maker, reader, input."""
+    """Yields the values that neighbours on a cycle send each other, forward or as gradients: maker, reader, input."""
     for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
         for source, target in ((before, task), (task, before)):
             maker, reader = graph.functions[source.function], graph.functions[target.function]
@@ -101,7 +101,7 @@ def _sent(graph: TaskGraph, tasks: list[Compute]) -> Iterator[tuple[Function, Fu
 
 
 def _flow(graph: TaskGraph, groups: dict[str, Group], maker: Function, reader: Function, given: Input) -> _Flow | None:
-    """The value, if its reader's group makes something that its maker's group needs."""
+    """The flow of a value, if its reader's group also makes something that its maker's group needs; else None."""
     name = next(o.name for o in maker.outputs if o.name.value == given.var.name.value)
     source, target = graph.operator_of(_maker(maker, name)), graph.operator_of(_reader(reader, given.var.name))
     of = {
@@ -115,7 +115,7 @@ def _flow(graph: TaskGraph, groups: dict[str, Group], maker: Function, reader: F
 
 
 def _reaches(graph: TaskGraph, sources: list[int], targets: list[int]) -> bool:
-    """Whether a value of some operators, by their numbers, leads to others."""
+    """Whether one of the `targets` depends on one of the `sources`; both are numbers of operators."""
     operators = graph.plan.graph.operators
     reached = {o.value for n in sources for o in operators[n].outputs}
     for n in range(min(sources), max(targets) + 1):
@@ -135,19 +135,19 @@ def _end(graph: TaskGraph, operator: Operator) -> End:
 
 
 def _whole(graph: TaskGraph, tasks: list[Compute]) -> Whole | None:
-    """The operator on a cycle that waits for all parts along an index: it reads a value whose parts become one, or all
-    parts read what it makes, and so its gradient is a sum over them."""
+    """The operator on a cycle that waits for all parts along an index: because it reads a value whose parts are merged,
+    or because all parts read its result, whose gradient is then a sum over them."""
     pairs = []
     for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
         first, then = graph.functions[before.function], graph.functions[task.function]
-        if (before.phase is FORWARD) is (task.phase is FORWARD):
+        if (before.phase is FORWARD) is (task.phase is FORWARD):  # backward goes from reader to producer
             pairs.append((first, then, task.at) if task.phase is FORWARD else (then, first, before.at))
     found = (find(graph, *pair) for find in (_joins, _read_by_all) for pair in pairs)
     return next((whole for whole in found if whole is not None), None)
 
 
 def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Whole | None:
-    """The operator of a function that reads all parts of what another makes, or for its part `at` some of them."""
+    """The operator of `reader` that reads all parts of a value of `producer`, or for its part `at` some of them."""
     for given in reader.inputs:
         if given.producer == producer.number and given.merges:
             merge = given.merges[0]
@@ -168,14 +168,14 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Wh
 
 
 def _around(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, int]]:
-    """The indices in whose parts those of another one lie, along the same dimension of an operator, and their parts."""
+    """The indices outside the given one on the same dimension of an operator, each with its number of parts."""
     indices = graph.plan.of(operator.name).indices
     own = next((at for at, index in enumerate(indices) if index.name == name), 0)
     return [(i.name, i.count) for i in indices[:own] if i.dim == indices[own].dim and i.count > 1]
 
 
 def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) -> Whole | None:
-    """The operator of a function whose result all parts of another one read; its gradient is a sum over them."""
+    """The operator of `producer` whose result all parts of `reader` read; its gradient is a sum over them."""
     late = [index for index in reader.time if index not in producer.time]
     for given in reader.inputs:
         if given.producer == producer.number and given.gradient and late:
@@ -186,12 +186,12 @@ def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) 
 
 
 def _made(producer: Function, given: Input) -> Name:
-    """What an input of another function is called where it is made, sent or not."""
+    """The name under which a producer leaves the value of an input."""
     return next(o.name for o in producer.outputs if o.name.value == given.var.name.value)
 
 
 def _maker(function: Function, value: Name) -> str:
-    """The operator that a value comes from, in whatever layout."""
+    """The operator that makes a value, found back through conversions. Raises InternalError if there is none."""
     for instr in reversed(list(function.body())):
         if value in (v.name for v in results_of(instr)):
             if isinstance(instr, Op):
@@ -201,7 +201,8 @@ def _maker(function: Function, value: Name) -> str:
 
 
 def _reader(function: Function, value: Name) -> str:
-    """The first operator of a function that reads a value, in whatever layout."""
+    """The first operator of a function that reads a value, or a conversion of it. Raises InternalError if there is
+    none."""
     known = {value}
     for instr in function.body():
         if not known.isdisjoint(reads_of(instr)):

@@ -1,4 +1,4 @@
-"""The task graph: every task with its data dependencies."""
+"""The task graph: all tasks of a program, with edges for their data dependencies."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,8 @@ FORWARD, BACKWARD, DGRAD, WGRAD = Phase.FORWARD, Phase.BACKWARD, Phase.DGRAD, Ph
 
 @dataclass(slots=True)
 class Node:
-    """A task, or a barrier between tasks (`task` is None). `time` is nominal."""
+    """A task, or a barrier between tasks (`task` is None). `time` is nominal; `before` is the number of nodes that come
+    before it, `after` are the numbers of those that come after it."""
 
     task: Task | None
     roles: tuple[int, ...]
@@ -32,8 +33,8 @@ class Node:
 
 
 class TaskGraph:
-    """All tasks with what must come before what. `spans` are the statements behind edges, `stated` those behind a
-    task's place in the order, as lines of the plan itself."""
+    """All tasks, with an edge for each pair of which one must come before the other. `spans` are the statements that
+    caused edges, `stated` those to which a task owes its place, as lines of the plan itself."""
 
     def __init__(self, lowering: Lowering, roles: list[Role]) -> None:
         self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
@@ -44,8 +45,8 @@ class TaskGraph:
         self.stated: dict[Compute, dict[Span, None]] = {}
         self.members = Members(roles)
         self._operators = lowering.graph.by_name
-        self._first: dict[tuple[int, Phase], int] = {}  # of a function's tasks in a phase, which follow on each other
-        self._carried: dict[tuple[int, bool], range] = {}  # of a message: the nodes of its parts
+        self._first: dict[tuple[int, Phase], int] = {}  # a function's first node in a phase; the others follow
+        self._carried: dict[tuple[int, bool], range] = {}  # the nodes of a message's parts, or of their gradients
         self._places = [{at: k for k, at in enumerate(coordinates(f.time))} for f in self.functions]
         costs = _costs(lowering)
         for function in self.functions:
@@ -60,7 +61,7 @@ class TaskGraph:
         self._data_flow()
 
     def add(self, task: Task | None, roles: tuple[int, ...], time: int) -> int:
-        """The number of a new node."""
+        """Adds a node, and returns its number."""
         self.nodes.append(Node(task, roles, time))
         if task is not None:
             self.number[task] = len(self.nodes) - 1
@@ -75,8 +76,8 @@ class TaskGraph:
                 self.spans.setdefault((a, b), span)
 
     def tasks(self, function: Function, phase: Phase, fixed: Mapping[int, int] = MappingProxyType({})) -> list[Compute]:
-        """A function's tasks in a phase, with these values of its indices; the whole backward of one in halves is both
-        of them."""
+        """A function's tasks in a phase, where `fixed` gives the values of some of its indices, by their positions. For
+        a function in halves, BACKWARD stands for both halves."""
         back = BACK_PHASES[function.backward]
         phases = back if phase is BACKWARD else (phase,)
         inside = [
@@ -130,7 +131,8 @@ class TaskGraph:
                 self._flow(self.functions[given.producer], function, given)
 
     def _flow(self, producer: Function, consumer: Function, given: Input) -> None:
-        """Parts of the producer flow to those of the consumer that read them, and their gradients back."""
+        """Adds edges from each part of the producer to the parts of the consumer that read it, and for gradients
+        back."""
         made, read = self._first[producer.number, FORWARD], self._first[consumer.number, FORWARD]
         there = None if given.message is None else self._carried[given.message, False]
         back = None if given.message is None or not given.gradient else self._carried[given.message, True]

@@ -3,9 +3,9 @@
 `schedule_tasks.py` puts a receive where its value is nominally ready. The real value may come sooner, and then waits
 until the receive is posted. Only the task that reads the value blocks on a posted receive, so the receive may move in
 front of other tasks. Two rules keep this safe. Messages of one lane, values and gradients apart, keep the global order
-on every device. And of one message a role awaits only so many values beside the one that it reads next, which bounds
-the buffers (`prefetch` says how many). Receives that come too early for that move back, but not in a lane of several
-peers: what one of them waits for might wait behind it.
+on every device. And for each message a role awaits at most a fixed number of values beside the one that it reads next,
+which bounds the buffers (`prefetch` sets that number). Receives that are too early for this bound move back; but not in
+a lane in which a role has several peers, as one peer's message might then wait behind another's.
 """
 
 from collections import deque
@@ -21,12 +21,12 @@ from ssdsl.lower.tasks.assign_lanes import shared_lanes
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase
 
-AHEAD = 2  # values of a message that may wait beside the one that is read next, where the plan does not say
+AHEAD = 2  # the default of `prefetch`: values of a message that may wait beside the one that is read next
 Queue = deque[Carry]
 
 
 def hoist_receives(lowering: Lowering) -> Lowering:
-    """Moves the receives of each role in its tasks."""
+    """Moves receives within the tasks of each role."""
     awaited, members, shared = AwaitedTransfers(lowering), Members(lowering.roles), shared_lanes(lowering)
     tasks = (
         tuple(_Posting(_Ways(lowering, role, members), awaited, shared).all(tasks))
@@ -36,7 +36,7 @@ def hoist_receives(lowering: Lowering) -> Lowering:
 
 
 class AwaitedTransfers:
-    """What must have arrived before a task can start."""
+    """The messages that must have arrived before a task can start."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.incoming = [reads_of_tasks(function) for function in lowering.functions]
@@ -46,7 +46,7 @@ class AwaitedTransfers:
                 self.returning.setdefault(message.producer, []).append(message)
 
     def of(self, task: Compute) -> Iterator[Carry]:
-        """The messages that a task waits for, in order, each once."""
+        """Yields the messages that a task waits for, in order, each once."""
         return iter(dict.fromkeys(self._of(task)))
 
     def _of(self, task: Compute) -> Iterator[Carry]:
@@ -60,7 +60,7 @@ class AwaitedTransfers:
 
 
 class _Ways(dict[tuple[int, bool], "_Way"]):
-    """What a role knows of each message and direction in which it takes part; found when it is asked for."""
+    """By message and direction, the `_Way` of a role that takes part; found at the first look-up."""
 
     def __init__(self, lowering: Lowering, role: int, members: Members) -> None:
         super().__init__()
@@ -77,7 +77,8 @@ class _Ways(dict[tuple[int, bool], "_Way"]):
         return way
 
     def _buffers(self, message: Message, gradient: bool) -> int:
-        """What the plan says of an operator that reads the message, or its gradient; and one that is read next."""
+        """The number of values that may wait: the largest `prefetch` of an operator in the function that reads the
+        message, or its gradient; and one more for the value that is read next."""
         reader = self.lowering.functions[message.producer if gradient else message.consumer]
         marks = (self.lowering.plan.of(o.operator).ahead for o in reader.operators())
         return 1 + max((mark.value for mark in marks if mark is not None), default=AHEAD)
@@ -85,8 +86,8 @@ class _Ways(dict[tuple[int, bool], "_Way"]):
 
 @dataclass(slots=True)
 class _Way:
-    """A message, or its gradient, on one role. `arrives`: the role only receives it, and may do so early. `queue` are
-    the messages of its lane that are still to come; `buffers`, how many more values may wait."""
+    """A message, or its gradient, on one role. `arrives`: the role only receives it, and may do so early. `queue` holds
+    the messages of its lane that are not posted yet; `buffers` is how many more values may wait."""
 
     arrives: bool
     lane: int
@@ -96,15 +97,16 @@ class _Way:
 
 @dataclass(slots=True)
 class _Posting:
-    """The tasks of a role, one after another."""
+    """The reordering of one role's tasks."""
 
     ways: _Ways
     awaited: AwaitedTransfers
     shared: frozenset[int]
     posted: set[Carry] = field(default_factory=set)
-    unread: set[Carry] = field(default_factory=set)  # received or asked for
+    unread: set[Carry] = field(default_factory=set)  # posted receives whose values no task has read yet
 
     def all(self, tasks: tuple[Task, ...]) -> Iterator[Task]:
+        """Yields the tasks with receives in their new places."""
         for task in tasks:
             if isinstance(task, Carry):
                 self.ways[task.message, task.gradient].queue.append(task)
@@ -124,7 +126,7 @@ class _Posting:
                     yield from self._through(task)
 
     def _early(self) -> Iterator[Task]:
-        """The receives that have a buffer, in front of the lanes."""
+        """Yields the receives at the front of the lanes for which there is a buffer."""
         for queue in self.ways.queues.values():
             while queue:
                 way = self.ways[queue[0].message, queue[0].gradient]
@@ -133,7 +135,7 @@ class _Posting:
                 yield from self._through(queue[0])
 
     def _through(self, carry: Carry) -> Iterator[Task]:
-        """A message with those in front of it, unless it has been posted."""
+        """Yields a message behind those in front of it in its lane; nothing if it has been posted."""
         queue = self.ways[carry.message, carry.gradient].queue
         while carry not in self.posted:
             first = queue.popleft()

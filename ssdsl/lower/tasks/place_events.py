@@ -1,4 +1,4 @@
-"""From tasks to actions: posts and waits, what is dropped behind its last reader, and when gradients are completed."""
+"""Turns tasks into actions: adds posts and waits, drops values behind their last reader, and completes gradients."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,12 +40,12 @@ def place_events(lowering: Lowering) -> Lowering:
 
 
 class _Shared(NamedTuple):
-    """What all roles have in common."""
+    """The facts that all roles share."""
 
     lowering: Lowering
     awaited: AwaitedTransfers
     members: Members
-    trained: list[frozenset[str]]  # by function, the weights to whose gradients its backward adds
+    trained: list[frozenset[str]]  # by function, the weights whose gradients its backward adds to
 
 
 def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[Action]:
@@ -60,10 +60,10 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     last_backward = _last_backwards(shared, role, tasks, flats)
     scattered = [f for f in flats if f.zero is Zero.GRADS]
     waited: set[Carry] = set()
-    complete: list[FlatParam] = []  # gradients to which nothing is added any more
+    complete: list[FlatParam] = []  # flat parameters whose gradients have their last addend
     for k, task in enumerate(tasks):
         if isinstance(task, Compute):
-            yield from (StartReduce(f.number) for f in complete)  # behind what other devices wait for
+            yield from (StartReduce(f.number) for f in complete)  # after the sends, for which other devices wait
             complete = []
             for carry in shared.awaited.of(task):
                 if carry not in waited and ends[carry.message, carry.gradient] in (End.RECEIVE, End.BOTH):
@@ -89,7 +89,7 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
 
 
 class _Ends(dict[tuple[int, bool], End | None]):
-    """What a role does in a message, or in that of a gradient; found when it is asked for."""
+    """By message and direction, the role's end of it; found at the first look-up."""
 
     def __init__(self, shared: _Shared, role: int) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
 
 
 def _scattered(shared: _Shared, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
-    """ZeRO-2 hands a backward's gradients to their owners at once."""
+    """Yields ZeRO-2's reductions: behind each backward its gradients go to the devices that own them."""
     function = shared.lowering.functions[task.function]
     if not flats or not _is_last_phase(function, task.phase):
         return
@@ -134,8 +134,8 @@ def _is_last_phase(function: Function, phase: Phase) -> bool:
 def _last_backwards(
     shared: _Shared, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]
 ) -> dict[int, list[FlatParam]]:
-    """Behind which task nothing more is added to a gradient. Flat parameters that other roles share are left out: they
-    are completed at the end, where all roles come in one order."""
+    """By the number of a task, the flat parameters whose gradients get their last addend in it. Those that other roles
+    share are left out: they are completed at the end, where all roles have one order."""
     own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):

@@ -1,8 +1,8 @@
-"""The order in which each role runs its tasks: what the plan leaves open, completed deterministically.
+"""Orders the tasks of each role: by the plan, and deterministically where it leaves the order open.
 
 The tasks are placed one by one at the earliest time at which their inputs and devices are ready (list scheduling with
-nominal times: a forward costs its operations, a backward twice that). The result is one global order; each role runs
-its part of it, which is why no two roles can wait for each other.
+nominal times: a forward costs its operations, a backward twice that). The result is one global order, and each role
+runs its part of it: that is why no two roles can wait for each other.
 """
 
 import heapq
@@ -20,7 +20,7 @@ from ssdsl.text.diagnostic import PlanError
 def schedule_tasks(lowering: Lowering) -> Lowering:
     """Adds the roles with their tasks in order, and the signals that the plan's orders need.
 
-    Raises PlanError with the statements of a dependency cycle.
+    Raises PlanError for a dependency cycle, with the statements on it.
     """
     graph = TaskGraph(lowering, roles_of(lowering.plan, tuple(lowering.submeshes.values())))
     apply_orders(graph)
@@ -39,7 +39,7 @@ def schedule_tasks(lowering: Lowering) -> Lowering:
 
 
 def _place(graph: TaskGraph) -> list[int]:
-    """All nodes in one order that respects every edge."""
+    """The numbers of all nodes in an order that respects every edge. Raises PlanError for a cycle."""
     nodes = graph.nodes
     free = [0] * len(graph.roles)
     ready = [0] * len(nodes)
@@ -51,7 +51,7 @@ def _place(graph: TaskGraph) -> list[int]:
         start, priority, k = heapq.heappop(queue)
         node = nodes[k]
         possible = max([ready[k], *(free[r] for r in node.roles)] if node.time else [ready[k]])
-        if possible > start:
+        if possible > start:  # its roles are busy until then: it waits in the queue, and others may go first
             heapq.heappush(queue, (possible, priority, k))
             continue
         end = start + node.time
@@ -70,8 +70,8 @@ def _place(graph: TaskGraph) -> list[int]:
 
 
 def _priority(node: Node) -> tuple[int, int, tuple[int, ...], int]:
-    """Among tasks that can start at once: transfers, then backward before forward before the gradients of weights,
-    then lower indices."""
+    """The key that orders nodes which can start at the same time: transfers first, then backward, forward, gradients of
+    weights; then lower coordinates."""
     match node.task:
         case None:
             return (0, 0, (), 0)

@@ -1,4 +1,4 @@
-"""Tasks: what is put in order. A task of a message is shared by the roles at both of its ends."""
+"""Tasks, which are put in order: computations and messages. The roles at both ends of a message share its task."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from ssdsl.ir.action import At, Compute
 
 
 class Carry(NamedTuple):
-    """A message travels: a value, its gradient, or a signal."""
+    """One message at one coordinate in time: a value, its gradient, or a signal."""
 
     message: int
     at: At

@@ -1,1 +1,1 @@
-"""Captured graphs are kept for the next command, as long as what they were made from is what it was."""
+"""The cache of captured graphs: a graph is kept for the next command while nothing that it was made from changes."""

@@ -1,8 +1,8 @@
 """The folder of kept graphs: `$XDG_CACHE_HOME/ssdsl/graphs`, by default in `~/.cache`.
 
-An entry is a file of a graph (`graph_file.py`) under the checksum of what was asked for; its header has the sources,
-which are compared when it is read. Another process may write the same entry: the file is put in place whole, the last
-one stays. What cannot be read is made again.
+An entry is a file of a graph (`graph_file.py`), named by the checksum of the request; its header has the sources, which
+are compared when it is read. Another process may write the same entry: each file is put in place as a whole, and the
+last one stays. An entry that cannot be read is made again.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from ssdsl.model.cache.sources import Sources
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, read_header, write_graph
 
-CHANGING = ("path", "place", "packages", "ssdsl", "python")  # a graph of other versions takes the place of the last
+CHANGING = ("path", "place", "packages", "ssdsl", "python")  # not in the checksum: a new version replaces the entry
 MOST = 512 << 20  # bytes of all entries; those that were used longest ago go first
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kept graph: of which model, with what it was asked for, where, and when it was used last."""
+    """A kept graph: its model, the request that it answers, its file, and the time of its last use."""
 
     model: str
     asked: Mapping[str, Any]
@@ -38,23 +38,23 @@ class Entry:
 
 
 def folder() -> Path:
-    """Where graphs are kept. Raises RuntimeError for a user without a home."""
+    """The folder in which graphs are kept. Raises RuntimeError for a user without a home."""
     return cache_folder("graphs")
 
 
-Question = Mapping[str, Any]  # what is asked for, by which versions of what, and from which folder
+Question = Mapping[str, Any]  # a request, with the versions of all code and the folder that it depends on
 
 
 def question(asked: Mapping[str, Any]) -> Question:
-    """What is asked for here and now: a model's file may change where modules are found."""
+    """A request with all that its graph depends on here and now: versions, search path and, for files, the folder."""
     found = hashlib.sha256(b"\n".join(map(os.fsencode, map(os.path.abspath, sys.path)))).hexdigest()
-    is_here = any(sign in asked["spec"] for sign in ("/", ".py", "hf:"))  # else it is of the zoo
+    is_here = any(sign in asked["spec"] for sign in ("/", ".py", "hf:"))  # else it names a model of the zoo
     place = os.path.realpath(asked["spec"]) if is_here else ""
     return {**asked, "folder": os.getcwd() if is_here else "", "place": place, "path": found, **_versions()}
 
 
 def find(asked: Question) -> tuple[Graph, dict[str, Any]] | None:
-    """The graph that was kept for this, if what it was made from is as it was; with its header."""
+    """The graph that was kept for a question, with its header; None if there is none, or its sources have changed."""
     try:
         path = _path(asked)
         header = read_header(path)
@@ -68,7 +68,7 @@ def find(asked: Question) -> tuple[Graph, dict[str, Any]] | None:
 
 
 def keep(asked: Question, graph: Graph, sources: Sources, header: Mapping[str, Any]) -> str:
-    """Keeps a graph; the answer says why it could not be, or is empty. Where no file can be written, none is kept."""
+    """Keeps a graph; returns the reason why it must not be kept, or "". A file that cannot be written is no reason."""
     if sources.lacking:
         return f"it read {sources.lacking}"
     try:
@@ -84,7 +84,7 @@ def keep(asked: Question, graph: Graph, sources: Sources, header: Mapping[str, A
 
 
 def entries() -> list[Entry]:
-    """All that is kept, what was used last first."""
+    """All entries, the last used first."""
     found = []
     for path in _files():
         with contextlib.suppress(OSError, BadGraphFile, LookupError, TypeError):
@@ -94,10 +94,10 @@ def entries() -> list[Entry]:
 
 
 def clear() -> int:
-    """Removes all that is kept; how many graphs that were."""
+    """Removes all entries; returns their number."""
     files = list(_files())
     with contextlib.suppress(OSError, RuntimeError):
-        for path in (*files, *folder().glob(".*.graph.*")):  # what a command has left that was killed as it wrote
+        for path in (*files, *folder().glob(".*.graph.*")):  # left by commands that were killed while they wrote
             path.unlink(missing_ok=True)
     return len(files)
 
@@ -108,7 +108,7 @@ def _files() -> Iterator[Path]:
 
 
 def _shrink() -> None:
-    """Removes what was used longest ago, until the rest is small enough."""
+    """Removes the entries that were used longest ago, until the rest is small enough."""
     files = sorted(((path.stat(), path) for path in _files()), key=lambda pair: -pair[0].st_mtime)
     size = 0
     for about, path in files:
@@ -124,7 +124,8 @@ def _path(asked: Question) -> Path:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Python's, those of all packages, and of ssdsl's own files, which change without a version in a checkout."""
+    """The version of Python, those of all packages, and the times of ssdsl's own files: a checkout changes without a
+    version."""
     packages = (name for p in sys.path if os.path.isdir(p or ".") for name in os.listdir(p or "."))
     known = sorted(name for name in packages if name.endswith((".dist-info", ".egg-info")))
     own = [

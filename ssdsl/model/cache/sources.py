@@ -1,10 +1,10 @@
-"""What a model was made from: the files, folders and variables that a user's code read while it was built and captured.
+"""Records the sources of a model: files, folders and variables that a user's code reads while it is built and captured.
 
-Files are noted as they are opened, whoever opens them, apart from those of Python, of installed packages (which are
-known by their versions) and of the system; modules as they are imported, and where else on the path they could have
-been. Folders, what is asked of files without opening them, and variables of the environment are noted where a user's
-code is what asks, itself or through what it calls. What cannot be compared later, such as the clock, is a reason not to
-keep a graph. Code that is not Python is not seen.
+Files are noted when they are opened, by whatever code, except those of Python, of installed packages (which are known
+by their versions) and of the system. Modules are noted when they are imported, with the other folders on the path in
+which they could have been. Listings of folders, queries of files that do not open them, and environment variables are
+noted if a user's code asks, itself or through functions that it calls. A source that cannot be compared later, such as
+the clock, is a reason not to keep a graph. Reads by code that is not Python are not seen.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from typing import Any
 from ssdsl.lang.assets import PACKAGE, cache_folder
 
 SYSTEM = ("/proc/", "/sys/")
-LARGE = 64 << 20  # bytes: of larger files size and time of the last change stand for the content
+LARGE = 64 << 20  # bytes: larger files are compared by size and time of change, not by content
 CLOCK = (
     *("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"),
     *("localtime", "gmtime", "strftime", "ctime", "asctime"),
 )
-ALL = ""  # in place of the name of a variable: the names of all of them
+ALL = ""  # stands for a variable whose value is the names of all variables
 LISTED = ("os.listdir", "os.scandir")
 OUTSIDE = {
     **dict.fromkeys(("socket.connect", "socket.getaddrinfo"), "a connection"),
@@ -41,7 +41,7 @@ OUTSIDE = {
     "sqlite3.connect": "a database",
     "ctypes.dlopen": "a library",
 }
-UNSEEN = {  # names in a user's code of what nobody is told of when it is called
+UNSEEN = {  # names in a user's code of functions whose calls cannot be noticed
     **dict.fromkeys(("now", "utcnow", "today"), "the clock"),
     **dict.fromkeys(
         ("default_rng", "RandomState", "Random", "SystemRandom", "urandom", "uuid1", "uuid4", "secrets"),
@@ -53,19 +53,20 @@ UNSEEN = {  # names in a user's code of what nobody is told of when it is called
 
 @dataclass(slots=True)
 class Sources:
-    """Files and folders by their absolute paths with checksums, "" where there is none; of other paths what is there;
-    variables by their values; folders of modules with names that were looked for there."""
+    """The sources of a model: checksums of `files` and `folders` by absolute path ("" if there is none); the kind of
+    what lies at paths that were only `looked` at; values of `variables`; for folders, names of `modules` that were
+    looked for there."""
 
     files: dict[str, str] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
     looked: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
     modules: dict[str, list[str]] = field(default_factory=dict)
-    there: dict[str, list[str]] = field(default_factory=dict)  # which of these names are modules there
-    lacking: str = ""  # what else was read, of which nobody can tell whether it is the same
+    there: dict[str, list[str]] = field(default_factory=dict)  # those of these names that the folder has
+    lacking: str = ""  # a source that was read and cannot be compared later
 
     def hold(self) -> bool:
-        """Whether all is as it was."""
+        """Whether no source has changed."""
         return (
             all(_variable(name) == value for name, value in self.variables.items())
             and all(_modules_in(path, names) == self.there[path] for path, names in self.modules.items())
@@ -75,12 +76,12 @@ class Sources:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """As `from_json` takes it."""
+        """The sources in the form that `from_json` reads."""
         return {name: getattr(self, name) for name in PARTS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Sources":
-        """Raises LookupError, TypeError and ValueError where that is something else."""
+        """The sources that `as_json` wrote. Raises LookupError, TypeError and ValueError for anything else."""
         parts: dict[str, Any] = {name: dict(data[name]) for name in PARTS}
         return cls(**parts)
 
@@ -90,7 +91,7 @@ PARTS = ("files", "folders", "looked", "variables", "modules", "there")
 
 @contextlib.contextmanager
 def noted() -> Iterator[Sources]:
-    """Within it, what is read is noted; behind it, the sources are complete."""
+    """Within it, everything that is read is noted; after it, the sources are complete."""
     if "numpy" in sys.modules:
         import numpy.random  # noqa: F401  its generator has to be there before
     _installed()  # which reads variables itself
@@ -109,19 +110,19 @@ def noted() -> Iterator[Sources]:
 
 
 class _Watch:
-    """Notes what is read while it is there."""
+    """Notes everything that is read while it is in `_watches`."""
 
     def __init__(self) -> None:
         self.sources = Sources()
         self.before = _generators()
-        self.own = set[str]()  # paths that were written or made meanwhile, and variables that were set
-        self.inside = threading.local()  # what is read while a thread notes something is read here
+        self.own = set[str]()  # paths that were written and variables that were set meanwhile
+        self.inside = threading.local()  # `busy` while a thread notes something: it reads files itself
 
     def lack(self, what: str) -> None:
         self.sources.lacking = self.sources.lacking or what
 
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
-        """An event of Python's own audit. What cannot be noted is lacking; the user's code goes on."""
+        """Notes an audit event of Python. One that cannot be noted is `lacking`; the user's code goes on."""
         if getattr(self.inside, "busy", False):
             return
         self.inside.busy = True
@@ -163,7 +164,7 @@ class _Watch:
                 self.sources.folders.setdefault(path, _sum_of_folder(path))
 
     def looked(self, name: object) -> None:
-        """Something is asked of a path."""
+        """Notes that something is asked about a path."""
         if getattr(self.inside, "busy", False) or not isinstance(name, (str, bytes, os.PathLike)):
             return
         self.inside.busy = True
@@ -179,7 +180,8 @@ class _Watch:
         return any(path == own or path.startswith(own + os.sep) for own in self.own)
 
     def end(self) -> None:
-        """What is seen at the end alone: generators of random numbers, and what is in the code that was read."""
+        """Adds the sources that are found at the end only: used random generators, names in the code that was read, and
+        modules that were imported earlier."""
         for name, state in _generators().items():
             if state != self.before.get(name, state):
                 self.lack(f"random numbers of {name}")
@@ -231,7 +233,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def functions(self) -> Iterator[None]:
-        """Within it, functions that ask for the time, or of files, tell it; those that seed a generator begin anew."""
+        """Within it, functions that ask for the time, or about files, tell the watch; seeding makes a generator new."""
         with contextlib.ExitStack() as stack:
             for name in CLOCK:
                 _replaced(stack, time, name, self._clock)
@@ -265,7 +267,7 @@ class _Watch:
 
 
 class _Asked:
-    """Hears which modules are looked for, and finds none: in which folders of the user's each could be."""
+    """An import finder that finds nothing. It notes which modules are looked for, and in which folders of the user."""
 
     def __init__(self, watch: _Watch) -> None:
         self.watch = watch
@@ -278,7 +280,7 @@ class _Asked:
 
 
 def _replaced(stack: contextlib.ExitStack, owner: Any, name: str, told: Callable[..., Any]) -> None:
-    """Puts a function in the place of another, to which it is given, until the stack ends."""
+    """Replaces a function by `told(function, ...)` until the stack ends."""
     function = getattr(owner, name)
 
     @functools.wraps(function)
@@ -294,7 +296,7 @@ _watches: list[_Watch] = []
 
 @cache
 def _listen() -> None:
-    """Python tells all that is opened, for the rest of the process; it is heard while there is a watch."""
+    """Passes audit events to the watches. An audit hook stays for the rest of the process, so it is added once."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if _watches and (event in ("open", "os.mkdir") or event in LISTED or event in OUTSIDE):
@@ -306,7 +308,7 @@ def _listen() -> None:
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Where Python, its packages, ssdsl and what it keeps lie."""
+    """The folders of Python, its packages, ssdsl and its cache, with a separator at the end."""
     own = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     paths = {path for name, path in sysconfig.get_paths().items() if name in own}
     paths |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")}
@@ -317,13 +319,13 @@ def _installed() -> tuple[str, ...]:
 
 
 def is_installed(path: str) -> bool:
-    """Whether a file is of Python, of a package, of ssdsl or of the system; a link of a package to elsewhere is not."""
+    """Whether a file belongs to Python, a package, ssdsl or the system; one that a package only links to does not."""
     return path.startswith((*_installed(), *SYSTEM)) and _stays(os.path.dirname(path))
 
 
 @cache
 def _stays(folder: str) -> bool:
-    """Whether a folder of what is installed is no link to something else."""
+    """Whether an installed folder is no link to another place."""
     return (os.path.realpath(folder) + os.sep).startswith((*_installed(), *SYSTEM))
 
 
@@ -340,8 +342,9 @@ def _is_users(file: str) -> bool:
 
 
 def _asks() -> bool:
-    """Whether a user's own code is what asks, itself or through what it calls. What a package does while it is imported
-    is not the user's, nor is what ssdsl does for a script of the user's. A thread begins somewhere: it may be."""
+    """Whether a user's own code asks, itself or through functions that it calls. Reads of a package while it is
+    imported are not the user's, nor are ssdsl's own for a script of the user. A thread other than the main one counts
+    as the user's: its stack does not show who started it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -357,19 +360,19 @@ def _asks() -> bool:
 
 
 def _generators() -> dict[str, Any]:
-    """The states of the generators of random numbers that there are."""
+    """The states of all random generators: Python's, NumPy's and torch's, as far as these are loaded."""
     found: dict[str, Any] = {"Python": random.getstate()}
     if (numpy := sys.modules.get("numpy.random")) is not None:
         found["NumPy"] = tuple(getattr(p, "tolist", lambda p=p: p)() for p in numpy.get_state())
     if (torch := sys.modules.get("torch")) is not None:
         state, seed = torch.get_rng_state(), torch.initial_seed()
         fresh = torch.equal(state, torch.Generator().manual_seed(seed).get_state())
-        found["torch"] = "unused" if fresh else state.tolist()  # whatever the seed is: the model's own is given
+        found["torch"] = "unused" if fresh else state.tolist()  # a seed alone does not count: ssdsl sets one
     return found
 
 
 def _names(path: str) -> set[str]:
-    """The names in a file of code that are in UNSEEN."""
+    """The names of UNSEEN that a file of code uses."""
     if not path.endswith(".py"):
         return set()
     try:
@@ -396,12 +399,12 @@ def _names_of_variables() -> str:
 
 
 def _modules_in(folder: str, names: Sequence[str]) -> list[str]:
-    """Which of these names a folder has a module of."""
+    """Those of some names of which a folder has a module."""
     return [n for n in names if os.path.exists(f"{folder}{os.sep}{n}.py") or os.path.exists(f"{folder}{os.sep}{n}")]
 
 
 def _state_of(path: str) -> str:
-    """What is there: nothing, a folder, a file of a size, or a link to somewhere."""
+    """The kind of what lies at a path: a folder, a file of a size, a link to somewhere; "" for nothing."""
     try:
         about = os.lstat(path)
         if stat.S_ISLNK(about.st_mode):

@@ -1,4 +1,4 @@
-"""Where an operator is defined: the module that a program has to import before it can call it."""
+"""Finds the module that defines an operator: a program has to import it before it can call the operator."""
 
 import hashlib
 import importlib.util
@@ -19,7 +19,8 @@ MOST_FILES = 300
 
 
 def module_of(target: Any) -> str | None:
-    """The module's name, empty for an operator of torch's own; None where it cannot be known or not be imported."""
+    """The name of the module that defines an operator, empty for torch's own; None if it is unknown or cannot be
+    imported."""
     if target.namespace in TORCH:
         return ""
     for module in _modules(target):
@@ -30,7 +31,8 @@ def module_of(target: Any) -> str | None:
 
 
 def implementation(target: Any) -> str | None:
-    """A fingerprint of what computes the operator: of torch's version, or of its module's files. None if unknown."""
+    """A fingerprint of the operator's implementation: torch's version, or a hash of its module's files; None if
+    unknown."""
     if target.namespace in TORCH:
         return str(torch.__version__)
     files = sorted({f for module in _modules(target) for f in _files(module)})
@@ -43,7 +45,8 @@ def implementation(target: Any) -> str | None:
 
 
 def _modules(target: Any) -> list[ModuleType]:
-    """The modules that define it, as far as Python knows: of its function, of its form without numbers, of its name."""
+    """The modules that may define it, as far as Python knows: that of its function, that of its fake implementation
+    (`register_fake`), and one with the name of its namespace."""
     qualified = target.name().partition(".")[0]
     names = []
     if (definition := OPDEFS.get(qualified)) is not None:
@@ -53,7 +56,7 @@ def _modules(target: Any) -> list[ModuleType]:
         names.append(module.__name__)
     if fake is not None:
         names.append(_of_file(fake.source.rpartition(":")[0]))
-    names.append(target.namespace)  # a package of compiled operators is called as they are
+    names.append(target.namespace)  # a package of compiled operators often has their namespace as its name
     return [sys.modules[n] for n in dict.fromkeys(names) if n in sys.modules and not n.startswith("torch.")]
 
 
@@ -62,7 +65,7 @@ def _of_file(path: str) -> str:
 
 
 def _importable(module: ModuleType) -> str | None:
-    """The name under which another process finds the module's file."""
+    """The name under which another process can import the module's file; None if there is none."""
     name = module.__name__.removeprefix(USER_PREFIX)
     file = getattr(module, "__file__", None)
     try:
@@ -75,7 +78,7 @@ def _importable(module: ModuleType) -> str | None:
 
 
 def _files(module: ModuleType) -> list[Path]:
-    """The module's file, and those beside it where it is in a package."""
+    """The module's file; if it is in a package, all files of that."""
     file = getattr(module, "__file__", None)
     if file is None:
         return []

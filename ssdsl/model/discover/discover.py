@@ -21,15 +21,15 @@ from ssdsl.model.found import Found
 from ssdsl.model.ops.registry import find, is_random
 from ssdsl.model.search_path import search_path
 
-START_S = 300.0  # for a process to start and to import torch, on a machine that has much to do
-BUSY = 10  # how much longer than its processor time a call may take
+START_S = 300.0  # limit for a process to start and to import torch, on a busy machine
+BUSY = 10  # a call may take so many times its processor time
 
 
 def discover(capture: Capture, constant: set[str]) -> Capture:
     """The same calls; those without a row have what experiments `found`.
 
-    `constant` names the calls that need no rule if the operator is torch's. A call whose operator's module cannot be
-    known stays without.
+    `constant` names the calls that need no rule if the operator is torch's. A call stays without a rule if its
+    operator's module is unknown.
     """
     jobs = {c.name: job for c in capture.calls if (job := _job(c, capture, c.name in constant)) is not None}
     if not jobs:
@@ -59,9 +59,9 @@ def _job(call: Call, capture: Capture, is_constant: bool) -> Job | None:
 
 
 def _results(jobs: list[Job]) -> list[tuple[Found, bool]]:
-    """The rule of each job, and whether another time would give the same.
+    """The rule of each job, and whether it is final: another run would give the same.
 
-    A job that ends the process is tried once more, carefully; if it does so again, it is whole.
+    A job that ends the process is tried once more, carefully; if it ends it again, nothing of the call can be split.
     """
     found: list[tuple[Found, bool]] = []
     while len(found) < len(jobs):
@@ -80,7 +80,7 @@ def _again(job: Job, ended: str) -> tuple[Found, bool]:
 
 
 def _run(jobs: Sequence[Job]) -> tuple[list[tuple[Found, bool]], str]:
-    """The results of the first jobs, and how the process ended, if not well."""
+    """The results of the first jobs, and the reason why the process ended early, or ""."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results"
         path.touch()

@@ -1,4 +1,4 @@
-"""Inputs for experiments: numbers of several sizes and forms, of which an operator accepts some."""
+"""Draws inputs for experiments: numbers of several ranges and forms, as an operator may accept only some."""
 
 import itertools
 import random
@@ -12,13 +12,13 @@ from ssdsl.model.discover.trial import Fails, NoBackward, Outcome, Tensors, Tria
 Shape = tuple[int, ...]
 ENOUGH = 4  # draws
 FEWEST = 2
-MOST_INTEGERS = 200  # choices of ranges that are tried
+MOST_INTEGERS = 200  # choices of ranges of integers that are tried
 WIDER = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Inputs on which the call runs, which of them learn, gradients of its results, and what it makes of them."""
+    """Inputs on which the call runs, the numbers of those with gradients, gradients of its results, and its outcome."""
 
     given: Tensors
     learning: frozenset[int]
@@ -69,13 +69,13 @@ def _below(shape: Shape, high: int) -> torch.Tensor:
 
 
 def _offsets(shape: Shape, high: int) -> torch.Tensor:
-    """Where bags begin: rising, from zero."""
+    """Offsets of bags: rising, from zero."""
     x = torch.randint(0, high, shape).sort(-1).values
     return x - x[..., :1] if shape else x
 
 
 def _full(shape: Shape, high: int) -> torch.Tensor:
-    """Lengths: from half of it to all."""
+    """Lengths from half of `high` to all of it."""
     return torch.randint((high + 1) // 2, high + 1, shape)
 
 
@@ -86,8 +86,8 @@ Integers = tuple[tuple[Callable[[Shape, int], torch.Tensor], int], ...]  # for e
 def draws(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], made: Sequence[Shape]) -> list[Draw]:
     """Several inputs of these shapes on which the call runs and gives finite numbers.
 
-    `made` are the shapes of its results. All floats learn but those of which torch says that they have no gradient.
-    Raises Fails where too few are found.
+    `made` are the shapes of its results. All inputs of floats have gradients, except those for which torch says that
+    they have none. Raises Fails where too few inputs are found.
     """
     integers = _integers(trial, shapes, dtypes, made)
     forms = [_drawn(shapes, dtypes, form, integers) for form in FLOATS]
@@ -108,7 +108,7 @@ def draws(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], 
 
 
 def flows(trial: Trial, draw: Draw) -> tuple[bool, ...]:
-    """For each result, whether a gradient flows through it; all do where the call fails with gradients."""
+    """For each result, whether a gradient flows through it; all do, if the call fails with gradients."""
     leaves = [x.detach().requires_grad_(x.is_floating_point() or x.is_complex()) for x in draw.given]
     try:
         return tuple(y.requires_grad for y in trial.forward(leaves))
@@ -117,7 +117,7 @@ def flows(trial: Trial, draw: Draw) -> tuple[bool, ...]:
 
 
 def _has_gradient(trial: Trial, forms: Sequence[Tensors], number: int) -> bool:
-    """False if torch says, of the first inputs on which the call runs, that this one has no gradient."""
+    """Whether an input may have a gradient: not, if torch denies it for the first inputs on which the call runs."""
     for given in forms:
         try:
             upstream = tuple(_upstream(y) for y in trial.forward(given))
@@ -170,7 +170,7 @@ def _drawn(
 
 
 def _integers(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], made: Sequence[Shape]) -> Integers:
-    """For each input of integers a range on which the call runs: as wide as can be, of the sizes of axes."""
+    """For each input of integers the widest range on which the call runs; ranges end at sizes of axes."""
     count = sum(not (d.is_floating_point or d.is_complex or d is torch.bool) for d in dtypes)
     if not count:
         return ()
@@ -199,7 +199,7 @@ def _integers(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtyp
 
 
 def _choices(count: int, sizes: Sequence[int]) -> Iterator[Integers]:
-    """The same for all inputs, small ranges first; then any, at random."""
+    """Choices of ranges: first one for all inputs, small ranges first; then any, at random."""
     for high in sizes:
         for draw in INTEGERS:
             yield ((draw, high),) * count

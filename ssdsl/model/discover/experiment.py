@@ -1,4 +1,4 @@
-"""The experiments with one call: draws, letters, what it is linear in, and the signature that follows."""
+"""Runs the experiments with one call: draws inputs, finds letters and linear parameters, and writes the signature."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,9 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 def experiment(
     call: Call, given: Sequence[Tensor], made: Sequence[Tensor], careful: bool, limit_s: float
 ) -> tuple[Found, bool]:
-    """The rule of a call, and whether another time would give the same: not where time ran out.
+    """The rule of a call, and whether it is final: it is not, if time ran out.
 
-    `given` and `made` are the tensors that it reads and makes; `careful`: integers stay as small as they can be.
+    `given` and `made` are the tensors that it reads and makes; `careful`: integers stay as small as possible.
     """
     own = Setting(tuple(t.shape for t in given), tuple(t.shape for t in made))
     if not given:
@@ -61,7 +61,7 @@ def _found(trial: Trial, own: Setting, dtypes: Sequence[torch.dtype]) -> Found:
 
 
 def _first_drawn(trial: Trial, tried: Sequence[Setting], dtypes: Sequence[torch.dtype]) -> list[Draw]:
-    """Draws in the first of these settings in which the call runs. Raises Fails where it does in none."""
+    """Draws in the first of these settings in which the call runs. Raises Fails if it runs in none."""
     reason = "it is too large to try"
     for setting in tried:
         try:
@@ -78,7 +78,7 @@ def _first_drawn(trial: Trial, tried: Sequence[Setting], dtypes: Sequence[torch.
 
 
 def whole(shapes: Sequence[Shape], made: Sequence[Shape], reason: str) -> Found:
-    """Nothing of the call can be split."""
+    """The rule of a call that cannot be split, with the reason."""
     text = signature_text(Setting(tuple(shapes), tuple(made)), ())
     return Found(text, flows=(True,) * len(made), why_whole=reason)
 
@@ -86,8 +86,8 @@ def whole(shapes: Sequence[Shape], made: Sequence[Shape], reason: str) -> Found:
 def signature_text(own: Setting, chosen: Sequence[Candidate]) -> str:
     """The signature as in a row: the letters that were found, and whole ones for all other axes.
 
-    A whole axis of a result has the letter of the input's whole axis in its place, if both are of one size: it is named
-    so, and what follows may be split along it.
+    A whole axis of a result has the letter of the input's whole axis in its position, if both are of one size: so it
+    gets the same name, and later operators may be split along it.
     """
     names, known = _names(), dict[Candidate, str]()
     given = [_marked(s, [(c.inputs[i], c) for c in chosen]) for i, s in enumerate(own.shapes)]
@@ -114,12 +114,12 @@ def signature_text(own: Setting, chosen: Sequence[Candidate]) -> str:
 
 
 def _marked(shape: Shape, placed: Sequence[tuple[int | None, Candidate]]) -> list[Candidate | None]:
-    """For each axis its letter."""
+    """The letter of each axis, None for one without."""
     return [next((c for a, c in placed if a == at), None) for at in range(len(shape))]
 
 
 def _like(shape: Shape, shapes: Sequence[Shape]) -> int | None:
-    """The input that has most axes in common with a result."""
+    """The number of the input that has most axes in common with a result; None if none has any."""
     alike = {i: sum(map(int.__eq__, s, shape)) for i, s in enumerate(shapes) if len(s) == len(shape)}
     best = max(alike, key=lambda i: alike[i], default=None)
     return best if best is not None and alike[best] else None

@@ -1,4 +1,4 @@
-"""What was found, kept for the next time: in memory, and for the next process in the user's cache folder."""
+"""The cache of experiments' results: in memory, and for the next process in the user's cache folder."""
 
 import hashlib
 import json
@@ -14,17 +14,18 @@ from ssdsl.model.call import Call, Tensor
 from ssdsl.model.discover.defined import implementation
 from ssdsl.model.found import Found
 
-VERSION = 1  # of the experiments: another one does not believe what this one found
+VERSION = 1  # of the experiments: results of other versions are not used
 _in_memory: dict[str, Found] = {}
 
 
 def folder() -> Path:
-    """Where results are kept: `$XDG_CACHE_HOME/ssdsl/operators`, by default in `~/.cache`."""
+    """The folder in which results are kept: `$XDG_CACHE_HOME/ssdsl/operators`, by default in `~/.cache`."""
     return cache_folder("operators")
 
 
 def key_of(call: Call, given: Sequence[Tensor]) -> str | None:
-    """What a result depends on: the operator and its implementation, arguments, shapes and dtypes. None if unknown."""
+    """Everything that a result depends on: the operator, its implementation, arguments, shapes and dtypes; None if the
+    implementation is unknown."""
     code = implementation(call.target)
     if code is None:
         return None
@@ -34,7 +35,7 @@ def key_of(call: Call, given: Sequence[Tensor]) -> str | None:
 
 
 def known(key: str) -> Found | None:
-    """What was found before."""
+    """The result that was kept for a key, or None."""
     if key in _in_memory:
         return _in_memory[key]
     try:
@@ -49,13 +50,13 @@ def known(key: str) -> Found | None:
 
 
 def read_found(read: dict[str, Any]) -> Found:
-    """From JSON."""
+    """A result as read from JSON."""
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
     return Found(**fields)
 
 
 def keep(key: str, found: Found) -> None:
-    """Keeps a result; where no file can be written, for this process only."""
+    """Keeps a result; if no file can be written, for this process only."""
     _in_memory[key] = found
     path = _path(key)
     text: dict[str, Any] = {"key": key, **asdict(found)}

@@ -1,4 +1,4 @@
-"""Which axes of a call are one dimension that may be split: seen by cutting them and joining what the parts give."""
+"""Finds the axes of a call that are one dimension and may be split, by cutting them and joining the parts' results."""
 
 import itertools
 import math
@@ -13,14 +13,14 @@ from ssdsl.model.discover.trial import Fails, Trial
 Axes = tuple[int | None, ...]  # for each tensor, its axis that has the letter
 Pieces = tuple[tuple[int, ...], ...]  # the positions of each part
 MOST_CANDIDATES = 3000  # for each size
-MOST_PARTS = 64  # of several letters together
+MOST_PARTS = 64  # if several letters are cut together
 CLOSE = {torch.float64: 1e-10, torch.complex128: 1e-10, torch.float32: 1e-5, torch.complex64: 1e-5}
 COARSE = 1e-2  # half precision
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A letter: the axis that each input and each result has of it. Without one in the results it is summed."""
+    """A letter: its axis in each input and each result, or None. If no result has it, it is summed."""
 
     size: int
     inputs: Axes
@@ -32,7 +32,7 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Preferred first: that results have, in the most inputs, at like positions."""
+        """The order of preference: letters that results have, then those of most tensors, then of similar positions."""
         axes = [a for a in (*self.inputs, *self.outputs) if a is not None]
         return self.is_summed, -len(axes), max(axes) - min(axes)
 
@@ -52,7 +52,7 @@ def letters(
 
 
 def candidates(shapes: Sequence[Shape], made: Sequence[Shape]) -> Iterator[Candidate]:
-    """All letters that sizes allow."""
+    """All letters that the sizes of axes allow."""
     for size in sorted({n for s in shapes for n in s if n > 1}):
         given = [_axes_of(size, s) for s in shapes]
         results = [_axes_of(size, s) for s in made]
@@ -67,13 +67,13 @@ def _axes_of(size: int, shape: Shape) -> list[int]:
 
 
 def _meet(a: Candidate, b: Candidate) -> bool:
-    """Whether two letters want one axis."""
+    """Whether two letters have an axis in common."""
     pairs = zip((*a.inputs, *a.outputs), (*b.inputs, *b.outputs), strict=True)
     return any(x is not None and x == y for x, y in pairs)
 
 
 def holds(trial: Trial, candidate: Candidate, draws: Sequence[Draw]) -> bool:
-    """Whether parts of every form give what the whole gives, for all draws."""
+    """Whether parts of every form give the results of the whole, for all draws."""
     size = _size(candidate, draws[0])
     if candidate.is_summed and not any(_adds(trial, candidate, d) for d in draws):
         return False
@@ -81,7 +81,10 @@ def holds(trial: Trial, candidate: Candidate, draws: Sequence[Draw]) -> bool:
 
 
 def hold_together(trial: Trial, chosen: Sequence[Candidate], draws: Sequence[Draw]) -> bool:
-    """Whether parts cut along several letters at once do; of many, the last with each other one."""
+    """Whether parts cut along several letters at once give the results of the whole.
+
+    If these are too many parts, the last letter is cut together with each other one.
+    """
     cuts = [(c, pieces(_size(c, draws[0]))[0]) for c in chosen]
     if math.prod(len(p) for _, p in cuts) <= MOST_PARTS:
         return all(is_joined(trial, cuts, d) for d in draws)
@@ -89,12 +92,13 @@ def hold_together(trial: Trial, chosen: Sequence[Candidate], draws: Sequence[Dra
 
 
 def _size(candidate: Candidate, draw: Draw) -> int:
-    """The size of its axis in this setting."""
+    """The size of a letter's axes in this setting."""
     return next(x.shape[a] for x, a in zip(draw.given, candidate.inputs, strict=True) if a is not None)
 
 
 def pieces(size: int) -> list[Pieces]:
-    """A third and the rest, three parts, every other position, and single ones (or as many parts as are affordable)."""
+    """Ways to cut an axis: a third and the rest, three parts, every other position, and single ones (16 to 31 parts of
+    a long axis)."""
     every = tuple(range(size))
     third = max(1, size // 3)
     found: list[Pieces] = [(every[:third], every[third:])]
@@ -106,11 +110,11 @@ def pieces(size: int) -> list[Pieces]:
 
 
 def is_joined(trial: Trial, cuts: Sequence[tuple[Candidate, Pieces]], draw: Draw) -> bool:
-    """Whether the results of all parts, each put or added into its place, are the whole's; and the gradients."""
+    """Whether the results and gradients of all parts, each added in its place, are those of the whole."""
     whole = draw.whole
     outputs = [_zeros(y) for y in whole.outputs]
     gradients = [None if g is None else _zeros(g) for g in whole.gradients]
-    scale = [0.0] * (len(outputs) + len(gradients))
+    scale = [0.0] * (len(outputs) + len(gradients))  # the largest addend of each: sums round relative to that
     for parts in itertools.product(*(p for _, p in cuts)):
         at = [(c, torch.tensor(p)) for (c, _), p in zip(cuts, parts, strict=True)]
         given = [_taken(x, [(c.inputs[i], p) for c, p in at]) for i, x in enumerate(draw.given)]
@@ -138,7 +142,7 @@ def is_joined(trial: Trial, cuts: Sequence[tuple[Candidate, Pieces]], draw: Draw
 
 
 def _adds(trial: Trial, candidate: Candidate, draw: Draw) -> bool:
-    """Whether at least two parts have something to add: sums of nothing prove nothing."""
+    """Whether at least two parts have results that are not zero: sums of zeros prove nothing."""
     if any(y.dtype is torch.bool for y in draw.whole.outputs):
         return False
     size, full = _size(candidate, draw), 0
@@ -183,7 +187,7 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def _is_close(joined: torch.Tensor, whole: torch.Tensor, largest: float) -> bool:
-    """Up to the rounding of sums; integers exactly."""
+    """Whether both are equal up to the rounding of sums; integers exactly."""
     if not (whole.is_floating_point() or whole.is_complex()):
         return bool(torch.equal(joined, whole.to(joined.dtype)))
     allowed = CLOSE.get(whole.dtype, COARSE) * max(largest, _largest(whole))

@@ -1,4 +1,4 @@
-"""In which parameters a call is linear: seen by adding and scaling them."""
+"""Finds the parameters in which a call is linear, by adding and scaling them."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def linear_in(trial: Trial, draws: Sequence[Draw]) -> tuple[str, ...]:
 
 
 def parameters(call: Call) -> tuple[str, ...]:
-    """For each input the name of its parameter."""
+    """The name of each input's parameter."""
     given = target_of(call.target).given(call.args, call.kwargs)
     return tuple(name for name, argument in given.items() for _ in refs_in(argument))
 
@@ -42,7 +42,7 @@ def _is_linear(trial: Trial, chosen: set[int], draws: Sequence[Draw]) -> bool:
 
 
 def _holds(trial: Trial, chosen: set[int], a: Draw, b: Draw) -> bool:
-    """f(x + y) = f(x) + f(y) and f(c x) = c f(x), all others held."""
+    """Whether f(x + y) = f(x) + f(y) and f(c x) = c f(x), where all other inputs stay the same."""
     x = list(a.given)
     y = [v if i in chosen else u for i, (u, v) in enumerate(zip(a.given, b.given, strict=True))]
     both = [u + v if i in chosen else u for i, (u, v) in enumerate(zip(a.given, b.given, strict=True))]

@@ -1,4 +1,4 @@
-"""Small shapes for a large call: sizes that can shrink without the operator minding."""
+"""Chooses small shapes for a large call: sizes that can shrink so that the operator still accepts them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import torch
 from ssdsl.model.discover.draws import Shape
 from ssdsl.model.discover.trial import Fails, Trial
 
-OWN = 1 << 15  # elements of all tensors of a call that is tried as it is
-LARGEST = 1 << 17  # and of a smaller one
+OWN = 1 << 15  # elements; a call whose tensors have not more is tried in its own shapes
+LARGEST = 1 << 17  # elements of all tensors of a call in smaller shapes
 SMALL = 8  # sizes up to this stay
 SCALES = (5, 11)  # the smallest size in each of the two scales
 
@@ -28,16 +28,16 @@ class Setting:
 
 
 def settings(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype]) -> list[list[Setting]]:
-    """The call's own shapes where they are small, else two scales of them; of each, what to try one after another."""
+    """The call's own shapes if they are small, else two scales of them; for each scale, settings to try in order."""
     if call.elements <= OWN:
         return [[call]]
     return [[s for s in _scaled(trial, call, dtypes, first) if s.elements <= LARGEST] for first in SCALES]
 
 
 def _scaled(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype], first: int) -> Iterator[Setting]:
-    """All sizes shrink, or as many as can: those of which the results' sizes follow; or all of these but one.
+    """Settings in which all sizes shrink; then all that may shrink on meta tensors; then all of these but one.
 
-    Without numbers an operator says nothing against some sizes that it cannot work with.
+    The last are needed because an operator may accept sizes on meta tensors that it cannot compute with.
     """
     sizes = sorted({n for s in (*call.shapes, *call.made) for n in s if n > SMALL}, reverse=True)
     new = {n: first + i for i, n in enumerate(reversed(sizes)) if n > first + i}
@@ -61,7 +61,7 @@ def _mapped(shape: Shape, sizes: Mapping[int, int]) -> Shape:
 
 
 def _fits(trial: Trial, setting: Setting, dtypes: Sequence[torch.dtype]) -> bool:
-    """Whether the call makes these results of these inputs, on tensors without numbers."""
+    """Whether the call makes results of these shapes from inputs of these shapes, on meta tensors."""
     given = [torch.empty(s, dtype=d, device="meta") for s, d in zip(setting.shapes, dtypes, strict=True)]
     try:
         return tuple(tuple(y.shape) for y in trial.forward(given)) == setting.made

@@ -1,4 +1,4 @@
-"""One call of an operator, to be run on any tensors in place of its own, with the gradients that it hands back."""
+"""Runs one call of an operator on any tensors in place of its own, forward and backward."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ NO_BACKWARD = re.compile(r"derivative .*not implemented|no autograd formula|not 
 
 
 class Fails(Exception):
-    """The call cannot be run like this; the text says why."""
+    """The call cannot be run on these tensors; the text says why."""
 
 
 class Unsteady(Fails):
@@ -32,12 +32,12 @@ class NoBackward(Fails):
 
 
 class TooLong(Exception):
-    """The experiments with this call have taken their time."""
+    """The experiments with this call have used up their time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Results, the upstream gradients that came in, and the inputs' gradients: None where there is none."""
+    """The results, whether a gradient flows through each, and the inputs' gradients, None where there is none."""
 
     outputs: Tensors
     flows: tuple[bool, ...]
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Trial:
-    """A call, and when the experiments with it began. `careful`: integers stay as small as they can be."""
+    """A call, and the time at which the experiments with it began. `careful`: integers stay as small as possible."""
 
     call: Call
     careful: bool = False
@@ -54,7 +54,7 @@ class Trial:
     started: float = field(default_factory=time.process_time)
 
     def forward(self, given: Sequence[torch.Tensor]) -> Tensors:
-        """Its results that are tensors. Raises Fails."""
+        """The call's results that are tensors. Raises Fails, and TooLong."""
         if time.process_time() - self.started > self.limit_s:
             raise TooLong
         rest = iter(given)
@@ -70,7 +70,10 @@ class Trial:
     def run(
         self, given: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor], learning: Collection[int]
     ) -> Outcome:
-        """Forward and, from these gradients of its results, backward to the inputs that learn. Raises Fails."""
+        """Runs forward and, from `upstream` gradients of the results, backward to the `learning` inputs.
+
+        Raises Fails, and TooLong.
+        """
         leaves = [x.detach().requires_grad_(i in learning) for i, x in enumerate(given)]
         outputs = self.forward(leaves)
         flows = tuple(y.requires_grad for y in outputs)
@@ -103,7 +106,7 @@ def _on_cpu(item: Any) -> Any:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Experiments leave no trace: random numbers, what operators print and warn of."""
+    """Within it, experiments leave no trace: random state, prints and warnings of operators."""
     with (
         torch.random.fork_rng(devices=[]),
         torch.device("cpu"),

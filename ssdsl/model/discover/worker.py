@@ -1,6 +1,6 @@
-"""The process in which experiments run: an operator that is called with the wrong numbers may end it.
+"""The process in which experiments run, as an operator that is called with wrong numbers may crash it.
 
-Reads jobs from its input, writes a line for each result to the file that its argument names.
+It reads jobs from its input, and writes a line for each result to the file that its argument names.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from ssdsl.model.overloads import overload_named
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A call of an operator, which this module defines. `careful`: integers stay as small as they can be."""
+    """A call of an operator, which `module` defines. `careful`: integers stay as small as possible."""
 
     module: str
     target: str

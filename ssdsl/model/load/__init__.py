@@ -1,4 +1,4 @@
-"""What the user gave, as a model: a name of `--model`, a function in a file, or a module in Python."""
+"""Loads models: by a name of `--model`, from a function in a file, or from a module in Python."""
 
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,9 @@ def load(
 ) -> "Model":
     """The model of `gpt`, `gpt:350m,layers=8,dtype=bf16`, `hf:llama` or `path/to/file.py:function`, to train.
 
-    `seed` draws its weights and batches, `generator` is what draws its weights, and in training. `meta` says whether it
-    is built without the numbers of its weights, which recipes make then; by default the sizes of the papers are, and no
-    others. Where nothing `trains`, so are models of the user's that are large. Loads torch. Raises PlanError.
+    `seed` decides its weights and batches; `generator` draws its weights, and random numbers in training. With `meta`
+    it is built without the numbers of its weights, which recipes make later; by default only the sizes of the papers
+    are. If the command `trains` nothing, large models of the user are too. Loads torch. Raises PlanError.
     """
     from ssdsl.model.load.from_file import load_user
     from ssdsl.model.load.hf import load_hf

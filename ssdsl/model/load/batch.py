@@ -1,8 +1,8 @@
 """The batches of a model: tensors by the names of forward's parameters, and the names of their axes.
 
-Axes that nobody has named are called by convention, or else by their place. Inputs of `transformers` models have names
-that say what their axes are. Where all inputs of a batch have a first axis of one size, it is `batch`. Any other axis
-is called by its input, as `x.1`, unless an operator of the model knows a better word for it.
+Axes that the user has not named get names by convention. Inputs of `transformers` models have known names, which tell
+what their axes are. If the first axes of all inputs have one size, they are `batch`. Any other axis is called by its
+input and its number, such as `x.1`, unless an operator of the model knows a better word for it.
 """
 
 import inspect
@@ -33,7 +33,7 @@ CONVENTIONS: dict[str, tuple[tuple[str, ...], ...]] = {  # by the name of an inp
     "input_features": (("batch", "mel", "frame"),),
     "input_values": (("batch", "sample"),),
 }
-OF_DECODERS = {  # of a model with an encoder and a decoder; `labels` are the decoder's as well
+OF_DECODERS = {  # for models with an encoder and a decoder; `labels` belong to the decoder
     "decoder_input_ids": (TARGETS,),
     "decoder_attention_mask": (TARGETS,),
     "decoder_inputs_embeds": ((*TARGETS, "hidden"),),
@@ -44,9 +44,9 @@ OF_DECODERS = {  # of a model with an encoder and a decoder; `labels` are the de
 def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_loss: bool = False) -> Batch:
     """One batch by the names of forward's parameters: a mapping, or tensors in the order of the parameters.
 
-    With `for_loss` a function of the batch computes the loss: what forward does not take is for it, and is called
-    `target`, `target_1` and so on where it has no name. Raises PlanError where the batch does not fit the module's
-    forward; `span` shows who gave it.
+    With `for_loss` a function of the batch computes the loss: tensors that forward does not take are for it, and are
+    called `target`, `target_1` and so on where they have no name. Raises PlanError where the batch does not fit the
+    module's forward; `span` is the place that the error shows.
     """
     parameters, names = _parameters(module), _names(module)
     known = f"forward takes {', '.join(names) or 'nothing'}"
@@ -87,7 +87,7 @@ def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_los
 
 
 def taken(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    """What a module's forward takes of a batch."""
+    """The part of a batch that a module's forward takes."""
     if _takes_any(module):
         return batch
     names = _names(module)
@@ -108,7 +108,7 @@ def _takes_any(module: torch.nn.Module) -> bool:
 
 
 def difference(first: Batch, other: Batch) -> str:
-    """What is unlike in two batches of one model, or nothing."""
+    """The first difference between two batches of one model, or ""."""
     if list(first) != list(other):
         return f"it has {', '.join(other)} and not {', '.join(first)}"
     for name, tensor in other.items():
@@ -118,9 +118,9 @@ def difference(first: Batch, other: Batch) -> str:
 
 
 def named_axes(span: Span | None, module: torch.nn.Module, batch: Batch, axes: Any) -> Axes:
-    """The names of every input's axes: those that are given, as many as it has axes and each of one size, and others.
+    """The names of every input's axes: those given in `axes`, and others by convention.
 
-    Raises PlanError.
+    Raises PlanError if an input has not as many names as axes, or one name has two sizes.
     """
     if axes is None:
         return axes_of(module, batch)
@@ -146,7 +146,7 @@ def named_axes(span: Span | None, module: torch.nn.Module, batch: Batch, axes: A
 def _wrong_axes(
     span: Span | None, name: str, tensor: torch.Tensor, names: Any, sizes: dict[str, tuple[int, str]]
 ) -> Iterator[Diagnostic]:
-    """What is wrong with one input's axes; `sizes` collects each name's size and the input that it comes from."""
+    """Diagnostics for the names of one input's axes; `sizes` collects each name's size, and its first input."""
     if not isinstance(names, (tuple, list)) or not all(_is_word(n, name, i) for i, n in enumerate(names)):
         yield BadAxes(
             span, f"the axes of input `{name}` are {names!r}", 'give a tuple of words, such as ("batch", "seq")'
@@ -163,17 +163,17 @@ def _wrong_axes(
 
 
 def _is_word(word: Any, name: str, axis: int) -> bool:
-    """Whether an axis may be called so: a word, or what it is called by its place."""
+    """Whether an axis may have this name: a word, or the automatic name of that axis."""
     return isinstance(word, str) and (word.isidentifier() or word == automatic(name, axis))
 
 
 def shape(tensor: torch.Tensor) -> str:
-    """A tensor's type and sizes, as `float32[8, 16]`."""
+    """A tensor's dtype and sizes: `float32[8, 16]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
 
 
 def kind(value: Any) -> str:
-    """What a value is, for people: `a list`."""
+    """The type of a value in words: `a list`."""
     if value is None:
         return "None"
     name = type(value).__name__
@@ -183,7 +183,7 @@ def kind(value: Any) -> str:
 def axes_of(
     module: torch.nn.Module, batch: Mapping[str, torch.Tensor], known: Mapping[str, tuple[str, ...]] | None = None
 ) -> Axes:
-    """A name for each axis of each input; `known` are those that are named already.
+    """A name for each axis of each input; `known` has the inputs whose axes are named already.
 
     >>> axes_of(torch.nn.Linear(4, 2), {"x": torch.ones(8, 4), "y": torch.ones(8, 2)})
     {'x': ('batch', 'x.1'), 'y': ('batch', 'y.1')}
@@ -202,7 +202,7 @@ def axes_of(
 
 
 def automatic(name: str, axis: int) -> str:
-    """What an axis is called whose meaning nobody knows."""
+    """The name of an axis whose meaning nobody knows."""
     return f"{name}.{axis}"
 
 
@@ -212,7 +212,8 @@ def _has_decoder(module: torch.nn.Module) -> bool:
 
 
 def _named(name: str, tensor: torch.Tensor, words: tuple[str, ...], sizes: dict[str, int]) -> Iterator[str]:
-    """A name has one size: where it has another, as in `position_ids` of one row, the axis is called by its place."""
+    """The names of an input's axes: `words`, or automatic ones. A name has one size: an axis of another size, as in
+    `position_ids` of one row, has an automatic name."""
     for axis, size in enumerate(tensor.shape):
         word = words[axis] if axis < len(words) else ""
         yield word if word and sizes.setdefault(word, size) == size else automatic(name, axis)

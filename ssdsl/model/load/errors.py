@@ -1,4 +1,4 @@
-"""What can be wrong with `--model`: the name, its size and options, a config, the user's file and what it returns."""
+"""Diagnostics of `--model`: a wrong name, size or option, a config, the user's file and what its function returns."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -46,7 +46,7 @@ class UnknownSize(Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownOption(Diagnostic):
-    """A model was changed by a name that it does not have, as in `gpt:small,layer=8` or `hf:llama,hiden_size=64`.
+    """A model has no option of this name, as in `gpt:small,layer=8` or `hf:llama,hiden_size=64`.
 
     A model of the zoo has the numbers that `ssdsl models --json` lists. A model of transformers, also one of the zoo,
     has the fields of its config. `batch`, `seq`, `target` and `pixels` are sizes of its example batch, `task` chooses
@@ -85,7 +85,7 @@ class BadValue(Diagnostic):
 
     Most options of the zoo are whole numbers above zero; `dtype` is the format of the weights (fp32, bf16, fp16),
     `dropout` a probability. A field of a config has the type that transformers gives it. Items of a list are joined by
-    `-`: `depths=2-2-18-2`. What is neither a number, a word, a truth nor a list of these is written in a `config.json`.
+    `-`: `depths=2-2-18-2`. A value that is no number, word, `true` or `false`, or list of these, needs a `config.json`.
     """
 
     code: ClassVar[str] = "E0316"
@@ -99,9 +99,10 @@ class BadValue(Diagnostic):
 
 @dataclass(frozen=True)
 class TransformersMissing(Diagnostic):
-    """Some models, as `gpt`, `llama` and `hf:bert`, are those of the `transformers` library.
+    """Some models, such as `gpt`, `llama` and `hf:bert`, come from the `transformers` library.
 
-    ssdsl installs it only when asked to. `ssdsl models` lists others that do without, such as `moe_gpt` and `resnet`.
+    ssdsl installs it only when asked to. `ssdsl models` lists models that do not need it, such as `moe_gpt` and
+    `resnet`.
     """
 
     code: ClassVar[str] = "E0305"
@@ -161,12 +162,12 @@ class UserCodeFailed(Diagnostic):
 
 @dataclass(frozen=True)
 class BadModel(Diagnostic):
-    """The user's function did not return what a model is made of.
+    """The user's function did not return the parts of a model.
 
     It takes no parameters and returns an `nn.Module` whose forward returns its loss; the inputs of one batch, as a
     dictionary of tensors by the name of forward's parameter (or a tuple in their order, or a list of such batches, all
-    of one shape); then, where they are not plain, the names of the inputs' axes, `{{"x": ("batch", "seq")}}`, and where
-    in the outputs the loss is: a name, a position, or a function of outputs and batch.
+    of one shape); then, if they are needed, the names of the inputs' axes, `{{"x": ("batch", "seq")}}`, and the place
+    of the loss in the outputs: a name, a position, or a function of outputs and batch.
     """
 
     code: ClassVar[str] = "E0309"
@@ -194,7 +195,7 @@ class BadAxes(BadModel):
     """The names of the axes do not fit the inputs: each axis of an input has one, and a name has one size.
 
     These names are the dimensions that a plan can split by: `{{"x": ("batch", "seq")}}` makes `split model by seq`
-    possible. Inputs that are left out have the names of the convention: their first axes are `batch`.
+    possible. Inputs that are left out are named by convention: their first axes are `batch`.
     """
 
     code: ClassVar[str] = "E0311"
@@ -245,8 +246,8 @@ class BuiltWithNumbers(Diagnostic):
     """A command that needs no numbers has made those of a large model.
 
     `check`, `show`, `prove`, `simulate`, `sweep`, `diff` and `repl` build a model of more than 100 million numbers as
-    with `--meta`: large tensors have a shape and a recipe. A constructor that reads numbers of them cannot be followed
-    so; its model is made as it is, which takes time and memory, and is right as well.
+    with `--meta`: large tensors have a shape and a recipe. That fails where a constructor reads numbers of these; the
+    model is then made with all its numbers, which takes time and memory, and gives the same result.
     """
 
     code: ClassVar[str] = "E0348"
@@ -260,7 +261,7 @@ class BuiltWithNumbers(Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownType(Diagnostic):
-    """`hf:` is followed by no type of models that the installed transformers knows, and by no config's file.
+    """The word behind `hf:` is neither a type of models that the installed transformers knows, nor a config's file.
 
     A type is the `model_type` of a config, such as `llama`, `bert` or `vit`.
     """

@@ -1,6 +1,6 @@
-"""A model from the user's own file: what the function there returns.
+"""Loads a model from a function in the user's own file.
 
-That is a module, the inputs of one batch or several, the names of their axes, and where the loss is.
+The function returns a module, the inputs of one batch or several, the names of their axes, and the place of the loss.
 """
 
 from dataclasses import replace
@@ -25,15 +25,15 @@ from ssdsl.runtime.bits import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
-MOST = 100_000_000  # numbers of a model that is built with them where nothing needs them
+MOST = 100_000_000  # a model with more numbers is built without them, if nothing needs them
 MISTAKES = Mistakes(ModelFileMissing, FunctionMissing, UserCodeFailed, BadModel)
 
 
 def load_user(spec: Source, seed: int, generator: Generator, meta: bool, trains: bool = True) -> Model:
     """The model that `path/to/file.py:function` returns: the module, inputs (one batch or several) and axes.
 
-    With `meta` the module's large weights are not made here, but get recipes. Where nothing `trains`, so it is with a
-    model that makes more than MOST numbers, if it can be built so; its function is called again then.
+    With `meta` the module's large weights are not made here, but get recipes. If nothing `trains`, a model that makes
+    more than MOST numbers is built so too, if it can be; its function is then called a second time.
     """
     file = UserFile.open(spec, MISTAKES)
     module = file.imported()
@@ -49,7 +49,7 @@ def load_user(spec: Source, seed: int, generator: Generator, meta: bool, trains:
 
 
 def _without_numbers(file: UserFile, function: Any, seed: int, generator: Generator) -> Model:
-    """The model as by `--meta`; where its constructor cannot do without numbers, it has them, and says so."""
+    """The model as with `--meta`; if its constructor needs numbers, the model has them, and a remark says so."""
     try:
         return _called(file, function, seed, generator, True)
     except PlanError as error:
@@ -70,7 +70,7 @@ def _called(file: UserFile, function: Any, seed: int, generator: Generator, meta
 
 
 def _deferred(model: Model, scope: Deferred) -> Model:
-    """The model with its weights as recipes, and the numbers of its batches."""
+    """The model with recipes for its weights, and with real numbers in its batches."""
     batches = tuple(scope.made(batch) for batch in model.batches)
     module, recipes = scope.finish(model.module)
     return replace(model, module=module, batches=batches, recipes=recipes)
@@ -99,7 +99,7 @@ def check_model(span: Span | None, name: str, function: str, result: Any) -> Mod
 
 
 def checked_loss(span: Span | None, loss: Any) -> None:
-    """Raises PlanError where something does not say where the loss is."""
+    """Raises PlanError unless `loss` is a name, a position, a function or None."""
     if loss is None or isinstance(loss, (str, int)) or callable(loss):
         return
     change = "give a name, a position in a tuple, or a function of outputs and batch"

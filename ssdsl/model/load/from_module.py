@@ -1,4 +1,4 @@
-"""A model given in Python: a module, or a function that makes it, with a batch as it comes from a loader."""
+"""Makes a model of a module in Python, or of a function that makes one, and a batch as it comes from a loader."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -35,12 +35,12 @@ def model_of(
     """The model of a module and an example batch.
 
     A batch has the forward's arguments by name, or in the order of its parameters. `axes` names axes of inputs; those
-    that it leaves out are named by convention (`batch.py`). `loss` says where in what the forward returns the loss is
+    that it leaves out are named by convention (`batch.py`). `loss` is the place of the loss in what the forward returns
     (`outputs.py`). With `autocast` forward and loss run under `torch.autocast` to this type.
 
-    Of a module on the meta device, or a function that makes the module, each process makes the weights that it holds:
-    by the modules' own initialisers, or as the function would. With `load_later` the weights of a module on meta are
-    NaN until a checkpoint is loaded. Raises PlanError, and what the function raises.
+    If the module is on the meta device, or a function makes it, each process makes only the weights that it holds: by
+    the modules' own initialisers, or as the function would. With `load_later` the weights of a module on meta are NaN
+    until a checkpoint is loaded. Raises PlanError, and what the function raises.
     """
     checked_loss(None, loss)
     made, recipes = _made(module, seed, generator, load_later)
@@ -71,7 +71,7 @@ def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tup
 
 
 def _arguments(make: Any) -> str:
-    """The first argument that a function, or the constructor of a class, has to be given."""
+    """The name of the first argument that a function or a constructor needs, or ""."""
     try:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):  # one that is written in C

@@ -1,6 +1,6 @@
-"""A model of transformers as a text asks for it: its config, the sizes of its batch, its task and formats.
+"""Loads a model of transformers that a text describes: its config, the sizes of its batch, its task and formats.
 
-Built from the config, with random weights; nothing is downloaded.
+It is built from the config, with random weights; nothing is downloaded.
 """
 
 import json
@@ -27,7 +27,7 @@ SIZES = {
     "seq": 64,
     "target": 64,
     "pixels": 224,
-}  # options that are sizes of the batch, each with an example
+}  # options that are sizes of the batch, each with an example value
 OWN = {"task": "", **SIZES, "dtype": "fp32", "autocast": "fp32"}  # all options that are no fields of a config
 CHANGE = "change one of these numbers"
 FILE = "path/to/file.py:function"
@@ -35,9 +35,10 @@ FILE = "path/to/file.py:function"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A type of models with fields of its config; `name` is what it is called by the user, `own` its further options.
+    """A request for a model: its type (`kind`), fields of its config, and options.
 
-    A task, a size or a format that is None is the model's own.
+    `name` is the user's name for it, `own` has further options. A task, a size or a format that is None is the model's
+    own.
     """
 
     name: str
@@ -85,7 +86,7 @@ def load_asked(
 
 
 def _cannot_build(spec: Spec, asked: Asked, error: Exception) -> PlanError:
-    """What a library says of a model that it cannot build, in its last line."""
+    """The error for a model that a library cannot build, with the last line of the library's message."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     reason = re.sub(r"^\w*Error: ", "", lines[-1].rstrip(".")) if lines else type(error).__name__
     return PlanError(CannotBuild(spec.rest, asked.name, reason, CHANGE))
@@ -95,7 +96,7 @@ def _cannot_build(spec: Spec, asked: Asked, error: Exception) -> PlanError:
 
 
 def _described(library: Any, first: Word) -> tuple[str, dict[str, Any]]:
-    """The type of the model and what its config file says."""
+    """The type of the model, and the fields that its config file has."""
     path, is_type = Path(first.text), first.text in library.CONFIG_MAPPING
     if path.suffix == ".json" or "/" in first.text or (first.text and not is_type and path.is_dir()):
         return _read(library, first, path / "config.json" if path.is_dir() else path)
@@ -144,7 +145,7 @@ def _config(library: Any, spec: Spec, asked: Asked) -> Any:
 
 
 def _with_options(library: Any, asked: Asked, words: Iterable[Word]) -> Asked:
-    """What is asked for, with options of our own and with fields of the config by their names."""
+    """The request with options applied: our own, and fields of the config by their names."""
     plain = library.CONFIG_MAPPING[asked.kind]()
     known = known_options(plain)
     fields = dict(asked.fields)
@@ -162,7 +163,7 @@ def _with_options(library: Any, asked: Asked, words: Iterable[Word]) -> Asked:
 
 
 def _with_own(asked: Asked, word: Word) -> Asked:
-    """What is asked for, with one option that is no field of the config."""
+    """The request with one option applied that is no field of the config."""
     option = word.option
     choices = tuple(TASKS) if option == "task" else CHOICES.get(option, ())
     value = accepted(asked.name, word, read_option(option, word.value, OWN[option], choices))
@@ -193,6 +194,6 @@ def _check_length(asked: Asked, config: Any, words: Iterable[Word]) -> None:
 
 
 def _written(dtype: Any) -> str:
-    """A config's format of weights, as the zoo calls it."""
+    """The zoo's word for a config's dtype of weights: `bf16`."""
     name = str(dtype).removeprefix("torch.")
     return next((word for word, other in DTYPES.items() if other == name), "fp32")

@@ -1,4 +1,4 @@
-"""A model of transformers from its config: the class for the task, the batches, the names of their axes."""
+"""Builds a model of transformers from its config: the class for the task, the batches, the names of their axes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from ssdsl.runtime.recipe import Recipes
 from ssdsl.text.diagnostic import PlanError
 
 BATCHES = 4
-LARGE = 10**8  # parameters; a larger model is built without their numbers, unless it is asked for
+LARGE = 10**8  # parameters; a larger model is built without their numbers, unless the user wants them
 
 
 def build(
@@ -61,10 +61,10 @@ def build(
 def _constructed(
     model: str, make: Callable[[Any], torch.nn.Module], dtype: str, seed: int, generator: Generator, meta: bool
 ) -> tuple[torch.nn.Module, Recipes | None]:
-    """What `made` says, of a module that `make` constructs from the transformers library.
+    """The module that `make` constructs from the transformers library, and its recipes, as `made` gives them.
 
-    transformers reports at level WARNING what its configs lack for generation, which nothing here does; its errors
-    still come through.
+    Warnings of transformers are silenced: it reports what its configs lack for generation, which nothing here does. Its
+    errors still come through.
     """
     library = transformers_library(model)
     with silent(library):
@@ -86,7 +86,7 @@ def _collect_scores(module: Any) -> None:
 
 
 def complete(config: Any, task: str) -> None:
-    """What a config leaves open that its model needs in training."""
+    """Fills in the fields that a config leaves open and that its model needs in training."""
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = config.pad_token_id or 0
     if task in ("sequence", "image") and config.problem_type is None:
@@ -118,7 +118,7 @@ def transformers_library(model: str) -> Any:
 
 @contextmanager
 def silent(library: Any) -> Iterator[None]:
-    """Within it, transformers reports errors alone."""
+    """Within it, transformers reports errors only."""
     verbosity = library.logging.get_verbosity()
     library.logging.set_verbosity_error()
     try:

@@ -1,4 +1,4 @@
-"""What models of transformers are trained for: the classes that have its loss, and batches that it is computed from."""
+"""The tasks that models of transformers are trained for: the classes with a loss for each, and example batches."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,10 +9,10 @@ import torch
 
 Batch = dict[str, torch.Tensor]
 SEQ = 64  # by default, if the model has that many positions
-PIXELS = 224  # of an image, where the config does not say it
-IGNORED = -100  # a label that is none
-SHARE = 0.3  # of the tokens has to be found
-HUGE = 2**28  # numbers in a batch of images; a model without numbers is given none of so many
+PIXELS = 224  # the side of an image, if the config does not tell
+IGNORED = -100  # the label of positions that do not count
+SHARE = 0.3  # the share of tokens that a masked model has to predict
+HUGE = 2**28  # numbers; a larger batch of images has none, if the model has none
 
 
 class NoExample(Exception):
@@ -31,7 +31,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a batch is made for: a config, a class of models, the sizes; `meta`: the model is built without numbers."""
+    """A batch to be made: the config and class of its model, and the sizes; `meta`: the model has no numbers."""
 
     config: Any
     model: Any
@@ -45,19 +45,19 @@ class Example:
         return self.sizes.seq or (SEQ if most > SEQ else max(most - 2, 1))  # some count positions from two
 
     def inputs(self) -> Batch:
-        """What the model sees, by its own name."""
+        """The model's main input by its name. Raises NoExample where it is unknown how to make it."""
         name = getattr(self.model, "main_input_name", "input_ids")
         if name not in INPUTS:
             raise NoExample(f"it takes `{name}`")
         return {name: INPUTS[name](self)}
 
     def mask(self) -> Batch:
-        """Sequences of different lengths, filled up at their end."""
+        """A mask for sequences of different lengths, padded at their end."""
         lengths = torch.tensor([self.seq - i % 3 if self.seq > 3 else self.seq for i in range(self.sizes.batch)])
         return {"attention_mask": (torch.arange(self.seq) < lengths[:, None]).long()}
 
     def tokens(self, length: int) -> torch.Tensor:
-        """Tokens that are no special ones."""
+        """Random tokens without special ones, [batch, length]."""
         vocab = int(self.config.get_text_config().vocab_size)
         usual = torch.ones(vocab, dtype=torch.bool)
         usual[[i for i in _special(self.config) if i < vocab and i >= 0]] = False
@@ -69,13 +69,13 @@ class Example:
 
 
 def positions(config: Any) -> int | None:
-    """How long a sequence may be, if the model says so."""
+    """The length that a sequence may have at most; None if the model sets no limit."""
     found = getattr(config.get_text_config(), "max_position_embeddings", None)
     return found if isinstance(found, int) and found > 0 else None
 
 
 def _special(config: Any) -> list[int]:
-    """The tokens that have a meaning of their own."""
+    """The tokens with a special meaning."""
     found = [value for name, value in vars(config).items() if name.endswith("_token_id")]
     return [i for value in found for i in (value if isinstance(value, list) else [value]) if isinstance(i, int)]
 
@@ -93,7 +93,7 @@ def _pixels(example: Example) -> torch.Tensor:
 
 
 def _sound(example: Example) -> torch.Tensor:
-    """A spectrogram of the longest sound: two frames a position."""
+    """A spectrogram as long as possible: two frames for each position."""
     config = example.config
     if not (hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")):
         raise NoExample("the length of its `input_features` is not known")
@@ -123,7 +123,7 @@ def _masked(example: Example) -> Batch:
 
 
 def _seq2seq(example: Example) -> Batch:
-    """What shorter targets lack is no label."""
+    """Every third target is one token shorter: its last label does not count."""
     inputs = example.inputs()
     labels = example.tokens(example.sizes.target or example.seq)
     labels[::3, -1] = IGNORED
@@ -131,7 +131,7 @@ def _seq2seq(example: Example) -> Batch:
 
 
 def _pairs(example: Example) -> Batch:
-    """Any tokens are the source and the target; the decoder reads the target, one position later."""
+    """Source and target are any random tokens; the decoder reads the target, shifted by one position."""
     vocab, batch, lengths = int(example.config.vocab_size), example.sizes.batch, (example.seq, example.sizes.target)
     source, target = (torch.randint(vocab, (batch, n or example.seq), generator=example.generator) for n in lengths)
     read = torch.cat([torch.zeros(batch, 1, dtype=target.dtype), target[:, :-1]], dim=1)
@@ -157,7 +157,7 @@ class Task:
 
 
 SEQUENCES = ("AutoModelForSequenceClassification", "AutoModelForAudioClassification")
-TASKS: Mapping[str, Task] = {  # the first that a config has a model for is its own
+TASKS: Mapping[str, Task] = {  # a config's default is the first task that it has a model for
     "seq2seq": Task("a target from a source", ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq"), _seq2seq),
     "masked": Task("masked tokens", ("AutoModelForMaskedLM",), _masked),
     "causal": Task("the next token", ("AutoModelForCausalLM",), _causal),
@@ -185,7 +185,7 @@ def model_class(library: Any, config: Any, task: str) -> Any:
 
 
 def tasks_of(library: Any, config: Any) -> list[str]:
-    """The tasks that a config has models for; the one of its `architectures` comes first, if it says one."""
+    """The tasks that a config has models for; those of its `architectures` come first."""
     found = {task: cls.__name__ for task in TASKS if (cls := model_class(library, config, task)) is not None}
     named = getattr(config, "architectures", None) or []
     return sorted(found, key=lambda task: found[task] not in named)

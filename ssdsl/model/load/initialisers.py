@@ -1,9 +1,9 @@
-"""Numbers for a module that was constructed on the meta device: how its own initialisers would make them.
+"""Recipes for a module that was constructed on the meta device, from its own initialisers.
 
-Nothing says any more what the constructors did. But a module that owns weights knows how to initialise them:
+The module does not tell what its constructors did. But modules that own weights know how to initialise them:
 `reset_parameters`, as torch's modules have, and the `_init_weights(module)` of the model around it, as in transformers
-and many others, or its `init_weights()`. They are called on a copy without numbers, and what they do becomes the
-recipes of the weights. What no initialiser writes to has none: that is a mistake with the name of the weight.
+and many others, or its `init_weights()`. They are called on a copy without numbers, and their operations become the
+recipes of the weights. A weight that no initialiser writes to has no recipe: that is an error with its name.
 """
 
 import copy
@@ -21,8 +21,8 @@ from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.recipe import Recipes
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
-OWN = ("reset_parameters", "_reset_parameters")  # of a module's own weights
-MOST = 5  # weights that are named
+OWN = ("reset_parameters", "_reset_parameters")  # initialise a module's own weights
+MOST = 5  # errors that are reported
 
 
 def has_meta(module: nn.Module) -> bool:
@@ -33,10 +33,10 @@ def has_meta(module: nn.Module) -> bool:
 def initialised(
     module: nn.Module, seed: int, generator: Generator, load_later: bool = False
 ) -> tuple[nn.Module, Recipes]:
-    """A copy of the module on the meta device, and how its weights and buffers are made; those with numbers keep them.
+    """A copy of the module on the meta device, and recipes for its weights and buffers; those with numbers keep them.
 
-    With `load_later`, weights without an initialiser are NaN, until a checkpoint brings others. Raises PlanError where
-    there is no initialiser, or one that needs the numbers of a large tensor.
+    With `load_later`, weights without an initialiser are NaN until a checkpoint is loaded. Raises PlanError where an
+    initialiser is missing, or needs the numbers of a large tensor.
     """
     lacking: list[Diagnostic] = [*_loose(module)]
     made = copy.deepcopy(module)
@@ -56,7 +56,7 @@ def initialised(
 
 
 def _new(tensor: torch.Tensor, loaded: bool) -> torch.Tensor:
-    """A tensor in the place of one on the meta device."""
+    """A tensor in place of one on the meta device: NaN or zero if a checkpoint will be loaded, else undefined."""
     if loaded:
         return torch.full(tensor.shape, math.nan if tensor.is_floating_point() else 0, dtype=tensor.dtype)
     if tensor.is_contiguous():
@@ -86,7 +86,7 @@ def _initialise(root: nn.Module, hollow: set[str]) -> None:
 
 
 def _takes(module: nn.Module, name: str, count: int) -> bool:
-    """Whether a module has a method that has to be given so many arguments."""
+    """Whether a module has this method, and it needs `count` arguments."""
     method = getattr(type(module), name, None)
     if not callable(method):
         return False
@@ -116,7 +116,7 @@ def _without(root: nn.Module, name: str) -> NoInitialiser:
 
 
 def _loose(root: nn.Module) -> Iterator[NoInitialiser]:
-    """Tensors on the meta device in plain attributes."""
+    """An error for each attribute that has tensors on the meta device and is no weight or buffer."""
     registered = {id(t) for t in named_tensors(root).values()}
     for path, module in root.named_modules():
         for name, value in vars(module).items():

@@ -1,6 +1,6 @@
-"""What the user brings: a module with its loss, example batches and the names of their axes.
+"""A model as the user gives it: a module with its loss, example batches and the names of their axes.
 
-The same model may compute in half precision: its weights, buffers and floating inputs are of that type, and so are its
+A model may compute in half precision: its weights, buffers and floating inputs are of that type, and so are its
 gradients. The engine keeps a master copy of the weights in float32 and steps on it (Micikevicius et al. 2018).
 """
 
@@ -20,18 +20,18 @@ from ssdsl.runtime.recipe import Recipes
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.text.diagnostic import Diagnostic
 
-MOST = 1 << 20  # elements of a buffer that is made to be looked at
-Outputs = Sequence[str] | None  # results of a forward beside its loss by name; None: all that it returns
-USER_PREFIX = "ssdsl_user_"  # of the name under which a user's file is imported
+MOST = 1 << 20  # elements of the largest buffer whose numbers are made at capture
+Outputs = Sequence[str] | None  # names of results of a forward beside its loss; None: all
+USER_PREFIX = "ssdsl_user_"  # begins the module name under which a user's file is imported
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is wanted of a forward that does not train.
+    """A request for a forward that does not train.
 
-    `outputs` are results beside the loss, by attribute, key, or position in a tuple, None for all. `buffers` are state
-    although this forward does not change them: training does. `constants` are those of the training graph, whose names
-    are taken.
+    `outputs` are results beside the loss, by attribute, key, or position in a tuple, None for all. `buffers` are those
+    that training changes: they stay buffers of the graph, though this forward does not change them. `constants` are
+    those of the training graph, whose names are in use.
     """
 
     outputs: tuple[str, ...] | None = ()
@@ -43,13 +43,13 @@ class Evaluation:
 class Model:
     """A module whose forward, called with a batch as keyword arguments, returns its loss or outputs that have it.
 
-    `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes
-    of each input: `{"input_ids": ("batch", "seq")}`. The module may live on the meta device, with `recipes` by which
-    the processes make its weights; without them, or with batches on the meta device, it compiles but does not run.
-    `generator` draws its random numbers ("hash" or "philox"). `loss` says where in the outputs the loss is, if that is
-    not plain (`outputs.py`). With `autocast`, all of forward and loss run under `torch.autocast` to this type.
-    `precision` "bf16" or "fp16": it computes in this type. `evaluation`: its forward is not to train.
-    `remarks` are warnings of how it was built.
+    `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes of each input:
+    `{"input_ids": ("batch", "seq")}`. The module may be on the meta device, with `recipes` by which the processes make
+    its weights; without them, or with batches on the meta device, it compiles but does not run. `generator` draws its
+    random numbers ("hash" or "philox"). `loss` is the place of the loss in the outputs, if that is not the usual one
+    (`outputs.py`). With `autocast`, forward and loss run under `torch.autocast` to this type. `precision` "bf16" or
+    "fp16": it computes in this type. With an `evaluation`, its forward does not train. `remarks` are warnings of how it
+    was built.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Model:
         return {n: t.to("meta") if self.is_meta else t.clone() for n, t in self.batches[0].items()}
 
     def numbers(self, name: str, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The numbers of a buffer: its own, or what its recipe makes; None where it has neither, or is large."""
+        """The numbers of a buffer: its own, or those that its recipe makes; None if there are none, or too many."""
         if not tensor.is_meta:
             return tensor
         if self.recipes is None or name not in self.recipes.weights or tensor.numel() > MOST:
@@ -118,7 +118,10 @@ class Model:
 
 
 def with_samples(model: Model, samples: int) -> Model:
-    """The first axis of the first input, wherever another input has it, becomes of this size: rows are repeated."""
+    """The model with one batch of `samples` rows, made by repeating those of the first batch.
+
+    The first axis of the first input gets this size, in every input that has an axis of that name.
+    """
     example = model.batches[0]
     axis, size = next((axes[0], example[name].shape[0]) for name, axes in model.axes.items() if axes)
     rows = torch.arange(samples) % size
@@ -133,12 +136,12 @@ def with_samples(model: Model, samples: int) -> Model:
 
 
 def computing(model: Model) -> Model:
-    """The model as it computes; the given one keeps its numbers."""
+    """The model in the precision in which it computes: a copy, if that is half precision."""
     return model if model.precision is None else _of_type(model, HALF[model.precision])
 
 
 def in_float32(model: Model) -> Model:
-    """A model in half precision as it would compute without it."""
+    """A copy of a model that computes in float32."""
     return replace(_of_type(model, torch.float32), precision=None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # as papers call them, as torch does
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # the word of papers, the word of torch
 CHOICES = {  # of options whose values are words
     "dtype": tuple(DTYPES),
     "autocast": tuple(DTYPES),
@@ -27,13 +27,13 @@ Kinds = Collection[Any]
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a text is no value of an option: what to write instead."""
+    """A text that is no value of an option, with advice what to write instead."""
 
     change: str
 
 
 def read_option(option: str, text: str, now: object, words: Sequence[str] = ()) -> object | Refused:
-    """The value of an option of our own, of the kind of its value now; one of `words`, if there are some."""
+    """The value of an option of our own: one of `words`, if there are some, else of the type of its value `now`."""
     if words:
         others = {other: word for word, other in DTYPES.items() if word in words}  # as torch calls them
         first = next(word for word in words if word != now)
@@ -54,7 +54,7 @@ def _probability(text: str, refused: Refused) -> float | Refused:
 
 
 def option_text(value: object) -> str:
-    """A value as it is written in `--model`."""
+    """A value in the form in which `--model` takes it."""
     return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -62,7 +62,7 @@ def option_text(value: object) -> str:
 
 
 def known_options(config: Any) -> dict[str, tuple[Any, ...]]:
-    """The options of a config by name, each with the types of its values; other names of a field too."""
+    """The options of a config by name, each with the types of its values; a field with two names is there twice."""
     kinds = {name: _kinds(hint) for name, hint in _fields(config) if name not in HIDDEN and not name.startswith("_")}
     others = {other: kinds[name] for other, name in config.attribute_map.items() if name in kinds}
     return {**kinds, **others, **MORE}
@@ -75,14 +75,14 @@ def own_options(config: Any) -> list[str]:
 
 
 def _plain(config: Any) -> Any:
-    """A config without the fields of its model."""
+    """A config of transformers' base class, without the fields of a model."""
     return next(cls for cls in reversed(type(config).__mro__) if hasattr(cls, "attribute_map"))()
 
 
 def _fields(config: Any) -> list[tuple[str, Any]]:
     if is_dataclass(config):
         return [(f.name, f.type) for f in fields(config)]
-    return [(name, type(value)) for name, value in vars(config).items()]  # of older versions
+    return [(name, type(value)) for name, value in vars(config).items()]  # configs of older versions
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -93,7 +93,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def read_value(option: str, text: str, kinds: Kinds, now: Any) -> Any:
-    """The value of an option, or Refused; `now` is what the config has, for an example."""
+    """The value of an option, or Refused; `now` is its value in the config, and the example in the advice."""
     if type(None) in kinds and text in NOTHING:
         return None
     for kind in sorted(kinds, key=_order):
@@ -112,12 +112,12 @@ def read_value(option: str, text: str, kinds: Kinds, now: Any) -> Any:
 
 
 def _origin(kind: Any) -> Any:
-    """`list` of `list[int]`; of what has no parameters, itself."""
+    """The type without its parameters: `list` for `list[int]`."""
     return getattr(kind, "__origin__", kind)
 
 
 def _order(kind: Any) -> int:
-    """Numbers before lists, and these before words."""
+    """The order in which types are tried: numbers before lists, and these before words."""
     origin = _origin(kind)
     return {bool: 0, int: 1, float: 2, list: 4, tuple: 4, str: 5}.get(origin, 3)
 
@@ -130,7 +130,7 @@ def _number(text: str, kind: type) -> Any:
 
 
 def _items(text: str, inner: tuple[Any, ...]) -> list[Any] | None:
-    """The items of `2-2-18-2`."""
+    """The items of `2-2-18-2`; None if one has not the type that `inner` asks for."""
     kinds = [kind for part in inner for kind in _kinds(part) if kind in (int, float, str)]
     items = []
     for word in text.split("-"):

@@ -1,9 +1,9 @@
-"""What a forward returns: where its loss is, and its other tensors by name.
+"""Finds the loss in the results of a forward, and its other tensors by name.
 
-A tensor is the loss itself. Of an object it is `.loss`, of a dictionary `["loss"]`, and of a tuple or another
-dictionary the only element that is one number of a floating-point type. Where that does not say it, `loss` does: a
-name, the position in a tuple, or a function of the outputs and the batch. The capture, its checks and the single device
-all ask here.
+A tensor is the loss itself. In an object it is `.loss`, in a dictionary `["loss"]`, and in a tuple or another
+dictionary the only element that is one number of a floating-point type. Otherwise the user names the place as `loss`: a
+name, the position in a tuple, or a function of the outputs and the batch. The capture, its checks and the run on a
+single device all use these functions.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Where = str | int | Callable[[Any, Batch], Any] | None
 
 
 class NoLoss(Exception):
-    """The outputs have no loss where it should be; the text says what they are instead."""
+    """The outputs have no loss where it should be; the text describes them."""
 
 
 class NoSuchOutput(Exception):
@@ -28,9 +28,9 @@ class NoSuchOutput(Exception):
 
 
 def loss_of(outputs: Any, batch: Batch, where: Where = None) -> Any:
-    """The loss of a forward's outputs, which may be of any type where `where` is a function.
+    """The loss in a forward's outputs. Raises NoLoss.
 
-    Raises NoLoss.
+    If `where` is a function, it may return anything, and the outputs may be of any type.
 
     >>> float(loss_of((torch.ones(2, 3), torch.tensor(0.5)), {}))
     0.5
@@ -44,7 +44,7 @@ def loss_of(outputs: Any, batch: Batch, where: Where = None) -> Any:
 
 
 def outputs_of(result: Any, wanted: tuple[str, ...] | None) -> dict[str, torch.Tensor]:
-    """The wanted outputs, all for None. Raises NoSuchOutput.
+    """The wanted outputs by name; all, if `wanted` is None. Raises NoSuchOutput.
 
     >>> outputs_of({"loss": torch.tensor(1.0), "logits": torch.zeros(2)}, ("logits",))
     {'logits': tensor([0., 0.])}
@@ -59,7 +59,7 @@ def outputs_of(result: Any, wanted: tuple[str, ...] | None) -> dict[str, torch.T
 
 
 def _parts(result: Any) -> dict[Any, Any]:
-    """What a result consists of: by key, by attribute or by position; nothing of a tensor."""
+    """The parts of a result by key, attribute or position; a tensor has none."""
     match result:
         case torch.Tensor():
             return {}

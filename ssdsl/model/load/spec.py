@@ -1,4 +1,4 @@
-"""What `--model NAME:WORD,option=value,...` says, each piece with its place, and what is wrong with an option."""
+"""Splits `--model NAME:WORD,option=value,...` into words with their places, and reports wrong options."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -29,7 +29,7 @@ class Word:
         return self.text.partition("=")[2]
 
     def span(self, skip: int = 0, length: int | None = None) -> Span:
-        """Where the word stands, without its first characters, or only so many of them."""
+        """The place of the word without its first `skip` characters, or of `length` characters behind these."""
         start = self.start + skip
         return Span(self.source, start, self.start + len(self.text) if length is None else start + length)
 
@@ -44,12 +44,12 @@ class Spec:
 
     @property
     def rest(self) -> Span:
-        """All behind the name."""
+        """The text behind the name."""
         return self.name.span(len(self.name.text) + 1, len(self.source.text) - len(self.name.text) - 1)
 
 
 def read_spec(source: Source) -> Spec:
-    """The name ends at the first colon or comma; a word that is the path of a JSON file may have commas in it.
+    """The name, which ends at the first colon or comma, and the words. The path of a JSON file may have commas in it.
 
     >>> [word.text for word in read_spec(Source("--model", "hf:a,b/config.json,batch=4")).words]
     ['a,b/config.json', 'batch=4']
@@ -71,7 +71,11 @@ def accepted(model: str, word: Word, value: Any) -> Any:
 def unknown_option(
     model: str, word: Word, own: Collection[str], fields: Collection[str] = (), others: Iterable[str] = ()
 ) -> PlanError:
-    """That a model has no such option: it has its own, and those that are fields of its config, or `others` there."""
+    """The error for an option that a model does not have.
+
+    The model has its `own` options, and the `fields` of its config, which are listed; `others` are further names that
+    the user may have meant.
+    """
     near, known = suggest(word.option, [*others, *own]), listed(own, len(own))
     config = f"; its config has {listed(fields, 16)}" if fields else ""
     return PlanError(UnknownOption(word.span(0, len(word.option)), model, word.option, near, known + config))

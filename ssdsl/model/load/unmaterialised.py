@@ -1,9 +1,9 @@
-"""A module made without its numbers: what its constructor does to large tensors is written down, not done.
+"""Constructs a module without its numbers: operators on large tensors are recorded, not run.
 
 So a model that is too large for one process is constructed in seconds, and each of its weights comes with a recipe: the
-operators that make it, which a rank follows for the weights, and the parts of weights, that it holds. A large tensor is
-*hollow* meanwhile, an ordinary one on the CPU whose memory nobody touches. Small ones are real, so that a constructor
-can compute with their numbers, as `torch.linspace(0, 0.1, layers).tolist()` does.
+operators that make it. A rank runs them for the weights, and the parts of weights, that it holds. During construction a
+large tensor is *hollow*, an ordinary one on the CPU whose memory nobody touches. Small ones are real, so that a
+constructor can compute with their numbers, as `torch.linspace(0, 0.1, layers).tolist()` does.
 """
 
 import copy
@@ -25,11 +25,11 @@ from ssdsl.runtime.bits import Generator
 from ssdsl.runtime.draws import Draws
 from ssdsl.runtime.recipe import INITIAL, Recipes, Step, View
 
-LARGE = 1 << 14  # elements; smaller tensors are made as they are
-HUGE = 1 << 30  # bytes
-NORESERVE = 0x4000  # as Linux has it; Python's mmap does not name it
-REGISTERED = {"_parameters", "_buffers", "_modules"}  # where a module keeps what is no plain attribute
-DROPPED = ("device", "pin_memory", "layout", "memory_format")  # arguments that make no number
+LARGE = 1 << 14  # elements; smaller tensors are real
+HUGE = 1 << 30  # bytes; larger hollow tensors get no reserved memory
+NORESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python's mmap does not name
+REGISTERED = {"_parameters", "_buffers", "_modules"}  # attributes of a module that are no plain ones
+DROPPED = ("device", "pin_memory", "layout", "memory_format")  # arguments on which no number depends
 
 
 class ReadsNumbers(Exception):
@@ -37,11 +37,11 @@ class ReadsNumbers(Exception):
 
 
 class TooMany(BaseException):
-    """More numbers are being made than are wanted. No code of a user handles it."""
+    """A constructor makes more numbers than wanted. It is no Exception, so that a user's code does not handle it."""
 
 
 class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises TooMany where more than `most` numbers are made of nothing, as constructors make weights."""
+    """Within it, TooMany is raised when more than `most` numbers are made from no tensor, as constructors do."""
 
     def __init__(self, most: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,7 +63,7 @@ class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Deferred:
-    """What constructors make within it has no numbers, if it is large.
+    """Within it, constructors make large tensors without numbers.
 
     >>> with Deferred(seed=0) as deferred:
     ...     layer = torch.nn.Linear(1000, 1000)
@@ -91,7 +91,7 @@ class Deferred:
         return with_tensors(module, lambda _, tensor: torch.empty_like(tensor, device="meta")), recipes
 
     def _make_attributes(self, module: torch.nn.Module) -> None:
-        """Gives tensors that are no weights or buffers, but attributes, their numbers: a capture keeps these."""
+        """Makes the numbers of tensors in plain attributes: a capture keeps these as constants."""
         registered = {id(t) for t in named_tensors(module).values()}
 
         def real(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ class Deferred:
         change_attributes(module, real)
 
     def made(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Tensors made within it, with their numbers."""
+        """The numbers of tensors that were made within it."""
         recipes = self._recipes(tensors)
         return {name: recipes.whole(name) for name in tensors}
 
@@ -131,7 +131,7 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
-    """Within it, constructors draw the numbers that the recipes give.
+    """Within it, constructors draw the same numbers as recipes.
 
     PyTorch draws a truncated normal distribution again and again until all numbers are inside; here each number is
     drawn once, by the inverse of the distribution function.
@@ -141,7 +141,7 @@ def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
     setattr(torch.nn.init, name, _truncated_normal)
     try:
         with torch.random.fork_rng(devices=[]), Draws(seed, INITIAL, generator) as draws:
-            torch.manual_seed(seed)  # of what is drawn past torch's operators
+            torch.manual_seed(seed)  # for draws that are no operators of torch
             yield draws
     finally:
         setattr(torch.nn.init, name, drawn_again)
@@ -150,7 +150,10 @@ def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
 def _truncated_normal(
     tensor: torch.Tensor, mean: float, std: float, a: float, b: float, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """`torch.nn.init.trunc_normal_`, whose arguments these are."""
+    """`torch.nn.init.trunc_normal_` with one draw per number.
+
+    `low` and `high` are 2 F - 1 at both bounds, where F is the normal distribution function; `erfinv` inverts this.
+    """
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
     with torch.no_grad():
         tensor.uniform_(low, high, generator=generator).erfinv_().mul_(std * math.sqrt(2)).add_(mean)
@@ -158,14 +161,14 @@ def _truncated_normal(
 
 
 def with_numbers(module: torch.nn.Module, recipes: Recipes) -> torch.nn.Module:
-    """A copy of a module on the meta device, its weights and buffers made as the recipes say."""
+    """A copy of a module on the meta device, its weights and buffers made by their recipes."""
     return with_tensors(copy.deepcopy(module), lambda name, _: recipes.whole(name))
 
 
 def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], torch.Tensor]) -> torch.nn.Module:
-    """Puts another tensor in the place of each weight and buffer; what several names share, they share still."""
+    """Replaces each weight and buffer by `make(name, tensor)`; names that shared a tensor share the new one."""
     found: dict[int, torch.Tensor] = {}
-    kept = []  # an identity is one as long as its tensor lives
+    kept = []  # keeps the old tensors alive, so that no new one gets their id
     for path, owner in module.named_modules():
         for tensors in (owner._parameters, owner._buffers):
             for name, tensor in tensors.items():
@@ -179,7 +182,7 @@ def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], to
 
 
 def change_attributes(module: torch.nn.Module, make: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Puts other tensors in the place of those in plain attributes; an attribute of which none changes stays itself."""
+    """Replaces each tensor in plain attributes by `make(tensor)`; an attribute that gets no new one stays as it is."""
     for one in module.modules():
         for name, value in list(vars(one).items()):
             if name not in REGISTERED:
@@ -189,7 +192,7 @@ def change_attributes(module: torch.nn.Module, make: Callable[[torch.Tensor], to
 
 
 def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """A parameter where there was one, with what Python has attached to it."""
+    """The new tensor, as a Parameter if the old one was one, with the Python attributes of the old one."""
     if isinstance(old, torch.nn.Parameter):
         new = torch.nn.Parameter(new, old.requires_grad)
     vars(new).update(vars(old))
@@ -197,7 +200,7 @@ def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down every operator that makes or changes a tensor, and runs those whose tensors are all small."""
+    """Records every operator that makes or changes a tensor, and runs those whose tensors are all small."""
 
     def __init__(self, draws: Draws) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -216,9 +219,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         written = (self._recorded(args), {k: self._recorded(v) for k, v in kwargs.items() if k not in DROPPED})
         draw = self.draws.count
-        if kwargs.get("generator") is not None:  # the user's own state: what it draws is given
+        if kwargs.get("generator") is not None:  # the user's own generator: its draws are given, no steps
             self._need_numbers(target, tensors)
-            for tensor in _changed(target, args, kwargs):  # no step makes these numbers: from here on another memory
+            for tensor in _changed(target, args, kwargs):  # no step makes these numbers: the memory gets a new number
                 self._memories.pop(memory_of(tensor), None)
             return target(*args, **kwargs)
         if self._is_hollow(target, tensors, args, kwargs):
@@ -238,7 +241,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise ReadsNumbers(str(target))
 
     def view(self, tensor: torch.Tensor) -> View:
-        """Where a tensor lies; a memory that no step made is given."""
+        """The place of a tensor in a recorded memory; a memory that no step made becomes `given`, with its numbers."""
         if memory_of(tensor) not in self._memories:
             flat = tensor.new_empty(0).set_(tensor.untyped_storage()).clone()
             self.given[self._number(tensor)] = flat
@@ -256,7 +259,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._memories[memory_of(tensor)]
 
     def _follow(self, tensor: torch.Tensor) -> None:
-        """Forgets a memory when it is freed: what comes to lie there is another one."""
+        """Forgets a memory when it is freed: its address may be used again."""
         memory = memory_of(tensor)
 
         def freed(_: object) -> None:
@@ -285,7 +288,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not tensors and any(t.numel() >= LARGE for t in _on_meta(target, args, kwargs))
 
     def _pretended(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """The results, hollow."""
+        """The results of an operator that is not run, as hollow tensors."""
         if torch.Tag.data_dependent_output in target.tags or torch.Tag.dynamic_output_shape in target.tags:
             self._need_numbers(target, [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)])
         changed = _changed(target, args, kwargs)
@@ -313,8 +316,8 @@ def _on_meta(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 
 def _hollow(like: torch.Tensor) -> torch.Tensor:
-    """A tensor on the CPU with the shape of another. The system promises no memory for a huge one: it would have to
-    refuse a tensor that is larger than all it has, though nobody touches it."""
+    """A tensor on the CPU with the shape of another. For a huge one the system reserves no memory: it would refuse a
+    tensor larger than all memory, though nobody touches it."""
     size = like.untyped_storage().nbytes()
     if size < HUGE or sys.platform != "linux":
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)

@@ -1,7 +1,6 @@
-"""A function in the user's own file, which `--model` or `--data` names: import it, and say where it failed."""
+"""Imports a function from the user's own file, which `--model` or `--data` names, and reports where it failed."""
 
 import contextlib
-import importlib.util
 import inspect
 import sys
 import traceback
@@ -15,13 +14,14 @@ from ssdsl.lang.suggest import nearest, suggest
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
 from ssdsl.model.load.model import USER_PREFIX
 from ssdsl.model.load.unmaterialised import ReadsNumbers
+from ssdsl.runtime.user_module import import_file
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
 @dataclass(frozen=True)
 class Mistakes:
-    """What an option's diagnostics are: no such file, no such function, an exception, a function that is unusable."""
+    """The diagnostics of an option: no such file, no such function, an exception, a function that is unusable."""
 
     no_file: type[ModelFileMissing]
     no_function: type[FunctionMissing]
@@ -31,7 +31,7 @@ class Mistakes:
 
 @dataclass(frozen=True, slots=True)
 class UserFile:
-    """The user's file and the function in it, as the option (the source `spec`) names them."""
+    """The user's file and the function in it that the option (the source `spec`) names."""
 
     spec: Source
     path: Path
@@ -53,18 +53,12 @@ class UserFile:
         return cls(spec, Path(path), function, Source(path, text), mistakes)
 
     def imported(self) -> ModuleType:
-        """Runs the file as a module of its own; its folder comes first on the path, as when Python runs a script."""
+        """Runs the file as a module; its folder comes first on the path, as when Python runs a script."""
         with self.diagnosed("while it was imported"):
-            sys.path.insert(0, str(self.path.resolve().parent))
-            loaded = importlib.util.spec_from_file_location(self._module, self.path.resolve())
-            assert loaded is not None and loaded.loader is not None
-            module = importlib.util.module_from_spec(loaded)
-            sys.modules[loaded.name] = module
-            loaded.loader.exec_module(module)
-            return module
+            return import_file(self.path, self._module)
 
     def module(self) -> ModuleType:
-        """The file as it was imported before, by another option; else imported now."""
+        """The module of the file, imported now unless another option has imported it."""
         known = sys.modules.get(self._module)
         return known if known is not None and known.__file__ == str(self.path.resolve()) else self.imported()
 
@@ -73,7 +67,7 @@ class UserFile:
         return f"{USER_PREFIX}{self.path.stem}"
 
     def function(self, module: ModuleType) -> Any:
-        """The function that the option names; it must be one and need no arguments."""
+        """The function that the option names; raises PlanError if there is none, or it needs arguments."""
         function = getattr(module, self.name, None) if self.name else None
         if not callable(function):
             raise PlanError(self._missing(module))
@@ -98,7 +92,7 @@ class UserFile:
 
     @contextlib.contextmanager
     def diagnosed(self, when: str) -> Iterator[None]:
-        """Turns an exception of the user's code into a diagnostic at the user's line; what it prints goes to stderr."""
+        """Within it, an exception of the user's code becomes a diagnostic at its line, and prints go to stderr."""
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 yield

@@ -1,4 +1,4 @@
-"""`--model NAME:SIZE,option=value,...`: a model of the zoo."""
+"""Loads a model of the zoo: `--model NAME:SIZE,option=value,...`."""
 
 import importlib.util
 
@@ -21,7 +21,7 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def load_zoo(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> Model:
-    """The model of a name of the zoo; with `meta` None the sizes of the papers have no numbers. Raises PlanError."""
+    """The model of a name of the zoo; with `meta` None only laptop sizes have numbers. Raises PlanError."""
     name = spec.name.text
     if name not in ZOO:
         raise PlanError(_unknown_model(spec.name))
@@ -41,7 +41,7 @@ def load_zoo(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> 
 
 
 def _changed(name: str, size: Size, words: list[Word] | tuple[Word, ...]) -> tuple[Size, list[Word]]:
-    """The size with its numbers as the options say, and the words that name none of them."""
+    """The size with the numbers that the options give, and the words that name none of its numbers."""
     further = []
     for word in words:
         option = size.word(word.option) if isinstance(size, ConfigSize) else word.option
@@ -55,14 +55,14 @@ def _changed(name: str, size: Size, words: list[Word] | tuple[Word, ...]) -> tup
 
 
 def _asked(name: str, size: ConfigSize) -> Asked:
-    """What a size of a model of transformers asks for."""
+    """The request for a model of transformers in a size of the zoo."""
     n, architecture = size.numbers, size.architecture
     sizes = Sizes(n["batch"], n.get("seq"))
     return Asked(name, architecture.kind, size.config(), sizes, architecture.task, n["dtype"], own=tuple(n))
 
 
 def _build(size: Size, name: str, seed: int, generator: Generator, meta: bool) -> Model:
-    """A model of our own with random weights and batches, on the meta device with recipes if asked."""
+    """A model of our own with random weights and batches; with `meta`, on the meta device with recipes."""
     module, recipes = made(size.net, getattr(torch, DTYPES[size.numbers["dtype"]]), seed, generator, meta)
     batches = tuple(size.example(torch.Generator().manual_seed(seed + i), meta) for i in range(BATCHES))
     return Model(name, module, batches, axes_of(module, batches[0], size.AXES), generator, recipes)
@@ -74,7 +74,7 @@ def _unknown_model(name: Word) -> UnknownModel:
 
 
 def _of_transformers(name: str) -> list[str]:
-    """The type of transformers that has this name, if there is one."""
+    """The type of transformers that has this name, as `hf:TYPE`, if there is one."""
     if importlib.util.find_spec("transformers") is None:
         return []
     return [f"hf:{name}"] if name in transformers_library(name).CONFIG_MAPPING else []

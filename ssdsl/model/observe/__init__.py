@@ -1,1 +1,1 @@
-"""What torch alone knows of the calls of a graph, found when it is captured: nothing below asks torch again."""
+"""Asks torch for facts about the calls of a graph when it is captured; later stages need not ask it again."""

@@ -1,4 +1,4 @@
-"""A call that runs on tensors without numbers."""
+"""Runs a call on meta tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A tensor without its numbers. Sizes and strides in elements."""
+    """The shape, strides (in elements) and dtype of a tensor, and whether it requires a gradient."""
 
     shape: Shape
     strides: Shape
@@ -34,7 +34,7 @@ def learns(value: Value) -> bool:
 
 
 def spec_of(name: str, graph: Graph) -> Spec:
-    """A value as one device has it."""
+    """The spec of a value on one device."""
     value = graph.values[name]
     return Spec(value.shape, graph.storages[name].strides, value.dtype, learns(value))
 
@@ -48,7 +48,7 @@ def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    """What an operator makes of meta tensors, which are given by the names of their values."""
+    """The results of an operator on meta tensors, which are given by the names of their values."""
     target, *args = operator.args
     return run(target, tuple(args), operator.kwargs, tensors)
 
@@ -62,7 +62,7 @@ def run(
 
 
 def filled(item: Any, tensors: Mapping[str, Any]) -> Any:
-    """An argument of an operator, its references replaced by tensors, or by what stands for them."""
+    """An argument of an operator with its references replaced by tensors, or by other items of `tensors`."""
     return replace_refs(item, tensors.__getitem__, _on_meta)
 
 

@@ -1,7 +1,6 @@
-"""Where values lie: which of them share memory, and in which strides, in the program of the unsplit model.
+"""Finds the memory and the strides of values in the program of the unsplit model.
 
-Whether a reshape is a view depends on the strides of what it gets, so the whole graph is followed, on tensors without
-numbers.
+Whether a reshape is a view depends on the strides of its operand, so the whole graph is run, on meta tensors.
 """
 
 from collections.abc import Mapping
@@ -17,14 +16,15 @@ from ssdsl.runtime.cut import contiguous
 
 
 class Laid(NamedTuple):
-    """A result of a call: the first of what it reads and makes, by number, that lies in this memory; its strides."""
+    """The layout of a call's result: the number of the first value that has this memory, inputs before results; its
+    strides."""
 
     memory: int
     strides: tuple[int, ...]
 
 
 def storages(graph: Graph) -> dict[str, Storage]:
-    """The storage of every value. Calls that differ in their values' names alone are run once."""
+    """The storage of every value. Calls that differ only in the names of their values are run once."""
     given = [v for v in graph.values.values() if v.origin is not Origin.OPERATOR]
     places = {v.name: Storage(v.name, empty(v).stride()) for v in given}
     known: dict[tuple[Any, ...], tuple[Laid, ...]] = {}
@@ -41,7 +41,7 @@ def storages(graph: Graph) -> dict[str, Storage]:
 
 
 class _Specs(dict[str, tuple[Any, ...]]):
-    """What tells an operator's calls apart of the values that they read, numbered in the order of the arguments."""
+    """The specs of the values that a call reads, numbered in the order of its arguments; equal for equal calls."""
 
     def __init__(self, graph: Graph, places: Mapping[str, Storage]) -> None:
         self.graph, self.places = graph, places
@@ -53,7 +53,7 @@ class _Specs(dict[str, tuple[Any, ...]]):
 
 
 def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Storage], graph: Graph) -> tuple[Laid, ...]:
-    """Where the results of a call lie that reads these values."""
+    """The layouts of the results of a call that reads these values."""
     tensors = {name: empty(graph.values[name], places[name].strides) for name in reads}
     laid = {r: contiguous(tensors[r], order) for r, order in zip(operator.refs(), operator.orders, strict=False)}
     results = _results(operator, {**tensors, **laid}, graph)
@@ -62,10 +62,10 @@ def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Stora
 
 
 def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> tuple[torch.Tensor, ...]:
-    """As `results_of`; new tensors, if an operator without a row does not run on tensors without numbers."""
+    """As `results_of`; new tensors, if an operator without a row does not run on meta tensors."""
     try:
         results = results_of(operator, tensors)
-        if _is_fused(operator, tensors, graph):  # it lays its result out as the queries are
+        if _is_fused(operator, tensors, graph):  # its result has the layout of the queries
             return (torch.empty_like(tensors[operator.inputs[0].value]),)
         return results
     except Exception:  # whatever an operator raises

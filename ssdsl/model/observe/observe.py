@@ -1,4 +1,4 @@
-"""A graph with all that torch shows of its calls. Calls of one signature are observed once."""
+"""Adds to a graph the facts that torch shows of its calls. Calls of one signature are observed once."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from ssdsl.model.ops.reader import Reader
 
 
 def observed(graph: Graph) -> Graph:
-    """The graph with the memory of its values, and with what is observed of each operator."""
+    """The graph with the memory of its values, and with the observed facts of each operator."""
     graph = replace(graph, storages=storages(graph))
     known: dict[int, Observed] = {}
     operators = []
@@ -25,7 +25,7 @@ def observed(graph: Graph) -> Graph:
 
 
 def observe(operator: Operator, graph: Graph) -> Observed:
-    """What torch shows of one call."""
+    """The facts that torch shows of one call."""
     if operator.stage is Stage.CONSTANT:
         return Observed()
     results, gradients = overwritable(operator, graph) or (None, None)
@@ -36,7 +36,7 @@ def observe(operator: Operator, graph: Graph) -> Observed:
 
 
 def _is_measured(operator: Operator, graph: Graph) -> bool:
-    """Whether the row says nothing of what this call saves."""
+    """Whether torch has to be asked what this call saves: its row does not say."""
     rule = operator.row.saved
     if callable(rule):
         return rule(Reader(operator, graph, [d.size for d in operator.dims])) is None

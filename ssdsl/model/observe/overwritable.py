@@ -1,5 +1,5 @@
-"""Which results of a call, and which gradients that its backward makes, a collective may change in place: new tensors
-that autograd does not keep. torch is asked, on tensors without numbers.
+"""Finds results of a call, and gradients that its backward makes, that a collective may change in place: new tensors
+that autograd does not keep. The call is run on meta tensors.
 """
 
 import torch
@@ -11,13 +11,13 @@ Numbers = frozenset[int]
 
 
 def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | None:
-    """Numbers of results, and of values read, in the order in which the call first reads them: their gradients. None
-    where the call does not run on tensors without numbers."""
+    """The numbers of overwritable results, and of values read (in the order of their first use) with an overwritable
+    gradient; None if the call does not run on meta tensors."""
     names = tuple(dict.fromkeys(o.value for o in operator.inputs))
     refs = iter([names.index(o.value) for o in operator.inputs])
     target, *args = numbered(operator.args, refs)
     given = [spec_of(name, graph).empty() for name in names]
-    kept: list[torch.Tensor] = []  # alive to the end: freed memory is given to others
+    kept: list[torch.Tensor] = []  # alive to the end: freed memory may be used again
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         kept.append(tensor.detach())
@@ -36,7 +36,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
     except Exception:  # whatever an operator raises; a sparse gradient has no memory of its own
         return None
-    once = [memory for _, memory in pairs]
+    once = [memory for _, memory in pairs]  # a gradient that two values share belongs to none of them
     return (
         frozenset(i for i, t in enumerate(results) if memory_of(t) not in taken),
         frozenset(i for i, memory in pairs if memory not in used and once.count(memory) == 1),

@@ -1,8 +1,8 @@
-"""What autograd saves of a call: torch runs it on meta tensors, and its hooks say what they are given.
+"""Measures the tensors that autograd saves of a call: torch runs it on meta tensors, and hooks get the saved ones.
 
-It runs in the sizes of one device, and in two sets of sizes that tell its dimensions apart: a saved tensor's axes are
-those of operands that have their sizes in both. Where an axis is of size 1 another tensor may be a view, so each axis
-that can be cut is tried with that.
+It runs with the sizes of one device, and with two sets of sizes in which all dimensions differ. A saved tensor's axes
+are those of operands that have the same sizes in both sets. If an axis has size 1, other tensors may be views, so each
+axis that can be cut is tried with size 1.
 """
 
 import itertools
@@ -20,13 +20,15 @@ from ssdsl.model.ops.reader import Reader
 from ssdsl.model.storage import strides_in
 from ssdsl.model.target import Target
 
+# With distinct primes as sizes, a product of axes tells which axes it is of: 11 x 17 is no other product.
 PRIMES = ((11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53), (59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107))
 Sizes = Mapping[int, int]  # of dimensions, where they are not those of one device
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A saved tensor that is neither operand nor result: the bytes of its memory, its shape and its bytes."""
+    """A saved tensor that is neither operand nor result: the bytes of its memory, its shape, and the bytes of that
+    shape, which are fewer if it is a view."""
 
     size_bytes: int
     shape: Shape
@@ -35,7 +37,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Which inputs and outputs autograd keeps, by number, and the other tensors that it keeps; the shapes of all
+    """The numbers of inputs and outputs that autograd keeps, the other tensors that it keeps, and the shapes of all
     inputs and outputs."""
 
     inputs: tuple[int, ...]
@@ -45,8 +47,8 @@ class Measurement:
 
 
 def saved_by(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None) -> SavedShapes:
-    """What a call saves in these sizes of its dimensions, or in those of one device. Of an operator without a row that
-    does not run on tensors without numbers, it is all that it reads and makes."""
+    """The tensors that a call saves with these sizes of its dimensions, by default those of one device. An operator
+    without a row that does not run on meta tensors is taken to save all its inputs and outputs."""
     try:
         found = _measured(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
     except Exception:  # whatever an operator raises
@@ -58,7 +60,7 @@ def saved_by(operator: Operator, graph: Graph, sizes: Sequence[int] | None = Non
 
 
 def saved_by_parts(operator: Operator, graph: Graph) -> SavedByParts | None:
-    """What parts save; None where it is not known."""
+    """The tensors that parts of a call save; None if the measurements do not show it."""
     try:
         whole = _measured(operator, graph, [d.size for d in operator.dims])
         found = _fitted(operator, graph, {})
@@ -70,7 +72,7 @@ def saved_by_parts(operator: Operator, graph: Graph) -> SavedByParts | None:
 
 
 def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tuple[tuple[Place, ...], SavedShapes]]:
-    """Where something else holds as axes are of size 1. Raises LookupError where that is not known."""
+    """Axes of size 1 with which other tensors are saved, and these. Raises LookupError if they cannot be found."""
     for places, dims in _ones(operator):
         ones = dict.fromkeys(dims, 1)
         if not _agree(found, _measured(operator, graph, _apart(operator, 0, ones)), operator):
@@ -81,8 +83,8 @@ def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tu
 
 
 def _ones(operator: Operator) -> Iterator[tuple[tuple[Place, ...], tuple[int, ...]]]:
-    """Axes that may be of size 1: each, and pairs that an input lacks, as its axes are repeated only where both are
-    longer."""
+    """Axes that are tried with size 1: each alone, and pairs of axes of which some input has neither, so that it is
+    repeated along both."""
     axes = {
         (place,): dims
         for place, dims in _axes(operator).items()
@@ -96,7 +98,7 @@ def _ones(operator: Operator) -> Iterator[tuple[tuple[Place, ...], tuple[int, ..
 
 
 def _axes(operator: Operator) -> dict[Place, tuple[int, ...]]:
-    """The axes that can be cut, once for each group of dimensions."""
+    """The axes that can be cut, one for each group of dimensions."""
     found: dict[tuple[int, ...], Place] = {}
     for number, operand in enumerate((*operator.inputs, *operator.outputs)):
         for axis, dims in enumerate(operand.axes):
@@ -109,7 +111,7 @@ def _axes(operator: Operator) -> dict[Place, tuple[int, ...]]:
 
 
 def _apart(operator: Operator, which: int, given: Sizes) -> list[int]:
-    """Sizes that tell dimensions apart. What reads windows has a longer line to read."""
+    """Different primes as sizes of the dimensions; those with windows get longer, fixed ones keep their sizes."""
     primes = iter(PRIMES[which])
     sizes = []
     for number, dim in enumerate(operator.dims):
@@ -123,7 +125,7 @@ def _apart(operator: Operator, which: int, given: Sizes) -> list[int]:
 
 
 def _fitted(operator: Operator, graph: Graph, given: Sizes) -> SavedShapes | None:
-    """What holds in both sets of sizes."""
+    """The saved tensors, if they are the same function of both sets of sizes; else None."""
     first, second = (_measured(operator, graph, _apart(operator, which, given)) for which in (0, 1))
     free = {(n, a) for n, o in enumerate((*operator.inputs, *operator.outputs)) for a in range(len(o.axes))}
     extras = tuple(_shape(kept, first.shapes, sorted(free)) for kept in first.others)
@@ -133,8 +135,8 @@ def _fitted(operator: Operator, graph: Graph, given: Sizes) -> SavedShapes | Non
 
 
 def _shape(kept: Kept, shapes: Sequence[Shape], places: Sequence[Place]) -> tuple[int, tuple[Place, ...]]:
-    """The bytes of an element, and the axes of operands that a saved tensor is made of: one for each of its own, or
-    several that it joins; what has the size of none is a constant."""
+    """A saved tensor's size as bytes times axes of operands: one for each of its axes, or several that it joins. An
+    axis with the size of none is a constant factor of the bytes."""
     if kept.shape_bytes != kept.size_bytes:
         return kept.size_bytes, ()
     axes: list[Place] = []
@@ -149,27 +151,27 @@ def _shape(kept: Kept, shapes: Sequence[Shape], places: Sequence[Place]) -> tupl
 
 
 def _products(shapes: Sequence[Shape], places: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
-    """Axes, and then several axes of one operand."""
+    """Single axes, then pairs of axes of one operand, up to four."""
     for count in (1, 2, 3, 4):
         for number in range(len(shapes)):
             yield from itertools.combinations([p for p in places if p[0] == number], count)
 
 
 def _labelled(shape: tuple[int, tuple[Place, ...]], kept: Kept, among: Measurement) -> ExtraShape:
-    """With a name for reports: what is as large as an operand is taken for a copy of it."""
+    """A saved tensor with a name for reports: "copy", if it has as many elements as an operand or result."""
     elements = kept.size_bytes // max(1, kept.shape_bytes // max(1, math.prod(kept.shape)))
     is_copy = elements in {math.prod(s) for s in among.shapes}
     return ExtraShape("copy" if is_copy else "intermediate", *shape)
 
 
 def _inputs(found: Measurement, operator: Operator) -> tuple[int, ...]:
-    """The numbers of inputs, each value once."""
+    """The numbers of the inputs that are kept, each value once."""
     first = {operator.inputs[i].value: i for i in reversed(found.inputs)}
     return tuple(sorted(first.values(), key=found.inputs.index))
 
 
 def _agree(shapes: SavedShapes, found: Measurement, operator: Operator) -> bool:
-    """Whether a measurement is what the shapes say."""
+    """Whether the shapes predict a measurement."""
     names = [o.value for o in operator.inputs]
     said = [e.size_bytes * math.prod(found.shapes[o][a] for o, a in e.axes) for e in shapes.extras]
     kept = {names[i] for i in found.inputs}, set(found.outputs), sorted(k.size_bytes for k in found.others)
@@ -180,7 +182,7 @@ def _agree(shapes: SavedShapes, found: Measurement, operator: Operator) -> bool:
 
 
 def _measured(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Measurement:
-    """What autograd saves of a call whose dimensions have these sizes."""
+    """The tensors that autograd saves of a call whose dimensions have these sizes."""
     reader = Reader(operator, graph, sizes)
     shapes = [reader.shape(o.axes) for o in operator.inputs]
     kinds = dict.fromkeys((o.value, s) for o, s in zip(operator.inputs, shapes, strict=True))
@@ -235,7 +237,7 @@ def _kept_tensor(tensor: torch.Tensor) -> Kept:
 
 
 def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) -> tuple[Any, ...]:
-    """The arguments of a part: those that are sizes of a result are local ones."""
+    """The arguments of a part's call: sizes of results become local sizes."""
     match target.name:
         case "aten::reshape" | "aten::expand":
             return (args[0], outputs[0], *args[2:])

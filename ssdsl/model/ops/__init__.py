@@ -1,1 +1,1 @@
-"""The table of operators: one row says everything that ssdsl knows of one operator."""
+"""The table of operators: one row has everything that ssdsl knows of one operator."""

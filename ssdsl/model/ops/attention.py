@@ -1,4 +1,4 @@
-"""Attention and the softmax in it."""
+"""The rows of attention and softmax."""
 
 import math
 from dataclasses import replace
@@ -16,14 +16,14 @@ from ssdsl.model.window import Prefix
 def attention(call: TypedCall) -> Signature:
     """softmax(q k^T) v over any batch axes, the last of them the heads.
 
-    A run of queries needs all keys; of causal attention, those up to its end. Keys may be cut by themselves, or with
-    the queries.
+    A run of queries needs all keys; in causal attention, those up to its end. Keys may be cut by themselves, or
+    together with the queries.
     """
     q, k = call.shapes[:2]
     batch: list[Axis] = [*axes(len(q) - 3), free("heads")] if len(q) > 2 else []
     query, keys = _sequence(call)
     key_batch = [ONE if k[i] == 1 != q[i] else x for i, x in enumerate(batch)]
-    if call.argument("enable_gqa") and k[-3] != q[-3]:  # queries in groups, each with one key: splits by groups
+    if call.argument("enable_gqa") and k[-3] != q[-3]:  # a group of query heads shares a key head: split by groups
         batch = [*batch[:-1], (*free("heads"), *whole("in_group", q[-3] // k[-3]))]
         key_batch[-1] = free("heads")
     inside = whole("head_dim")
@@ -39,17 +39,17 @@ def _sequence(call: TypedCall) -> tuple[Axis, Axis]:
     queries, keys = (shape[-2] for shape in call.shapes[:2])
     masked = isinstance(call.argument("attn_mask"), Ref)
     mask = call.shapes[3] if masked else ()
-    by_keys_alone = masked and mask[-1] > 1 and (len(mask) < 2 or mask[-2] == 1)  # its columns would have to go around
+    by_keys_alone = masked and mask[-1] > 1 and (len(mask) < 2 or mask[-2] == 1)  # a ring would pass its columns on
     beside = "s" if queries == keys and not by_keys_alone else ""
     if not call.argument("is_causal"):
         return free("s"), (Letter("t", combined=True, beside=beside),)
-    if queries != keys:  # rows and keys are not counted from the same position
+    if queries != keys:  # then query i and key i have not the same position
         return whole("s"), whole("t")
     return free("s"), (Letter("t", combined=True, window=Windowed("s", Prefix(keys)), beside=beside),)
 
 
 def softmax(call: TypedCall) -> Signature:
-    """Normalises over one axis, whose parts a kernel combines; of attention scores (four axes), the second is the
+    """Normalises over one axis, whose parts a kernel combines. Four axes are attention scores: the second is the
     heads."""
     names = axes(call.rank)
     if call.rank == 4:
@@ -59,7 +59,7 @@ def softmax(call: TypedCall) -> Signature:
 
 
 def flops_of_attention(call: TypedCall) -> int:
-    """Scores, then their product with the values; masked scores count fully."""
+    """FLOPs of the scores and of their product with the values; masked scores count fully."""
     q, k, v = call.shapes[:3]
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
@@ -71,35 +71,35 @@ def _softmax_parts(function: str) -> PartKernel:
         forward=(
             Collective(1, width=4),
             Collective(1, width=4),
-        ),  # of each row the largest score; the exponentials' sum
+        ),  # for each row the largest score, then the sum of exponentials
         backward=(Collective(1, width=4),),
         saved="result",
     )
 
 
 def attention_part_saves(reader: Reader) -> Saved:
-    """Operands, the output, and one number for each row of scores."""
+    """The operands, the output, and one number for each row of scores."""
     rows = reader.shape(reader.operand("query").axes)[:-1]
     return reader.named("query key value attn_mask result") + extra("logsumexp", rows, "float32")
 
 
 def _numbers(operator: Operator, operand: int) -> int:
-    """How many numbers a key (operand 1), or a value (2), has."""
+    """The numbers in one key (operand 1), or one value (operand 2)."""
     return math.prod(operator.dims[d].size for d in operator.inputs[operand].axes[-1])
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """Of each row the largest logarithm; then the output and its weight."""
+    """For each row the largest logarithm of a part's sum of exponentials; then the weighted output and its weight."""
     return Collective(1, width=4), Collective(_numbers(operator, 2) + 1, width=4)
 
 
 def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """Keys and values go to the next part, until each has been everywhere."""
+    """Each part passes keys and values to the next, until all have seen them: parts - 1 times (ring attention)."""
     return (Collective(_numbers(operator, 1) + _numbers(operator, 2), "exchange", overlaps=True),) * (parts - 1)
 
 
 def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """Once more, and behind them their gradients, which go home at last."""
+    """The keys and values once more, then as many times their gradients, in float32, which return to their parts."""
     keys = _keys_around(operator, parts)
     return (*keys, *(replace(c, width=4) for c in keys))
 

@@ -1,4 +1,4 @@
-"""Complex numbers and their spectra: pairs of numbers are whole, and so are the axes that a transform runs along."""
+"""The rows of complex numbers and Fourier transforms: pairs of numbers, and transformed axes, cannot be split."""
 
 from ssdsl.model.ops.elementwise import elementwise
 from ssdsl.model.ops.op import Op

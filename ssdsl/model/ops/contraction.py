@@ -1,4 +1,4 @@
-"""Sums of products: matrix products and what they are written as. Convolutions stand with the images."""
+"""The rows of sums of products: matrix products, einsum and the like. Convolutions are in `image.py`."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def matmul(call: TypedCall) -> Signature:
 
 
 def cdist(call: TypedCall) -> Signature:
-    """Distances of all rows of one batch of matrices to all of another's."""
+    """Distances between all rows of two matrices, for each pair of matrices of two batches."""
     batch = call.result[:-2]
     left, right = (broadcast(s[:-2], batch) for s in call.shapes)
     rows = [[*left, free("n"), whole("inside")], [*right, free("m"), whole("inside")]]
@@ -44,7 +44,7 @@ def cdist(call: TypedCall) -> Signature:
 
 
 def einsum(call: TypedCall) -> Signature:
-    """The equation is the signature; a letter that an operand has twice is a diagonal, and whole."""
+    """The equation is the signature; a letter that one operand has twice is a diagonal, and cannot be split."""
     left, right = _equation(call.args[0].replace(" ", ""))
     operands = [list(o.replace("...", ".")) for o in left.split(",")]
     sized = [_sized(letters, shape) for letters, shape in zip(operands, call.shapes, strict=True)]
@@ -62,7 +62,7 @@ def einsum(call: TypedCall) -> Signature:
 
 
 def _equation(text: str) -> tuple[str, str]:
-    """Both sides; without an arrow the right one has what occurs once, in alphabetical order."""
+    """Both sides; without an arrow the right one has the letters that occur once, in alphabetical order."""
     left, arrow, right = text.partition("->")
     if not arrow:
         once = sorted(c for c in set(left) - {",", "."} if left.count(c) == 1)

@@ -1,7 +1,7 @@
-"""Connectionist temporal classification (Graves et al. 2006): each sequence of a batch by itself.
+"""The row of connectionist temporal classification (Graves et al. 2006), which treats each sequence by itself.
 
-torch has no shape rule for it (`library.py` gives it one): it reads the longest target from a tensor's values. The
-second result alone depends on that, which only backward reads.
+torch has no shape rule for it (`library.py` gives it one), because it reads the length of the longest target from a
+tensor's values. Only its second result depends on that, and only backward reads it.
 """
 
 from ssdsl.model.ops.op import Op
@@ -13,14 +13,14 @@ from ssdsl.model.signature import Signature, parse_signature
 
 
 def ctc_loss(call: TypedCall) -> Signature:
-    """Of a batch with padded targets; the losses of all sequences, or their sum."""
+    """Splits by sequences, if targets are padded to a batch and the result is all losses, or their sum."""
     if [len(s) for s in call.shapes] != [3, 2, 1, 1] or call.argument("reduction") == 1:
         return all_whole(call)
     return parse_signature(f"time! batch classes!, batch words!, batch, batch -> {'batch' if call.result else '_'}")
 
 
 def ctc_loss_saves(reader: Reader) -> Saved | None:
-    """Scores, targets and how likely each alignment is, up to each time; lengths are kept as numbers."""
+    """The scores, the targets and the probability of each alignment up to each time; lengths are kept as numbers."""
     if not reader.operands("input_lengths"):
         return None
     scores, targets, batch = (reader.shape(reader.operand(n).axes) for n in ("log_probs", "targets", "input_lengths"))

@@ -1,5 +1,5 @@
-"""Elementwise operators. Torch tags most of them as pointwise; rows stand for the others, and for those with more to
-say."""
+"""The rows of elementwise operators. torch tags most of them as pointwise; rows are here for the others, and for those
+with further facts."""
 
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.typed_call import Shape, TypedCall
@@ -7,7 +7,7 @@ from ssdsl.model.signature import ONE, Axis, Misfit, Signature, free, signature
 
 
 def elementwise(call: TypedCall) -> Signature:
-    """Every axis of the outputs, broadcast from the right; an operand of size one stays whole."""
+    """Operands broadcast to the axes of the outputs from the right; an axis of size one is not split."""
     out = call.result
     if any(t.shape != out for t in call.outputs):
         raise Misfit("its results differ in shape")
@@ -23,7 +23,7 @@ def broadcast(shape: Shape, out: Shape) -> list[Axis]:
 
 
 UNTAGGED = "rsub floor_divide hardswish log_sigmoid __and__ __or__ _prelu_kernel".split()
-FILLS = "empty_like full_like ones_like zeros_like detach".split()  # of their operand they take no more than the shape
+FILLS = "empty_like full_like ones_like zeros_like detach".split()  # no gradient flows to their operand
 INFIX = {"pow": "**", "ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 FUNCTIONS = {"gelu": "F.gelu", "silu": "F.silu"} | {n: f"torch.{n}" for n in ("tanh", "relu", "exp", "sigmoid")}
 METHODS = ("masked_fill",)

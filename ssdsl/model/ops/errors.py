@@ -1,4 +1,4 @@
-"""What can be wrong with the rows of operators: one is missing, does not fit, or is no row."""
+"""Diagnostics of the rows of operators: one is missing, does not fit a call, or is no row."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,14 +11,14 @@ class MissingRule(Diagnostic):
     """The model calls an operator that ssdsl has no row for, and no Python module is known that defines it.
 
     A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
-    Where there is none, experiments show how the operator may be split; but a program has to import what it calls. The
+    If there is none, experiments show how the operator may be split; but a program has to import what it calls. The
     module is known if it registers the operator with `torch.library.custom_op` or `register_fake` and can be imported
     by its name: define operators in a module of their own, in a folder on the path. Or give a row that names it.
 
-    The help shows a row to paste into the model's file. There all dimensions are whole, which is always right; remove
-    the `!` behind a letter where parts of the results need only the same parts of the inputs. A letter that the results
-    lack is summed. An operator whose parts have to tell each other something also needs a `kernel`. What autograd keeps
-    is measured, and FLOPs are counted from the sizes, unless the row says something else. docs/operators.md describes
+    The help shows a row to paste into the model's file. There no dimension can be split, which is always right; remove
+    the `!` behind a letter if parts of the results need only the same parts of the inputs. A letter that the results
+    lack is summed. An operator whose parts depend on each other also needs a `kernel`. The tensors that autograd keeps
+    are measured, and FLOPs are counted from the sizes, unless the row says something else. docs/operators.md describes
     every field; packages give their rows by the entry point `ssdsl.ops`.
     """
 
@@ -39,7 +39,7 @@ class UnsteadyOperator(Diagnostic):
 
     It draws random numbers of its own, or counts its calls. Devices that compute it, and backwards that compute it
     again, would each have other results, and no plan would equal a single device. PyTorch's own random operators are
-    known. What an operator of yours draws belongs into its inputs: draw it by `torch.rand` in the forward.
+    known. Give the numbers that your operator needs to it as an input: draw them by `torch.rand` in the forward.
     """
 
     code: ClassVar[str] = "E0370"

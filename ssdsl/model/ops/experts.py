@@ -1,8 +1,8 @@
-"""Products of a mixture's experts: rows sorted by their expert, and rows that name it.
+"""The rows of products of a mixture's experts: activations sorted by expert, or activations that name their expert.
 
-Sorted rows are whole, as where one expert's rows end depends on all of them. `routing.py` turns them into rows that
-name their expert, `ssdsl::routed_mm`, which may be split as one likes: by rows, by experts (as a vocabulary is), inside
-an expert.
+Sorted ones cannot be split, as the place where one expert's activations end depends on all of them. `routing.py` turns
+them into ones that name their expert, `ssdsl::routed_mm`, which may be split in any way: by rows, by experts (like a
+vocabulary), inside an expert.
 """
 
 import math
@@ -26,7 +26,7 @@ TARGETS = {name: target(f"ssdsl::{name}", parameters) for name, parameters in PA
 
 
 def _flops(call: TypedCall) -> int:
-    """Each row meets one expert."""
+    """FLOPs where each row is multiplied by the matrix of one expert."""
     rows, weights = call.shapes[:2]
     return 2 * rows[0] * weights[-2] * weights[-1]
 
@@ -38,7 +38,7 @@ def routed_mm_saves(reader: Reader) -> Saved:
 
 
 def places_saves(reader: Reader) -> Saved:
-    """What moves rows keeps: where those of the part's experts are."""
+    """The tensor that `dispatch` and `combine` keep: the places of the rows of the part's experts."""
     tensors = (*reader.operator.inputs, *reader.operator.outputs)
     fewest = min(math.prod(reader.shape(t.axes[:1])) for t in tensors if len(t.axes) > 1 or t in tensors[-1:])
     return extra("places of the rows", (fewest,), "int64")
@@ -72,7 +72,7 @@ OPS = (
         saved=routed_mm_saves,
         text="routed_mm",
     ),
-    # rows at their experts, which lowering makes of `routed_mm`: their dimensions are not read from these rows
+    # operators that lowering makes of `routed_mm`, with activations at their experts: it knows their dimensions itself
     Op(
         "ssdsl::expert_mm",
         all_whole,

@@ -1,4 +1,4 @@
-"""How many floating-point operations a call's forward takes."""
+"""Counts the floating-point operations of a call's forward."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from ssdsl.model.ops.typed_call import TypedCall
 
 
 def flops(call: Call, tensors: Mapping[str, Tensor], dims: Sequence[Dim]) -> int:
-    """Two for each multiply-add of a contraction, otherwise one for each element of the results.
+    """FLOPs of a call: two for each multiply-add of a contraction, otherwise one for each element of the results.
 
     A matrix product of [n, k] and [k, m] has the dimensions n, k and m: 2 n k m.
     """

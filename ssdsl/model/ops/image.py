@@ -1,4 +1,4 @@
-"""Convolutions, pooling and resampling."""
+"""The rows of convolutions, pooling and resampling."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +23,13 @@ from ssdsl.model.signature import (
 from ssdsl.model.window import Adaptive, Sliding, Spread, Window
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
-IN, OUT = free("channels"), free("channels'")  # two dimensions of one role, of which a prime tells one apart
+IN, OUT = free("channels"), free("channels'")  # two dimensions with one role; the prime makes two letters of them
 
 
 def convolution(call: TypedCall) -> Signature:
-    """Space is split by the results. A patch embedding (stride = kernel) of the model's input has them as a factor of
-    what it reads; of what other windows are on too, it reads windows."""
+    """Space is split by the results, which read windows. A patch embedding (stride = kernel) of an input of the model
+    reads no windows: each axis of space is patches x kernel. On other tensors it reads windows, as their other readers
+    may."""
     x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
@@ -44,7 +45,7 @@ def convolution(call: TypedCall) -> Signature:
 
 
 def transposed_convolution(call: TypedCall) -> Signature:
-    """Space is split by the results, which neighbouring inputs reach."""
+    """Space is split by the results, to which neighbouring inputs are added."""
     x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
@@ -54,7 +55,7 @@ def transposed_convolution(call: TypedCall) -> Signature:
 
 
 def _sliding(call: TypedCall) -> tuple[list[Axis], list[Axis], list[Axis]]:
-    """The axes of space of a convolution: of the input, windowed on those of the result; of the kernel, whole."""
+    """The axes of space of a convolution's input, windowed on those of the result; of its kernel; of its result."""
     x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "dilation"))
@@ -65,14 +66,14 @@ def _sliding(call: TypedCall) -> tuple[list[Axis], list[Axis], list[Axis]]:
 
 
 def _before(padding: Any, rank: int, at: int, around: int) -> int:
-    """The padding in front of an axis; "same" divides what is `around` a result, and puts the odd one behind."""
+    """The padding in front of an axis; "same" puts half of the `around` positions there, and an odd one behind."""
     if padding == "same":
         return around // 2
     return 0 if padding == "valid" else int(_tuple(padding, rank)[at])
 
 
 def _windowed(windows: Sequence[Window | None]) -> tuple[list[Axis], list[Axis]]:
-    """The axes of space of an input and of a result, which reads the input by these windows; None keeps one whole."""
+    """The axes of space of an input and of a result that reads it by these windows; None: an axis is not split."""
     given, new = list[Axis](), list[Axis]()
     for word, window in zip(SPACE[len(windows)], windows, strict=True):
         of = None if window is None else Windowed(f"{word}'", window)
@@ -84,7 +85,7 @@ def _windowed(windows: Sequence[Window | None]) -> tuple[list[Axis], list[Axis]]
 def _convolved(
     call: TypedCall, x: Shape, first: Axis, second: Axis, space: list[Axis], kernel: list[Axis], out: list[Axis]
 ) -> Signature:
-    """`first` and `second` are the channels of the weight's axes; a bias has those of the output."""
+    """The signature of a convolution; `first` and `second` are the channels in the weight's first two axes."""
     given, made = IN, OUT
     if call.argument("groups") != 1:  # the weight has the channels of one group
         given, first, second, made = kept_whole(given), kept_whole(first), whole("g"), kept_whole(made)
@@ -131,8 +132,8 @@ def _adaptive(rank: int) -> Rule:
 
 
 def nearest(call: TypedCall) -> Signature:
-    """Space is whole where torch rounds in one of two ways, depending on the memory format: to about the same size, or
-    to twice that, by a factor that is not 1 or 2."""
+    """Nearest upsampling. Space cannot be split where torch rounds differently for each memory format: if the results
+    are as many as the positions, or twice as many, but the factor is not exactly 1 or 2."""
     if not _of_modules(call):
         return _whole_space(call.rank - 2)(call)
     windows = [Nearest(*numbers) for numbers in _resampled(call)]
@@ -159,7 +160,7 @@ def _resampled(call: TypedCall) -> list[tuple[int, int, float | None]]:
 
 
 def _whole_space(rank: int) -> Callable[[TypedCall], Signature]:
-    """What reads far around: batch and channels are free, the last `rank` axes are whole."""
+    """The rule of an operator that reads far around: batch and channels are free, the last `rank` axes are whole."""
 
     def rule(call: TypedCall) -> Signature:
         kept = axes(call.rank - rank)
@@ -182,24 +183,24 @@ def pixel_unshuffle(call: TypedCall) -> Signature:
 
 
 def _pixels(call: TypedCall, r: int) -> tuple[list[Axis], list[Axis]]:
-    """An image with r² times the channels, and the one that is r times as high and wide."""
+    """The axes of an image with r² times the channels, and of the one that is r times as high and wide."""
     down, right, batch = whole("r", r), whole("q", r), axes(call.rank - 3)
     small = [*batch, (*free("c"), *down, *right), free("h"), free("w")]
     return small, [*batch, free("c"), (*free("h"), *down), (*free("w"), *right)]
 
 
 def _flops(call: TypedCall) -> int:
-    """Each output meets a kernel of every channel."""
+    """FLOPs where each output is a sum over a kernel in every channel."""
     return 2 * math.prod(call.result) * math.prod(call.shapes[1][1:])
 
 
 def _transposed_flops(call: TypedCall) -> int:
-    """Each input meets a kernel of every channel."""
+    """FLOPs where each input is multiplied by a kernel for every channel."""
     return 2 * math.prod(call.shape) * math.prod(call.shapes[1][1:])
 
 
 def channel_shuffle(call: TypedCall) -> Signature:
-    """Channels in groups, and the same with the groups innermost."""
+    """Channels are groups x channels of a group, and afterwards the groups are innermost."""
     groups, space = whole("groups", int(call.args[1])), axes(call.rank - 2, "x")
     return signature(
         [[free("b"), (*groups, *free("c")), *space]],
@@ -208,13 +209,13 @@ def channel_shuffle(call: TypedCall) -> Signature:
 
 
 def im2col(call: TypedCall) -> Signature:
-    """Windows of an image as columns: a channel's are next to each other."""
+    """Windows of an image as columns, [channels x kernel, windows]; only channels can be split."""
     batch, columns = _columns(call, call.shape, call.result)
     return signature([[*batch, free("c"), *whole_axes(2, "x")]], [columns])
 
 
 def col2im(call: TypedCall) -> Signature:
-    """Windows added to an image."""
+    """Columns, as of `im2col`, added up to an image."""
     batch, columns = _columns(call, call.result, call.shape)
     return signature([columns], [[*batch, free("c"), *whole_axes(2, "x")]])
 
@@ -234,7 +235,7 @@ LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 def _of_space(n: int) -> Iterator[Op]:
-    """The rows of the operators with so many axes of space."""
+    """The rows of the operators with `n` axes of space."""
     yield Op(
         f"aten::conv{n}d",
         convolution,

@@ -1,5 +1,5 @@
-"""The operators of ssdsl's own, `ssdsl::dropout`, registered with torch by the functions of the runtime that programs
-call; and shapes that torch lacks."""
+"""Registers ssdsl's own operators (`ssdsl::dropout`) with torch, by the functions of the runtime that programs call,
+and shape rules that torch lacks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ LIBRARY: Any = torch.library.Library("ssdsl", "DEF")  # type: ignore[no-untyped-
 Tensor = torch.Tensor
 Function = Callable[..., Tensor]
 
-# -- random numbers: what they are made of, torch differentiates -------------------------------------------------------
+# -- random numbers: torch differentiates the operators that they are composed of --------------------------------------
 
 NOISE = "Tensor key, Tensor[] index, int[] sizes, str generator"
 ATTENTION = (
@@ -42,7 +42,7 @@ for form, function in DRAWS.items():
 
 # -- rows at their experts ---------------------------------------------------------------------------------------------
 
-ROWS: dict[Function, tuple[str, Function]] = {  # the operands, and the form of the result for all experts
+ROWS: dict[Function, tuple[str, Function]] = {  # the operands, and the shape of the result
     routed_mm: (
         "Tensor rows, Tensor weights, Tensor experts",
         lambda rows, weights, experts: rows.new_empty(rows.shape[0], weights.shape[2]),
@@ -67,7 +67,7 @@ def _places_saved(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _backward_of(function: Function) -> Callable[..., tuple[Tensor | None, ...]]:
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        moved = [torch.zeros_like(gradient)] if function in MOVES else []  # rows that are moved could be any
+        moved = [torch.zeros_like(gradient)] if function in MOVES else []  # the gradient does not depend on the rows
         given = [t.detach().requires_grad_(t.is_floating_point()) for t in (*moved, *ctx.saved_tensors)]
         with torch.enable_grad():
             result = function(*given)
@@ -103,8 +103,8 @@ def _ctc_shapes(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each sequence, and what backward reads, as if a target were as long as all of the tensor: how long
-    the longest is depends on a tensor's values."""
+    """The loss of each sequence, and the alignments for backward, as if the longest target filled the tensor: its real
+    length depends on a tensor's values."""
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
     return log_probs.new_empty(batch), log_probs.new_empty(*batch, log_probs.shape[0], 2 * targets.shape[-1] + 1)
 

@@ -1,4 +1,4 @@
-"""Decompositions of matrices: the batch of matrices is free, the matrices are whole."""
+"""The rows of decompositions of matrices: the batch of matrices may be split, the matrices may not."""
 
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.typed_call import Shape, TypedCall
@@ -6,7 +6,7 @@ from ssdsl.model.signature import Axis, Misfit, Signature, axes, signature, whol
 
 
 def matrices(call: TypedCall) -> Signature:
-    """All axes in front of the first operand's last two are those of a batch that every tensor has."""
+    """The axes in front of the first operand's last two are a batch, which every tensor has."""
     batch = call.shape[:-2]
 
     def row(shape: Shape, word: str) -> list[Axis]:

@@ -1,4 +1,4 @@
-"""Losses: sums over all elements, or over the labels. Means have become sums times one over the global count."""
+"""The rows of losses: sums over all elements, or over the labels. `normalise.py` has turned means into sums."""
 
 import functools
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def elementwise_loss(call: TypedCall) -> Signature:
 def _labelled(vocab: Axis) -> Rule:
     """The rule of a loss of [batch, vocab, ...] scores and labels: summed over the labels, or one for each.
 
-    `vocab` says how the parts of the classes become one. Scores of one token alone have theirs whole.
+    `vocab` is the axis of the classes: combined by a kernel, or free. Scores of a single token are not split.
     """
 
     def rule(call: TypedCall) -> Signature:
@@ -59,8 +59,8 @@ def _cross_entropy_text(a: Mapping[str, str]) -> str:
 
 
 def _merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """Of each token the largest score; then its exponentials' sum and the target's score, and the target's weight where
-    that is not one. Of a distribution as target, the sum of products comes by itself."""
+    """For each token the largest score; then the sum of exponentials and the target's score, and the target's weight if
+    there are weights. With a distribution as target, the sum of its products with the scores is a third collective."""
     one, two, three = (Collective(n, width=4) for n in (1, 2, 3))
     if has_chances(operator):
         return one, one, one

@@ -1,4 +1,4 @@
-"""What regroups, reorders, joins or repeats elements and computes nothing."""
+"""The rows of operators that regroup, reorder, join or repeat elements and compute nothing."""
 
 from ssdsl.model.ops.elementwise import broadcast
 from ssdsl.model.ops.op import Op, regroup
@@ -20,7 +20,7 @@ def permute(call: TypedCall) -> Signature:
 
 
 def as_bytes(call: TypedCall) -> Signature:
-    """The same bytes as numbers of another type; of another width, the last axis is whole and has another size."""
+    """The same bytes as numbers of another dtype; if that has another width, the last axis changes its size."""
     names = axes(call.rank)
     if call.shape == call.result:
         return signature([names], [names])
@@ -32,21 +32,21 @@ def expand(call: TypedCall) -> Signature:
 
 
 def select(call: TypedCall) -> Signature:
-    """One index of an axis, or (`unbind`) all of them: the axis vanishes."""
+    """One index of an axis, or (`unbind`) all of them, each as a result: the axis vanishes."""
     names, at = axes(call.rank), call.axis("dim")
     given = [*names[:at], kept_whole(names[at]), *names[at + 1 :]]
     return signature([given], [[*names[:at], *names[at + 1 :]]] * len(call.outputs))
 
 
 def pad(call: TypedCall) -> Signature:
-    """Padded axes are whole, new ones where they leave; the amounts are given in pairs, the last axis first."""
+    """Padded axes are whole, and new ones in the result; the amounts are given in pairs, the last axis first."""
     padded = {call.rank - 1 - i // 2 for i, n in enumerate(call.args[1]) if n}
     given, out = ([whole(f"{w}{i}") if i in padded else a for i, a in enumerate(axes(call.rank))] for w in "ab")
     return signature([given], [out])
 
 
 def repeat(call: TypedCall) -> Signature:
-    """A repeated axis is the number of repetitions times what it was, which may be split."""
+    """A repeated axis is repetitions x the axis before, and the latter may be split."""
     names, times = axes(call.rank), call.args[1]
     new = len(times) - len(names)
     out: list[Axis] = [whole(f"r{i}") for i in range(new)]
@@ -71,7 +71,7 @@ def unfold(call: TypedCall) -> Signature:
 
 
 def cat(call: TypedCall) -> Signature:
-    """The joined axis is whole. An empty vector joins anything, and has no part in it."""
+    """The joined axis is whole. An empty vector may be joined to tensors of any rank, and adds nothing."""
     rank = len(call.result)
     names, at = axes(rank), call.axis("dim", rank)
 
@@ -89,7 +89,7 @@ def stack(call: TypedCall) -> Signature:
 
 
 def split(call: TypedCall) -> Signature:
-    """Equal parts: the axis is parts times the rest, and the rest may be split. Unequal ones: the axis is whole."""
+    """Equal parts: the axis is parts x the size of a part, and the latter may be split. Unequal ones: it is whole."""
     names, at = axes(call.rank), call.axis("dim")
 
     def instead(axis: Axis) -> list[Axis]:
@@ -102,7 +102,7 @@ def split(call: TypedCall) -> Signature:
 
 
 def glu(call: TypedCall) -> Signature:
-    """One half of an axis gates the other: the axis is two times the rest, which may be split."""
+    """One half of an axis gates the other: the axis is 2 x the rest, and the rest may be split."""
     names, at = axes(call.rank), call.axis("dim")
     return signature([[(*whole("half", 2), *n) if i == at else n for i, n in enumerate(names)]], [names])
 

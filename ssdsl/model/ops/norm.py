@@ -1,4 +1,4 @@
-"""Normalisation: what statistics are taken over is whole, or combined by a kernel."""
+"""The rows of normalisations: dimensions that statistics reduce are whole, or a kernel combines their parts."""
 
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.saved_by_kernels import (
@@ -15,7 +15,7 @@ from ssdsl.model.signature import Axis, Letter, Signature, axes, free, signature
 
 
 def layer_norm(call: TypedCall) -> Signature:
-    """Normalises over the last axes; its weights carry only these."""
+    """Normalises over the last axes; its weights have only these."""
     count = len(call.args[1])
     normal = [whole("hidden")] if count == 1 else whole_axes(count, "n")
     names = [*axes(call.rank - count), *normal]
@@ -44,7 +44,7 @@ def batch_norm(call: TypedCall) -> Signature:
 
 
 def _combined(count: int, word: str) -> list[Axis]:
-    """As many axes of which a kernel combines the parts."""
+    """`count` axes whose parts a kernel combines."""
     return [(Letter(f"{word}{i}", combined=True),) for i in range(count)]
 
 
@@ -52,21 +52,21 @@ STATISTICS = "{input}, {weight}, {bias}, {running_mean}, {running_var}, {momentu
 BATCH_NORM_PARTS = PartKernel(
     axis=("input", None),
     call=f"batch_norm_parts({STATISTICS})",
-    forward=(Collective(1, width=4), Collective(1, width=4)),  # of each channel the mean, then the variance
+    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each channel the mean, then the variance
     backward=(Collective(2, width=4),),
     saved=batch_norm_part_saves,
 )
 GROUP_NORM_PARTS = PartKernel(
     axis=("input", None),
     call="group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=lambda operator, _: (Collective(operator.args[2], width=4),) * 2,  # of each example's groups
+    forward=lambda operator, _: (Collective(operator.args[2], width=4),) * 2,  # for each example's groups
     backward=lambda operator, _: (Collective(2 * operator.args[2], width=4),),
     saved=group_norm_part_saves,
 )
 INSTANCE_NORM_PARTS = PartKernel(
     axis=("input", None),
     call="instance_norm_parts({input}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=(Collective(1, width=4), Collective(1, width=4)),  # of each example's channel
+    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each example's channel
     backward=(Collective(2, width=4),),
     saved=instance_norm_part_saves,
 )

@@ -19,13 +19,13 @@ SavedRule = str | Callable[[Reader], Saved | None] | None
 Text = str | Callable[[Mapping[str, str]], str]
 Flops = Callable[[TypedCall], int]
 
-MEASURED: Final = None  # as torch shows when the call is captured
-RUNTIME = "runtime"  # the module of the functions that every program has beside it
+MEASURED: Final = None  # a call saves what torch shows when it is captured
+RUNTIME = "runtime"  # the module that every program imports functions from
 NAME = re.compile(r"\w+::\w+(\.\w+)?")
 
 
 def regroup(call: TypedCall) -> Signature | None:
-    """A mark in place of a rule: the operator keeps all elements in their order, under other axes.
+    """A mark in place of a rule: a reshape, which keeps all elements in their order and changes the axes.
 
     The analysis then matches the factors of the axes before and after.
     """
@@ -33,7 +33,7 @@ def regroup(call: TypedCall) -> Signature | None:
 
 
 def resolved(call: TypedCall) -> Signature | None:
-    """In place of the rule of a row in a graph that was read from a file: its calls have their dimensions."""
+    """A mark in place of the rule of a row that was read from a graph's file: its calls have their dimensions."""
     raise AssertionError(f"`{call.call.kind}` has its dimensions")
 
 
@@ -41,10 +41,10 @@ def resolved(call: TypedCall) -> Signature | None:
 class Collective:
     """A collective in the kernel of a part, among the parts along the split axis.
 
-    `numbers`: how many elements it sends for each element of the dimensions of the kernel's first tensor that are
-    neither fixed nor combined; 2 where [tokens, vocabulary] logits send a sum and a target for each token. A number has
-    the bytes of that tensor's, and at least `width`: 4 where a kernel adds up in float32 what it is given in bfloat16.
-    `overlaps`: the kernel computes meanwhile.
+    `numbers`: the elements that it sends for each element of the dimensions of the kernel's first tensor that are
+    neither fixed nor combined: 2, if [tokens, vocabulary] logits send a sum and a target for each token. An element has
+    the bytes of that tensor's, but at least `width`: 4, if a kernel adds up bfloat16 numbers in float32. `overlaps`:
+    the kernel computes meanwhile.
     """
 
     numbers: int
@@ -53,21 +53,22 @@ class Collective:
     overlaps: bool = False
 
 
-Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collective, ...]]  # of so many parts
+Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collective, ...]]  # for a number of parts
 
 
 @dataclass(frozen=True, slots=True)
 class PartKernel:
-    """What a part runs where a plain call on slices would be wrong: split along a dimension that vanishes, or is `*`.
+    """The kernel of a part that cannot be a plain call on slices: split along a dimension that vanishes, or is `*`.
 
-    `axis` names the split: a parameter of the operator and the axis of its tensor, the argument that says which axis or
-    axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's arguments in braces by
-    their parameters, `{start}` for the first index of the part along the axis, `{part}` for how many parts lie before
-    it, `{size}` for the length of the whole axis, `{regions}` for the runs (start, end) of the axis that each part has,
-    `{count}` for how many elements all parts have along the combined dimensions, and `{group}` for the process group of
-    the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward` and
-    `backward` are its collectives, or a function of the operator and the number of parts that says them; `saved` is
-    what it saves for backward. All of them have to be given, as `()` where there is none: none can be guessed.
+    `axis` names the split: a parameter of the operator, and the axis of its tensor, the argument that chooses one or
+    more axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's arguments in
+    braces by their parameters, `{start}` for the first index of the part along the axis, `{part}` for the number of
+    parts before it, `{size}` for the length of the whole axis, `{regions}` for the runs (start, end) of the axis that
+    each part has, `{count}` for the number of elements of all parts along the combined dimensions, and `{group}` for
+    the process group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's
+    own. `forward` and `backward` are its collectives, or a function that gives them for an operator and a number of
+    parts; `saved` has the tensors that it saves for backward. All of them have to be given, as `()` if there is none:
+    none can be guessed.
     """
 
     axis: tuple[str, int | str | None]
@@ -77,38 +78,39 @@ class PartKernel:
     saved: SavedRule
 
     def tells(self, word: str) -> bool:
-        """Whether the call hands over what a word stands for: start, part, size, regions, count or group."""
+        """Whether the call has this word in braces: start, part, size, regions, count or group."""
         return f"{{{word}}}" in self.call
 
     @property
     def is_placed(self) -> bool:
-        """Whether it is told where its part is, which is then a run of the axis."""
+        """Whether the call is told the place of its part, which has to be a run of the axis then."""
         return self.tells("start") or self.tells("part")
 
     @property
     def function(self) -> str:
-        """The function that it calls: of the runtime, or with the name of its module."""
+        """The name of the function that it calls: one of the runtime, or `module.function`."""
         return self.call.partition("(")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operator, by its full name: `aten::max`, or `aten::max.dim` for one overload of it.
+    """A row of one operator, by its full name: `aten::max`, or `aten::max.dim` for one overload of it.
 
-    - `dims`: which axes are the same dimension: a signature, or a function that returns one for a call.
-    - `linear_in`: sets of parameters, each as words; the operator is linear in those of a set together: `self other`
-      of an addition, `self` and also `other` of a product. Partial sums go through it.
-    - `kernel`: what runs in place of it on parts that need to know of each other.
-    - `ring`: what runs in place of `kernel` where one index cuts a combined dimension and the one that it is beside.
-    - `windows`: what computes a part of windowed dimensions: a call of the runtime as in `kernel`, with `{parts}`.
-    - `flops`: of a forward; by default an operation for each element of the results, or the two of each
-      multiply-add of a `contraction`. Backward takes `backward_factor` times as many for each operand.
-    - `saved`: what autograd keeps for backward; by default torch is asked. `fused`: what a GPU's fused kernel keeps.
+    - `dims`: the axes that are the same dimension: a signature, or a function that returns one for a call.
+    - `linear_in`: sets of parameters, each as words; the operator is linear in those of a set together. An addition has
+      one set, `self other`; a product has two, `self` and `other`. Partial sums go through it.
+    - `kernel`: runs in place of the operator on parts that depend on each other.
+    - `ring`: runs in place of `kernel` where one index cuts a combined dimension and the one that it is beside.
+    - `windows`: computes a part of windowed dimensions: a call of the runtime as in `kernel`, with `{parts}`.
+    - `flops`: of a forward; by default one operation for each element of the results, or two for each multiply-add of a
+      `contraction`. Backward takes `backward_factor` times as many for each operand.
+    - `saved`: tensors that autograd keeps for backward; by default torch is asked. `fused`: those that a GPU's fused
+      kernel keeps.
     - `fresh`: the results are new tensors that autograd does not keep, so that a collective may change them in place.
     - `contraction`: a sum of products; `projects`: one that applies weights to an activation.
     - `regroups`: only moves elements; `stops_gradient`: its results have no gradient.
-    - `text`: how a program writes it, by default as `aten.relu.default(...)`: `F.linear` calls a function, `.sum` a
-      method, `+` stands between two operands, and braces hold arguments by their parameters.
+    - `text`: the call in a program, by default `aten.relu.default(...)`: `F.linear` calls a function, `.sum` a method,
+      `+` stands between two operands, and braces hold arguments by their parameters.
     - `module`: the Python module that defines the operator, which a program imports.
 
     Raises ValueError for a row that cannot be right.

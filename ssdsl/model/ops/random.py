@@ -1,7 +1,7 @@
-"""Random operators: pure functions of a key, of logical positions and of the logical sizes.
+"""The rows of random operators: pure functions of a key, of logical positions and of the logical sizes.
 
-`explicit_draws` writes a captured model's random operators with these; programs call the functions of the runtime that
-they are made of. The positions of an axis are a tensor whose axis is that of the noise: what splits one splits both.
+`explicit_draws` rewrites a captured model's random operators as these; programs call the runtime's functions of the
+same names. The positions of an axis are a tensor whose axis is that of the noise, so that an index splits both.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ DISTRIBUTIONS = "uniform normal log_normal exponential geometric cauchy integers
 
 
 def noise(call: TypedCall) -> Signature:
-    """A number for each element; each axis is that of its positions, and of an operand of its shape."""
+    """One number for each element; each axis is that of its positions, and of `like`, if that is a tensor."""
     names = _axes(call.argument("sizes"))
     like = [names] if isinstance(call.argument("like"), Ref) else []
     return signature([*like, [], *([a] for a in names)], [names])
@@ -34,7 +34,7 @@ def dropout(call: TypedCall) -> Signature:
 
 
 def attention_dropout(call: TypedCall) -> Signature:
-    """As attention, with positions of the batch axes, the queries and the keys, which no kernel combines."""
+    """As attention, with positions of the batch axes, queries and keys; no kernel combines keys, so they stay whole."""
     plain = attention(call)
     given = [[a and tuple(map(_uncombined, a)) for a in p.axes] for p in plain.inputs]
     query, keys = given[:2]
@@ -70,4 +70,4 @@ OPS = (
         for name in DISTRIBUTIONS
     ),
 )
-FUNCTIONS = ("step_keys", "dropout", "attention_dropout", *DISTRIBUTIONS)  # of the runtime, that programs call
+FUNCTIONS = ("step_keys", "dropout", "attention_dropout", *DISTRIBUTIONS)  # the runtime's, which programs call

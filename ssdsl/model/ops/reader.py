@@ -1,4 +1,4 @@
-"""One operator's tensors and arguments by the names of its schema."""
+"""Reads an operator's tensors and arguments by the names of its schema."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def given_arguments(operator: Operator) -> dict[str, Any]:
 
 
 def parameters(operator: Operator) -> tuple[str, ...]:
-    """For each operand the name of its parameter; the tensors of a list share one."""
+    """The name of each operand's parameter; the tensors of a list share one."""
     return tuple(name for name, argument in given_arguments(operator).items() for _ in refs_in(argument))
 
 
@@ -28,9 +28,10 @@ def argument(operator: Operator, name: str) -> Any:
 
 
 def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple[tuple[int, ...], ...]:
-    """The dimensions of each axis that a kernel names: one by its number, those that an argument chooses, or all.
+    """The dimensions of each axis of a parameter's tensor that a kernel names.
 
-    As in a reduction, an argument that is not given chooses all of them.
+    `axis` is the number of one, the argument that chooses them, or None for all. As in a reduction, an argument that is
+    not given chooses all of them.
     """
     operands = [o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter]
     chosen = argument(operator, axis) if isinstance(axis, str) else axis
@@ -41,7 +42,7 @@ def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple
 
 
 def kernel_dims(operator: Operator, parameter: str, axis: int | str | None) -> tuple[int, ...]:
-    """The dimensions in the axes of a parameter's tensor (None: in all) along which parts run a kernel of their own.
+    """The dimensions in these axes of a parameter's tensor (None: all) along which parts run a kernel of their own.
 
     These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
     the batch is combined, and not in evaluation, when it is a dimension like any other.
@@ -52,16 +53,16 @@ def kernel_dims(operator: Operator, parameter: str, axis: int | str | None) -> t
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A call whose operator has these local sizes of its dimensions."""
+    """A call of an operator whose dimensions have these local sizes."""
 
     operator: Operator
     graph: Graph
     sizes: Sequence[int]
 
     def named(self, words: str) -> Saved:
-        """The tensors of a row of words: inputs by their parameters, outputs as `result`, `result1`.
+        """The tensors that some words name: inputs by their parameters, outputs as `result`, `result1`.
 
-        `x/y` is kept if `y` requires a gradient; a word of a tensor that is not given keeps nothing.
+        `x/y` is kept if `y` requires a gradient; the word of a tensor that is not given keeps nothing.
         """
         inputs, outputs = [], []
         for word in words.split():
@@ -99,7 +100,7 @@ class Reader:
         return tuple(math.prod(self.sizes[d] for d in axis) for axis in axes)
 
     def strides(self, operand: Operand) -> tuple[int, ...]:
-        """The strides of the part of an operand."""
+        """The strides of an operand's part."""
         whole = self.graph.values[operand.value].shape
         return local_strides(whole, self.graph.storages[operand.value].strides, self.shape(operand.axes))
 

@@ -1,10 +1,10 @@
-"""Reductions: a sum adds up from its parts, a kernel merges those of a maximum, others need all of what they reduce."""
+"""The rows of reductions: sums of parts add up, a kernel merges maxima of parts, others need all that they reduce."""
 
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.signature import ONE, Axis, Signature, axes, combined, kept_whole, signature
 
-UNMERGED = ("bool", "uint8", "complex64", "complex128")  # dtypes that are not negated, or have no order
+UNMERGED = ("bool", "uint8", "complex64", "complex128")  # dtypes that cannot be negated, or have no order
 
 
 def reduce_sum(call: TypedCall) -> Signature:
@@ -13,14 +13,14 @@ def reduce_sum(call: TypedCall) -> Signature:
 
 
 def reduce_whole(call: TypedCall) -> Signature:
-    """A reduction that is no sum needs all of the axes it reduces."""
+    """A reduction whose parts cannot be merged: the axes that it reduces are whole."""
     names, gone, out = _reduced(call)
     given = [kept_whole(n) if i in gone else n for i, n in enumerate(names)]
     return signature([given], [out] * len(call.outputs))
 
 
 def reduce_merged(call: TypedCall) -> Signature:
-    """A reduction of which a kernel merges the parts; the place of an element in all axes together needs them whole."""
+    """A reduction whose parts a kernel merges; an `argmax` over all axes together needs them whole."""
     names, gone, out = _reduced(call)
     places = call.call.kind in ("argmax", "argmin") and call.argument("dim") is None
     if places or call.inputs[0].dtype in UNMERGED:
@@ -30,7 +30,7 @@ def reduce_merged(call: TypedCall) -> Signature:
 
 
 def _reduced(call: TypedCall) -> tuple[list[Axis], set[int], list[Axis]]:
-    """The input's axes, which of them vanish, and the output's axes."""
+    """The input's axes, the numbers of those that are reduced, and the output's axes."""
     rank, dims, keep = call.rank, call.argument("dim"), bool(call.argument("keepdim"))
     dims = range(rank) if dims is None or dims == () else (dims if isinstance(dims, tuple) else (dims,))
     gone = {int(d) % max(1, rank) for d in dims}
@@ -42,13 +42,13 @@ WHOLE = "prod any all var std var_mean std_mean linalg_vector_norm norm median n
 
 
 def _merges(function: str, *arguments: str, place: bool = False) -> PartKernel:
-    """A maximum or minimum of parts; with `place`, also where it is."""
+    """The kernel that merges maxima or minima of parts; with `place`, also their indices."""
     begins = ["{start}"] if place else []
     return PartKernel(
         axis=("self", "dim"),
         call=f"{function}({', '.join(['{self}', *arguments, *begins, '{group}'])})",
         forward=(Collective(1), Collective(1, width=8)) if place else (Collective(1),),
-        backward=() if place else (Collective(1),),  # how many elements are the largest
+        backward=() if place else (Collective(1),),  # the number of elements that are the largest
         saved="result1" if place else "self result",
     )
 

@@ -1,6 +1,6 @@
-"""Which row an operator has: ssdsl's own, those of installed packages, those of the model's file, or torch's own tags.
+"""Finds the row of an operator: in the model's file, among ssdsl's own or those of packages, or by torch's tags.
 
-Torch registers operators once for a process, under names that are unique; so are their rows.
+torch registers operators once for a process, under unique names; so are their rows.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _of_file: dict[str, Op] = {}  # the rows of the model's file that was loaded las
 
 
 def find(target: str) -> Op | None:
-    """The row of an operator by its full name with its overload, as torch says it: `aten::max.dim`."""
+    """The row of an operator, by torch's full name with its overload: `aten::max.dim`; None if it has none."""
     for name in dict.fromkeys((target, target.partition(".")[0])):
         for rows in (_of_file, ROWS, rows_of_packages()):
             if name in rows:
@@ -33,18 +33,18 @@ def find(target: str) -> Op | None:
 
 
 def is_own(op: Op) -> bool:
-    """Whether a row is ssdsl's, or follows from torch's tags: no user wrote it."""
+    """Whether a row is ssdsl's own, or follows from torch's tags: no user wrote it."""
     return op.name not in _of_file and op.name not in rows_of_packages()
 
 
 def known(call: Call) -> Op | None:
-    """The row of a captured call, or what experiments showed in place of one."""
+    """The row of a captured call, or one that experiments showed; None if there is neither."""
     name = call.target.name()
     return find(name) if call.found is None else _of_experiment(name, call.found)
 
 
 def row(call: Call) -> Op:
-    """The row of a captured call; what has none was refused when it was captured, or is computed once, whole."""
+    """The row of a captured call; an empty one for calls that have none, which are computed once, as a whole."""
     return known(call) or Op(call.target.name(), lambda _: None, module="torch")
 
 
@@ -61,17 +61,17 @@ def _of_experiment(name: str, found: Found) -> Op:
 
 
 def is_known(target: Any) -> bool:
-    """Whether an overload keeps its name when the model is captured: it has a row, or draws numbers of itself."""
+    """Whether capture keeps calls of an overload as they are: it has a row, or draws random numbers."""
     return find(target.name()) is not None or draws(target)
 
 
 def is_random(call: Call) -> bool:
-    """Whether a call draws random numbers, of itself or because of a probability that is not zero."""
+    """Whether a call draws random numbers: always, or because a probability in its arguments is not zero."""
     return draws(call.target) or (_is_seeded(call.target) and any(call.argument(p) for p in _chances(call.target)))
 
 
 def draws(target: Any) -> bool:
-    """Whether an overload draws random numbers whatever its arguments are."""
+    """Whether an overload always draws random numbers, whatever its arguments are."""
     return _is_seeded(target) and not _chances(target)
 
 
@@ -86,7 +86,7 @@ def _chances(target: Any) -> list[str]:
 
 @cache
 def _by_tags(target: str) -> Op | None:
-    """The row of what torch calls pointwise: every axis of the results, broadcast."""
+    """The row of an operator that torch tags as pointwise or random; None for others, and those of other namespaces."""
     overload = overload_named(target)
     if overload is None or not target.startswith("aten::"):
         return None
@@ -99,7 +99,7 @@ def _by_tags(target: str) -> Op | None:
 
 
 def use_rows(source: str, given: Any) -> None:
-    """Use the rows of a model's file, in place of those of the file before; `source` is its name.
+    """Uses the rows of a model's file in place of those of the file before; `source` is its name.
 
     Raises PlanError where they are no rows, or one is for an operator that has a row.
     """

@@ -1,4 +1,4 @@
-"""The windows of upsampling: which positions the results lie between is counted as the program counts it."""
+"""The windows of upsampling, from the same functions of the runtime that programs call."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The rows of ssdsl's own, and what follows from a row for an operator."""
+"""ssdsl's own rows, and facts that follow from a row for an operator."""
 
 from collections.abc import Iterable, Mapping
 
@@ -40,16 +40,16 @@ def is_linear(operator: Operator, partial: Iterable[int]) -> bool:
 
 
 def linear_with(operator: Operator, partial: Iterable[int]) -> frozenset[int]:
-    """The operands that have to be addends where these are: of a sum all, and none where it is not linear in them.
+    """The operands that have to be partial sums if these are: all those of a sum; none if it is not linear in these.
 
-    An operand that is whole becomes one by giving it to one part, and zeros to the others.
+    An operand that is the same for all parts becomes a partial sum when one part keeps it and the others take zeros.
     """
     fitting = [t for t in _together(operator) if t.issuperset(partial)]
     return min(fitting, key=len, default=frozenset())
 
 
 def _together(operator: Operator) -> list[frozenset[int]]:
-    """The sets of operands in which an operator is linear together."""
+    """The sets of operands in which an operator is linear together; none if it rounds."""
     options = dict(operator.kwargs)
     rounds = options.get("rounding_mode") is not None or any(w in str(options.get("dtype")) for w in ("int", "bool"))
     names = parameters(operator)

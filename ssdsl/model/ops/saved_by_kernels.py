@@ -1,6 +1,6 @@
-"""What autograd saves where meta tensors do not tell: kernels that only a CPU has, and kernels of parts.
+"""Tensors that autograd saves where meta tensors do not show it: kernels that only a CPU has, and kernels of parts.
 
-Each function answers for one operator in its local sizes, as the CPU's kernels of torch 2.13 do.
+Each function gives them for one operator in its local sizes, as the CPU kernels of torch 2.13 save them.
 """
 
 import math
@@ -20,7 +20,7 @@ def _shape(reader: Reader, name: str) -> Shape:
 
 
 def attention_saves(reader: Reader) -> Saved:
-    """The fused kernel keeps its operands, its output and one number a row of scores; the other one the scores.
+    """The fused kernel keeps its operands, its output and one number for each row of scores; the other one the scores.
 
     On a GPU the fused kernels also take masks that require a gradient.
     """
@@ -55,7 +55,7 @@ def is_fused_attention(shapes: Sequence[Sequence[int]], ends: Iterable[int], mas
 
 
 def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) -> Saved:
-    """Scaled queries and keys, the softmax, the values."""
+    """Attention without a fused kernel saves scaled queries and keys, the softmax and the values."""
     is_half = reader.value("query").dtype in HALVES
     dtype = "float32" if is_half else reader.value("query").dtype
     scores = (*query[:-1], key[-2])
@@ -76,7 +76,7 @@ def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) 
 
 
 def _merges(reader: Reader, name: str) -> bool:
-    """Whether the batch axes of an operand can be seen as one."""
+    """Whether the batch axes of an operand can be viewed as one."""
     shape = _shape(reader, name)
     return len(shape) < 4 or is_one_axis(shape[:-2], reader.strides(reader.operand(name))[:-2])
 
@@ -115,7 +115,7 @@ def cross_entropy_saves(reader: Reader) -> Saved:
 
 
 def has_chances(operator: Operator) -> bool:
-    """Whether a cross entropy's target is a distribution over the classes: then it has as many axes as the scores."""
+    """Whether a cross entropy's target is a distribution over the classes: it has as many axes as the scores."""
     scores, target = operator.inputs[:2]
     return len(scores.axes) == len(target.axes)
 
@@ -143,14 +143,14 @@ def nll_part_saves(reader: Reader) -> Saved:
 
 
 def gather_part_saves(reader: Reader) -> Saved:
-    """The local numbers of the picked elements, and which are elsewhere."""
+    """The local indices of the picked elements, and a mask of those that other parts have."""
     index = _shape(reader, "index")
     return extra("local index", index, "int64") + extra("outside", index, "bool")
 
 
 def cumprod_part_saves(reader: Reader) -> Saved:
-    """The operand, the running product (or logarithm of a sum) of the part's own, those of all parts, and what comes
-    before it."""
+    """The operand, the part's own running product (or logarithm of a running sum), the totals of all parts, and that of
+    the parts before it."""
     shape, dtype = _shape(reader, "self"), _sums(reader, "self")
     rows = _rows(reader, shape)
     kept = reader.named("self") if reader.value("self").dtype == dtype else extra("operand", shape, dtype)
@@ -158,14 +158,14 @@ def cumprod_part_saves(reader: Reader) -> Saved:
 
 
 def topk_part_saves(reader: Reader) -> Saved:
-    """The places of what the part has found, what all have found, and which of it is taken."""
+    """The places of the part's largest elements, those of all parts, and the choice among them."""
     found = reader.shape(reader.operator.outputs[0].axes)
     result = extra("places in the part", found, "int64") + extra("chosen", found, "int64")
     return result + extra("of all parts", found, reader.value("self").dtype, _parts(reader))
 
 
 def _parts(reader: Reader) -> int:
-    """How many parts there are along the axis that `dim` names."""
+    """The number of parts along the axis that `dim` names."""
     (operand,) = reader.operands("self")
     dims = operand.axes[int(reader.argument("dim"))] if operand.axes else ()
     return math.prod(-(-reader.operator.dims[d].size // reader.sizes[d]) for d in dims)
@@ -184,7 +184,7 @@ def _sums(reader: Reader, name: str) -> str:
 
 
 def embedding_part_saves(reader: Reader) -> Saved:
-    """The words' local numbers, and which are elsewhere."""
+    """The words' local indices, and a mask of those that other parts have."""
     words, dtype = _shape(reader, "indices"), reader.value("indices").dtype
     return extra("local words", words, dtype) + extra("outside", words, "bool")
 
@@ -197,7 +197,7 @@ def layer_norm_saves(reader: Reader) -> Saved:
 
 
 def instance_norm_saves(reader: Reader) -> Saved:
-    """A batch norm of every image's channels, as if they were all different: its weight is repeated."""
+    """It is a batch norm with a channel for each image and channel: the weight is repeated for each image."""
     shape, dtype = _shape(reader, "input"), reader.value("input").dtype
     in_place = is_one_axis(shape[:2], reader.strides(reader.operand("input"))[:2])
     kept = reader.named("input") if in_place else extra("copy of input", shape, dtype)
@@ -205,7 +205,7 @@ def instance_norm_saves(reader: Reader) -> Saved:
 
 
 def rms_norm_saves(reader: Reader) -> Saved:
-    """Several operators on a CPU; a GPU's kernel keeps its operands and the inverse root of each row."""
+    """On a CPU it consists of several operators; a GPU's kernel keeps its operands and each row's inverse root."""
     shape, dtype = _shape(reader, "input"), reader.value("input").dtype
     wide = "float32" if dtype in HALVES else dtype
     rows: Sequence[int] = shape[: -len(reader.argument("normalized_shape"))]
@@ -239,7 +239,7 @@ def instance_norm_part_saves(reader: Reader) -> Saved:
 
 
 def _norm_part_saves(reader: Reader, statistics: Sequence[int]) -> Saved:
-    """The normal input, the deviations, and the weight, or ones in its place."""
+    """The normalised input, the deviations, and the weight, or ones in its place."""
     shape, dtype = _shape(reader, "input"), reader.value("input").dtype
     ones = [] if reader.operands("weight") else [extra("ones", shape[1:2], dtype)]
     result = reader.named("weight") + extra("normal input", shape, dtype) + extra("deviation", statistics, dtype)

@@ -1,6 +1,6 @@
-"""What works along some axes: these are whole, and go on behind it, unless their size changes.
+"""The rows of operators that work along some axes, such as sorts: these axes cannot be split.
 
-Of running sums, and of the largest elements, a kernel merges the parts.
+A kernel merges the parts of running sums, and of the largest elements.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,10 @@ from ssdsl.model.signature import Signature, axes, combined, signature, whole, w
 
 
 def along(dims_of: Callable[[TypedCall], object]) -> Rule:
-    """The rule of an operator that works along the axes that `dims_of` finds: a number, several, or None for 0."""
+    """The rule of an operator that works along the axes that `dims_of` finds: a number, several, or None for 0.
+
+    They are the same dimensions in the results, unless their size changes.
+    """
 
     def rule(call: TypedCall) -> Signature:
         dims = dims_of(call)
@@ -28,12 +31,12 @@ def along(dims_of: Callable[[TypedCall], object]) -> Rule:
 
 
 def _rolled(call: TypedCall) -> object:
-    """Without axes, the flattened tensor is rolled."""
+    """The axes that are rolled; all, if none is given: `roll` then flattens the tensor."""
     return call.argument("dims") or tuple(range(call.rank))
 
 
 def running(call: TypedCall) -> Signature:
-    """What each element makes of itself and of those before it: a part needs what all before it come to."""
+    """Running sums and products of elements and those before them: a part needs the totals of the parts before it."""
     names, at = axes(call.rank), call.axis("dim")
     if not names:
         return along(lambda call: call.argument("dim"))(call) or signature([], [])
@@ -42,7 +45,7 @@ def running(call: TypedCall) -> Signature:
 
 
 def largest(call: TypedCall) -> Signature:
-    """Some elements of an axis: those of all parts are among those of each."""
+    """The largest elements of an axis: they are among the largest of each part, so a kernel merges these."""
     names, at = axes(call.rank), int(call.argument("dim")) % max(1, call.rank)
     if not names or call.inputs[0].dtype in ("bool", "uint8"):
         return along(lambda call: call.argument("dim"))(call) or signature([], [])
@@ -55,18 +58,18 @@ ALONG_DIM = "cummax cummin sort argsort slice".split()
 
 
 def _of_each(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """A number from each part, for all to know."""
+    """All parts get one number from each part, for each row."""
     return (Collective(parts, width=4),)
 
 
 def _running_parts(kind: str, saved: SavedRule, *arguments: str) -> PartKernel:
-    """Each part learns what all have come to, and in backward what all have made of what it has come to."""
+    """The kernel in which each part gets the totals of all parts, and in backward the gradients of these."""
     call = f"{kind}_parts({', '.join(['{self}', '{dim}', '{part}', '{group}', *arguments])})"
     return PartKernel(axis=("self", "dim"), call=call, forward=_of_each, backward=_of_each, saved=saved)
 
 
 def _candidates(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """As many elements of each part as are asked for, and their places."""
+    """All parts get the `k` largest elements of each part, and their places."""
     count = parts * argument(operator, "k")
     return Collective(count), Collective(count, width=8)
 
@@ -81,7 +84,7 @@ TOPK_PARTS = PartKernel(
 
 
 def histc(call: TypedCall) -> Signature:
-    """How many elements lie in each of some equal intervals: of parts these add up, if the bounds are given."""
+    """A histogram over equal intervals. Histograms of parts add up, if the bounds are given and not found in data."""
     if call.argument("min") == call.argument("max"):
         return signature([whole_axes(call.rank, "a")], [[whole("bins")]])
     return signature([axes(call.rank)], [[whole("bins")]])

@@ -1,4 +1,4 @@
-"""Rows of tables: embeddings, indexing, gathering and scattering."""
+"""The rows of operators on tables: embeddings, indexing, gathering and scattering."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from ssdsl.model.signature import ONE, Signature, axes, free, kept_whole, parse_
 
 
 def embedding(call: TypedCall) -> Signature:
-    """The vocabulary vanishes: its parts add up. Gradients scaled by a word's frequency in the batch do not."""
+    """The vocabulary vanishes, so results of its parts add up. It is whole if gradients depend on words' frequency."""
     return (
         all_whole(call) if call.argument("scale_grad_by_freq") else parse_signature("vocab hidden, ... -> ... hidden")
     )
@@ -21,7 +21,7 @@ def index(call: TypedCall) -> Signature:
     names = axes(call.rank)
     places = [i for i, item in enumerate(call.args[1]) if item is not None]
     rank = len(call.result) - (len(names) - len(places))
-    at = places[0] if places[-1] - places[0] == len(places) - 1 else 0  # apart, they come first
+    at = places[0] if places[-1] - places[0] == len(places) - 1 else 0  # if others stand between, they come first
     full = call.result[at : at + rank]
     rows = [
         [ONE if n == 1 != full[i + rank - len(s)] else free(f"i{i + rank - len(s)}") for i, n in enumerate(s)]
@@ -39,9 +39,9 @@ def index_select(call: TypedCall) -> Signature:
 
 
 def gather(call: TypedCall) -> Signature:
-    """Only the axis gathered along differs between the input and the indices; other axes that differ in size are whole.
+    """The input and the indices share all axes but the one gathered along; others that differ in size are whole.
 
-    Each index is in one part of that axis: the parts add up.
+    Each index lies in one part of that axis, and the other parts give zero: the parts add up.
     """
     (x, i), at = call.shapes, call.axis("dim")
     alike = [k != at and x[k] == i[k] for k in range(len(x))]
@@ -54,7 +54,7 @@ def gather(call: TypedCall) -> Signature:
 
 
 def embedding_bag(call: TypedCall) -> Signature:
-    """Bags of words laid end to end: the elements of the rows are free. What else it gives is about the words."""
+    """Sums of bags of words that are laid end to end: only `hidden` may be split. Further results describe the bags."""
     given = [[whole("vocab"), free("hidden")], *([whole(f"i{n}")] for n in range(len(call.inputs) - 1))]
     bags = [whole("bags"), free("hidden")]
     others = [bags if len(t.shape) == 2 else [whole(f"o{n}")] for n, t in enumerate(call.outputs[1:])]
@@ -62,7 +62,7 @@ def embedding_bag(call: TypedCall) -> Signature:
 
 
 def index_put(call: TypedCall) -> Signature:
-    """Writes to places of the first axes, which are whole; the other axes are free."""
+    """Writes at indices of the first axes, which are whole; the other axes may be split."""
     places = call.args[1]
     if any(p is None for p in places) or any(t.dtype == "bool" for t in call.inputs[1:-1]):
         return all_whole(call)
@@ -79,9 +79,9 @@ def index_put(call: TypedCall) -> Signature:
 
 
 def _scatter(*, selects: bool = False) -> Rule:
-    """Writes along one axis, which is whole; the others are free where all operands that have them agree.
+    """Writes along one axis, which is whole; another may be split if it has the same size in all operands.
 
-    `selects`: what is written may lack that axis.
+    `selects`: the written tensor may lack the first axis.
     """
 
     def rule(call: TypedCall) -> Signature:
@@ -104,7 +104,7 @@ def _scatter(*, selects: bool = False) -> Rule:
 
 
 def _embedding_text(a: Mapping[str, str]) -> str:
-    if a["scale_grad_by_freq"] == "True":  # its padding is then still in it; -1 is none, other than in F.embedding
+    if a["scale_grad_by_freq"] == "True":  # then the padding index is kept; -1 is none, unlike in F.embedding
         return f"aten.embedding.default({a['weight']}, {a['indices']}, {a['padding_idx']}, True, False)"
     return f"F.embedding({a['indices']}, {a['weight']})"
 

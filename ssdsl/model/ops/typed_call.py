@@ -1,4 +1,4 @@
-"""A captured call with the shapes of its tensors: what the dimension rules and the FLOP counts of rows read."""
+"""A captured call with the shapes of its tensors, for the dimension rules and FLOP counts of rows."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -57,5 +57,5 @@ class TypedCall:
         return self.outputs[0].shape
 
     def axis(self, name: str, rank: int | None = None) -> int:
-        """An argument that counts an axis, counted from the front: -1 of three axes is 2."""
+        """An argument that is the number of an axis, counted from the front: -1 of three axes is 2."""
         return int(self.argument(name) or 0) % max(1, self.rank if rank is None else rank)

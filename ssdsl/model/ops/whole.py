@@ -1,6 +1,6 @@
-"""The rule that is always right: every axis of every tensor is whole, so that each device computes all of it.
+"""The rule that is always right: no axis of any tensor can be split, so that each device computes all of it.
 
-A whole axis that goes on behind the operator keeps its letter, so that what follows may be split along it.
+An axis that inputs and results share keeps its letter, so that they have the same dimension for other operators.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def all_whole(call: TypedCall) -> Signature:
 
 
 def kept(made: Shape, shapes: Sequence[Shape], given: Sequence[Sequence[Axis]], word: str) -> list[Axis]:
-    """The axes of a result of which nothing is known: whole ones, with the letters of an input of its form."""
+    """The axes of a result of which nothing is known: whole ones, with the letters of the input most like it."""
     rank = len(made)
     alike = [i for i, s in enumerate(shapes) if len(s) == rank and any(n == m for n, m in zip(s, made, strict=True))]
     new = whole_axes(rank, word)
@@ -27,6 +27,6 @@ def kept(made: Shape, shapes: Sequence[Shape], given: Sequence[Sequence[Axis]], 
 
 
 def behind(given: Sequence[Axis], before: Shape, after: Shape) -> list[Axis]:
-    """The axes of a result whose axes stand where those of the input do: one of another size is new, and whole."""
+    """The axes of a result, which are those of the input in the same order; one of another size is new, and whole."""
     pairs = enumerate(zip(given, before, after, strict=True))
     return [axis if n == m else whole(f"new{i}") for i, (axis, n, m) in pairs]

@@ -1,1 +1,1 @@
-"""What capture writes otherwise: calls in other words that plans can split, random numbers as functions, no sorts."""
+"""Rewrites captured calls: into operators that plans can split, draws as pure functions, routing without sorts."""

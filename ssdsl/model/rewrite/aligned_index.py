@@ -1,7 +1,7 @@
-"""Indices that count along an axis: `x[arange(batch), last]` takes of each row its own element.
+"""Rewrites indices that count along an axis: `x[arange(batch), last]` takes one element of each row.
 
-As an index of two tensors it needs the whole batch. It is a gather along the other axis, which splits by rows: of
-x [batch, seq, class] and last [batch], gather(x, 1, last as [batch, 1, class]) is [batch, 1, class].
+As an index by two tensors it needs the whole batch. As a gather along the other axis it splits by rows: with x [batch,
+seq, class] and last [batch], it is gather(x, 1, last as [batch, 1, class]), of shape [batch, 1, class].
 """
 
 import math
@@ -23,7 +23,8 @@ aten = torch.ops.aten
 @dataclass(frozen=True, slots=True)
 class _Aligned:
     """An indexed tensor of `shape`: `axes[dim]` is the axis of the index that counts along `dim`, `along` the one other
-    indexed dimension, `index` its index, and `full` the shape of all indices together."""
+    indexed dimension, `index` its index, and `full` the shape of all indices together. The axes of the index stand in
+    x[i, j] behind `first` of the kept dimensions."""
 
     shape: tuple[int, ...]
     axes: dict[int, int]
@@ -52,7 +53,7 @@ class _Aligned:
         return [d for d in range(len(self.shape)) if d not in self.axes and d != self.along]
 
     def taken(self, *, kept: bool) -> tuple[int, ...]:
-        """The shape of the index of the gather: with the kept dimensions, or of size one."""
+        """The shape of the gather's index: kept dimensions have their size if `kept`, else size one."""
         sizes = (math.prod(self.full[a] for a in self.of(d)) for d in range(len(self.shape)))
         return tuple(n if kept or d not in self.kept else 1 for d, n in enumerate(self._kept_sizes(sizes)))
 
@@ -61,7 +62,10 @@ class _Aligned:
 
 
 def aligned_index(call: Call, capture: Capture) -> Iterator[Call]:
-    """x[i, j] as a gather, where all but one index count along an axis of the indices; x[arange(n)] as x."""
+    """Calls in place of x[i, j]: a gather, if all but one index count along an axis of the indices.
+
+    x[arange(n)] becomes a reshape of x, a repeated arange an expand.
+    """
     if _is_all(call, capture):
         yield _last(call, aten.reshape.default, call.args[0], capture.tensors[call.outputs[0]].shape)
         return
@@ -88,7 +92,8 @@ def aligned_index(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _repeat(call: Call, capture: Capture, whole: int, each: int) -> Iterator[Call]:
-    """x[index] where the index counts along the first axis, each number `each` times, and that `whole` times."""
+    """Calls that expand x in place of x[index], where the index repeats each number `each` times, and all `whole`
+    times."""
     x, out = capture.tensors[call.args[0].value], capture.tensors[call.outputs[0]]
     count, *rest = x.shape
     thin, wide = (1, count, 1, *rest), (whole, count, each, *rest)
@@ -98,7 +103,7 @@ def _repeat(call: Call, capture: Capture, whole: int, each: int) -> Iterator[Cal
 
 
 def aligned_index_put(call: Call, capture: Capture) -> Iterator[Call]:
-    """Writing to x[i, j] as a scatter, where all but one index count along an axis of the indices."""
+    """Calls in place of a write to x[i, j]: a scatter, if all but one index count along an axis of the indices."""
     found = _aligned(call, capture)
     if found is None:
         yield call
@@ -119,7 +124,7 @@ def aligned_index_put(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _index(call: Call, capture: Capture, found: _Aligned) -> Generator[Call, None, Ref]:
-    """The index of the gather, in the shape of its result; indices from the end as those from the start."""
+    """Makes the index of the gather, in the shape of its result; negative indices are counted from the start."""
 
     def tensor(shape: Sequence[int]) -> Tensor:
         return Tensor(tuple(shape), "int64")
@@ -143,7 +148,7 @@ Position = tuple[str, int]  # an axis of the index, or a dimension that is kept
 
 
 def _positions(found: _Aligned) -> list[Position]:
-    """What the axes of the gather's result stand for, that of `along` in all of its axes."""
+    """The positions of the axes of the gather's result, where `along` has an axis for each of its index's axes."""
     places: list[Position] = []
     for d in range(len(found.shape)):
         places += [("dim", d)] if d in found.kept else [("index", a) for a in found.of(d)]
@@ -155,7 +160,7 @@ def _sizes(found: _Aligned, dim: int) -> list[int]:
 
 
 def _result(found: _Aligned) -> list[Position]:
-    """What the axes of the indexed tensor stand for: those of the index stand together."""
+    """The positions of the axes of x[i, j]: those of the index stand together."""
     index: list[Position] = [("index", a) for a in range(len(found.full))]
     kept: list[Position] = [("dim", d) for d in found.kept]
     return [*kept[: found.first], *index, *kept[found.first :]]
@@ -169,7 +174,7 @@ def _last(call: Call, target: Any, *args: object) -> Call:
 
 
 def _aligned(call: Call, capture: Capture) -> _Aligned | None:
-    """How a call indexes, if all but one of its indices count along an axis."""
+    """The form of a call's index, if all but one of its indices count along an axis; else None."""
     indices = {d: i.value for d, i in enumerate(call.args[1]) if i is not None}
     tensors = [capture.tensors[v] for v in indices.values()]
     shape = capture.tensors[call.args[0].value].shape
@@ -193,7 +198,7 @@ def _aligned(call: Call, capture: Capture) -> _Aligned | None:
 
 
 def _is_all(call: Call, capture: Capture) -> bool:
-    """Whether one index alone counts along its dimension."""
+    """Whether a call has one index, and it counts along its whole dimension: the result is the tensor itself."""
     indices = [(d, i.value) for d, i in enumerate(call.args[1]) if i is not None]
     calls = {o: c for c in capture.calls for o in c.outputs}
     size = capture.tensors[call.args[0].value].shape
@@ -204,9 +209,9 @@ def _is_all(call: Call, capture: Capture) -> bool:
 
 
 def _repeated(call: Call, capture: Capture) -> tuple[int, int] | None:
-    """How often the only index counts along the first axis, and how often it gives each number, if that is all.
+    """(whole, 1) if the only index is `arange(n).repeat(whole)`, (1, each) if `arange(n).repeat_interleave(each)`.
 
-    That is `arange(n).repeat(whole)` or `arange(n).repeat_interleave(each)`, in any shape.
+    It may have any shape. None for other indices.
     """
     if len(call.args[1]) != 1:
         return None
@@ -225,7 +230,7 @@ def _repeated(call: Call, capture: Capture) -> tuple[int, int] | None:
 
 
 def _counted(index: torch.Tensor | None, full: tuple[int, ...], size: int) -> int | None:
-    """The axis along which an index is 0, 1, ... size - 1, the same along all others."""
+    """The axis along which an index is 0, 1, ... size - 1, constant along all others; None if there is none."""
     if index is None:
         return None
     for axis in (a for a, n in enumerate(full) if n == size):

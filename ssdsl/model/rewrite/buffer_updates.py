@@ -1,4 +1,4 @@
-"""Buffers that a forward changes: what makes their new values, and what may read them.
+"""Prepares the buffers that a forward changes: gives each new value an operator, and checks who reads statistics.
 
 A program writes a buffer where its new value is computed, and the value counts from the next step on.
 """
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def check_statistics(capture: Capture) -> None:
-    """Running statistics are not read behind the batch norm that changes them. Raises PlanError."""
+    """Raises PlanError if a call reads running statistics after the batch norm that changes them."""
     changed: set[str] = set()
     for call in capture.calls:
         for name in sorted(changed.intersection(call.refs())) if call.kind != "batch_norm" else ():
@@ -34,9 +34,9 @@ def changed_statistics(call: Call) -> tuple[str, ...]:
 
 
 def compute_updates(capture: Capture) -> None:
-    """A buffer's new value is made by an operator of its own that has a place: one that reads the buffer.
+    """Gives each buffer's new value an operator of its own that reads the buffer, and so has a place in a plan.
 
-    A new value that depends on inputs only, or is another buffer, would be made nowhere, or everywhere.
+    A new value that depends on inputs only, or is another buffer, would be made on no device, or on all.
     """
     level = {n: o in (Origin.WEIGHT, Origin.BUFFER) for n, o in capture.origins.items()}
     placed: set[str] = set()
@@ -54,13 +54,13 @@ def compute_updates(capture: Capture) -> None:
 
 
 def _place(capture: Capture, buffer: str, value: str) -> int:
-    """Behind what makes the value, and beside the first operator that reads the buffer."""
+    """The position for new calls: behind the call that makes the value, and the first one that reads the buffer."""
     makes = next((n for n, c in enumerate(capture.calls) if value in c.outputs), 0)
     return 1 + max(makes, next((n for n, c in enumerate(capture.calls) if buffer in c.refs()), 0))
 
 
 def _choice(capture: Capture, near: Call, buffer: str, value: str) -> list[Call]:
-    """Calls that choose the new value before the old one, always."""
+    """Calls that choose between the new and the old value of a buffer, and always take the new one."""
     name = f"{buffer.replace('.', '_')}_next"
     kwargs = {"dtype": torch.bool, "device": torch.device("cpu")}
     always = temporary(near, f"{name}_always", capture, Tensor((), "bool"))

@@ -1,10 +1,11 @@
-"""Masks that say what `is_causal` says, each query sees the keys up to its own position; and masks that hide nothing.
+"""Replaces masks that are causal by the flag `is_causal`, and leaves out masks that hide nothing.
 
-Models of `transformers` hand over a mask even where that is all it says. Said by the flag, a run of queries is known to
-need the keys in front of it only, and fused kernels read no mask. The mask is computed to know, in blocks of rows.
+Models of `transformers` pass a mask even where it only lets each query see the keys up to its own position. With the
+flag, a run of queries is known to need only the keys up to its end, and fused kernels read no mask. To find out, the
+mask is computed, in blocks of rows.
 
 A mask that is zero everywhere, or true, is left out: T5 makes one of batch x heads x queries x keys for each
-cross-attention. One that is a bias, or the least number where none is hidden, is the bias, which has no batch.
+cross-attention. A choice between a bias and the least number that hides nothing is the bias, which has no batch.
 """
 
 import functools
@@ -21,8 +22,8 @@ from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.known_numbers import LARGEST, known_numbers, with_numbers
 
 ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
-LONGEST = 1 << 13  # of a mask of which all elements are looked at
-BLOCK = 1 << 24  # elements of a mask that are looked at together
+LONGEST = 1 << 13  # queries; all elements are computed of masks that are not longer
+BLOCK = 1 << 24  # elements of a mask that are computed together
 aten = torch.ops.aten
 CHOICES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
 UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor, *CHOICES)  # pointwise too
@@ -30,7 +31,7 @@ FILLED = {aten.zeros.default: 0, aten.ones.default: 1}
 
 
 def flag_causal(capture: Capture) -> Capture:
-    """The calls with `is_causal` or nothing in place of such masks, and without what only these masks needed."""
+    """The capture with `is_causal` or nothing in place of such masks, without calls that only these masks needed."""
     masks = _Masks(capture)
     calls = [_unmasked(call, masks) for call in capture.calls]
     gone = {r for old, new in zip(capture.calls, calls, strict=True) if old is not new for r in old.refs()}
@@ -38,7 +39,7 @@ def flag_causal(capture: Capture) -> Capture:
 
 
 def _unmasked(call: Call, masks: "_Masks") -> Call:
-    """A call; if it is attention with such a mask, one without."""
+    """The call; if it is attention with such a mask, a call without it."""
     if masks.is_causal(call):
         return _with(call, {"attn_mask": None, "is_causal": True})
     mask = masks.simpler(call)
@@ -46,7 +47,7 @@ def _unmasked(call: Call, masks: "_Masks") -> Call:
 
 
 def _with(call: Call, words: dict[str, Any]) -> Call:
-    """A call with other arguments of these names."""
+    """The call with some arguments replaced by name."""
     names = [p.name for p in call.target._schema.arguments]
     args = tuple(words.get(name, given) for name, given in zip(names, call.args, strict=False))
     late = {name: word for name, word in words.items() if name in names[len(args) :] and word is not None}
@@ -55,7 +56,7 @@ def _with(call: Call, words: dict[str, Any]) -> Call:
 
 
 def _without(calls: Iterable[Call], gone: set[str], results: set[str]) -> list[Call]:
-    """Without the calls of which all results were read by what is gone, and so on in front of them."""
+    """The calls without those whose results only dropped calls read; `gone` are values that dropped calls read."""
     kept: list[Call] = []
     read = set(results)
     for call in reversed([*calls]):
@@ -77,7 +78,7 @@ class _Masks:
         self.is_triangle = functools.cache(self._is_triangle)
 
     def is_causal(self, call: Call) -> bool:
-        """Whether a call is attention of as many queries as keys whose mask hides just the keys behind each query."""
+        """Whether a call is attention with as many queries as keys, and its mask hides just the keys behind a query."""
         if call.target.name().partition(".")[0] not in ATTENTION or call.argument("is_causal"):
             return False
         mask, shapes = call.argument("attn_mask"), [self.capture.tensors[r].shape for r in call.refs()[:2]]
@@ -87,7 +88,7 @@ class _Masks:
         return self.capture.tensors[mask.value].shape[-2:] == (rows, rows) and self.is_triangle(mask.value)
 
     def simpler(self, call: Call) -> Any:
-        """The mask of a call: none if it is true everywhere or adds zero; of a choice of one thing everywhere that."""
+        """The mask of a call, simplified: None if it hides and adds nothing; the bias, if it always chooses that."""
         mask = call.argument("attn_mask")
         if call.target.name().partition(".")[0] not in ATTENTION or not isinstance(mask, Ref):
             return mask
@@ -120,7 +121,7 @@ class _Masks:
         return True
 
     def _compares(self, value: str) -> bool:
-        """Whether a long mask compares the positions of queries and keys, and says nothing else."""
+        """Whether a long mask only compares the positions of queries and keys: `key <= query`."""
         call = self.calls.get(value)
         if call is None or len(call.outputs) > 1:
             return False
@@ -137,13 +138,14 @@ class _Masks:
         if low is None or high is None or low.dim() < 1 or high.dim() < 2:
             return False
         if (low.shape[-1], high.shape[-2]) != (low.numel(), high.numel()):
-            return False  # the one is of keys, the other of queries
+            return False  # `low` has to vary along keys only, `high` along queries only
         keys, queries = low.flatten(), high.flatten()
+        # Query i sees key i, not key i + 1, and keys rise: so it sees just the keys 0 to i.
         return bool((keys <= queries).all() and (keys[1:] > queries[:-1]).all() and (keys[1:] >= keys[:-1]).all())
 
     def _part(self, value: str, rows: slice | None) -> torch.Tensor | None:
-        """Some rows (along the axis before the last) of a constant, with size one along axes along which all is alike;
-        without `rows` the one number that it has everywhere. None where it is no such constant."""
+        """Some rows (along the axis before the last) of a constant, or without `rows` its one number; axes along which
+        it does not vary may have size one. None where a value is no such constant."""
         if math.prod(self.capture.tensors[value].shape) <= LARGEST:
             found = self._small(value)
             if found is None or rows is None:
@@ -171,7 +173,7 @@ class _Masks:
 
 
 def _alike(numbers: torch.Tensor) -> torch.Tensor:
-    """With size one along the axes along which all is equal."""
+    """The numbers, with size one along axes along which they do not vary."""
     for axis in range(numbers.dim()):
         first = numbers.narrow(axis, 0, min(1, numbers.shape[axis]))
         if torch.equal(first.expand_as(numbers), numbers):
@@ -180,7 +182,7 @@ def _alike(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _hides(mask: torch.Tensor, behind: torch.Tensor) -> bool:
-    """Whether rows of a mask hide just what is `behind`, by False or by the least number that their type has."""
+    """Whether rows of a mask hide just the keys that are `behind`, by False or by the least number of their dtype."""
     if mask.dim() < 2:
         mask = mask.expand_as(behind)
     if mask.dtype == torch.bool:

@@ -1,8 +1,8 @@
-"""Random operators as pure functions: of the draw's key, and of the logical positions of what is drawn.
+"""Rewrites random operators as pure functions of the draw's key and the logical positions of the numbers.
 
 All keys of a step follow from its seed and number, which the trainer gives. The draws are numbered in the order of the
-forward, as `ssdsl/runtime/draws.py` numbers them on the single device. Operators that torch makes of several draws
-arrive here decomposed, but for recurrent layers and attention.
+forward, as `ssdsl/runtime/draws.py` numbers them on a single device. Operators that torch composes of several draws
+arrive here decomposed, except recurrent layers and attention.
 """
 
 import math
@@ -23,14 +23,14 @@ from ssdsl.runtime.draws import end_of
 from ssdsl.text.diagnostic import PlanError
 
 aten, own = torch.ops.aten, torch.ops.ssdsl
-POSITIONS = "positions"  # the kind of the calls that make them
+POSITIONS = "positions"  # the kind of the calls that make positions
 EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted")
-ZEROED = ("self", "p", "mean", "std")  # operands to which PyTorch gives a gradient of zeros, of draws of these kinds
+ZEROED = ("self", "p", "mean", "std")  # PyTorch gives these operands of draws of the kinds below a gradient of zeros
 DRAWN_OVER = "bernoulli normal normal_functional uniform random log_normal exponential geometric cauchy".split()
 
 
 def explicit_draws(capture: Capture, generator: Generator) -> Capture:
-    """The same calls, those that draw with a key and positions as operands.
+    """The same calls, where those that draw have a key and positions as operands.
 
     Raises PlanError for operators whose numbers are no function of their positions, the first of each kind.
     """
@@ -44,7 +44,7 @@ def explicit_draws(capture: Capture, generator: Generator) -> Capture:
 
 @dataclass(slots=True)
 class _Writer:
-    """The new capture while it grows."""
+    """Writes the new capture, call by call."""
 
     capture: Capture
     generator: Generator
@@ -64,7 +64,7 @@ class _Writer:
         self.taken = {*self.capture.tensors, *self.capture.origins, *(c.name for c in self.capture.calls)}
 
     def write(self, call: Call) -> None:
-        """Adds a call, or those that draw in its place."""
+        """Adds a call, or the calls that draw in its place."""
         if self.is_empty(call):
             out = self.capture.tensors[call.outputs[0]]
             zeros = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
@@ -81,16 +81,16 @@ class _Writer:
         self._follow(call)
 
     def _follow(self, call: Call) -> None:
-        """Notes which results of a captured call learn."""
+        """Notes the results of a captured call that may have a gradient."""
         passes = call.kind in DRAWN_OVER or not draws(call)
         if passes and not row(call).stops_gradient and not self.learning.isdisjoint(call.refs()):
             tensors = self.capture.tensors
             self.learning.update(o for o in call.outputs if o in tensors and tensors[o].has_fractions)
 
     def _give_zeros(self, call: Call) -> None:
-        """Makes a draw a choice between what was drawn and an operand that learns, and never the operand.
+        """Makes a draw a choice between the numbers and an operand with a gradient, which never takes the operand.
 
-        So the operand's gradient is zeros, as PyTorch's is, and an optimizer decays the weights behind it.
+        So the operand's gradient is zeros, as in PyTorch, and an optimizer decays the weights that it depends on.
         """
         out = self.capture.tensors[call.outputs[0]]
         given = [call.argument(name) for name in ZEROED] if call.kind in DRAWN_OVER else []
@@ -120,7 +120,7 @@ class _Writer:
         return replace(self.capture, calls=[first, *calls], origins={**origins, seed: Origin.SEED})
 
     def _needed(self, calls: list[Call]) -> list[Call]:
-        """Without draws that nothing reads, and without empty tensors that only gave a shape to a draw."""
+        """The calls without draws that nothing reads, and without empty tensors that only gave a shape to a draw."""
         wanted = self.capture.results()
         kept = []
         for call in reversed(calls):
@@ -133,7 +133,7 @@ class _Writer:
     # -- the parts of a draw -------------------------------------------------------------------------------------------
 
     def name(self, wanted: str) -> str:
-        """A name that nothing has."""
+        """A name that is not in use: the wanted one, or a numbered one."""
         found, number = wanted, 1
         while found in self.taken:
             found, number = f"{wanted}_{number}", number + 1
@@ -168,7 +168,7 @@ class _Writer:
         return Ref(name)
 
     def draw(self, near: Call, name: str, first: float, second: float, like: Ref | None, out: Tensor) -> Ref:
-        """Adds a call that draws; `like` is a tensor beside which it is computed, of its shape."""
+        """Adds a call that draws; `like` is a tensor of the same shape, which decides where the draw is placed."""
         args = (like, float(first), float(second), *self.operands(near, out.shape), getattr(torch, out.dtype))
         return self.call(near, name, out, getattr(own, name).default, *args)
 
@@ -178,7 +178,7 @@ class _Writer:
         self.calls.append(replace(call, kind=kind, target=target, args=args, kwargs={}, outputs=call.outputs[:1]))
 
     def like(self, call: Call, shape: tuple[int, ...]) -> Ref | None:
-        """A tensor of this shape whose shape alone a call takes, if there is one that is not empty."""
+        """The tensor of this shape that a call takes only the shape of, if it is no empty one."""
         given = call.argument("self")
         while isinstance(given, Ref) and (maker := self.makers.get(given.value)) and maker.kind in EMPTY:
             given = maker.args[0] if maker.kind == "empty_like" else None
@@ -189,7 +189,7 @@ class _Writer:
 
 
 def draws(call: Call) -> bool:
-    """Whether a call draws numbers, so that it counts."""
+    """Whether a call draws numbers, so that its draw is numbered."""
     if not (is_random(call) or call.kind == "rrelu"):  # which torch does not tag
         return False
     if call.kind in ("dropout", "native_dropout"):
@@ -198,7 +198,7 @@ def draws(call: Call) -> bool:
 
 
 def _dropped(call: Call) -> Call:
-    """A dropout of everything draws nothing: it is a product with zero."""
+    """The call; a dropout with p = 1, which draws nothing, becomes a product with zero."""
     drops = call.kind in ("dropout", "native_dropout") and call.argument("train") is not False
     if not drops or call.argument("p") != 1:
         return call
@@ -212,7 +212,7 @@ Rewrite = Callable[[_Writer, Call], None]
 
 
 def _filling(name: str, *parameters: str | float) -> Rewrite:
-    """A call that draws all of its result from a distribution of these parameters, or arguments."""
+    """A rewrite to one draw from a distribution; parameters are numbers, or the names of arguments."""
 
     def rewrite(writer: _Writer, call: Call) -> None:
         out = writer.capture.tensors[call.outputs[0]]
@@ -231,7 +231,7 @@ def _random(writer: _Writer, call: Call) -> None:
 
 
 def _compared(writer: _Writer, call: Call) -> None:
-    """One where a uniform number is below a tensor of chances."""
+    """Bernoulli with a tensor of probabilities: one where a uniform number is below the probability."""
     out = writer.capture.tensors[call.outputs[0]]
     chances = call.argument("p") if isinstance(call.argument("p"), Ref) else call.argument("self")
     dtype = writer.tensor(chances).dtype
@@ -244,7 +244,7 @@ def _compared(writer: _Writer, call: Call) -> None:
 
 
 def _scaled(writer: _Writer, call: Call) -> None:
-    """Normal numbers times a deviation plus a mean; no gradient flows through these."""
+    """Standard normal numbers times a deviation plus a mean; no gradient flows to these."""
     out = writer.capture.tensors[call.outputs[0]]
     mean, std = (
         writer.call(call, "still", writer.tensor(a), aten.detach.default, a) if isinstance(a, Ref) else a
@@ -278,7 +278,7 @@ def _attention(writer: _Writer, call: Call) -> None:
 
 
 def _rrelu(writer: _Writer, call: Call) -> None:
-    """Below zero a slope of its own for each element."""
+    """Leaky ReLU with a random slope for each element below zero."""
     x, out = call.argument("self"), writer.capture.tensors[call.outputs[0]]
     slope = writer.draw(call, "uniform", call.argument("lower"), call.argument("upper"), x, out)
     below = writer.call(call, "below", Tensor(out.shape, "bool"), aten.le.Scalar, x, 0)
@@ -287,7 +287,7 @@ def _rrelu(writer: _Writer, call: Call) -> None:
 
 
 def _multinomial(writer: _Writer, call: Call) -> None:
-    """Each outcome waits an exponential time of its weight's rate; the first ones are drawn."""
+    """Draws the outcomes with the shortest exponential waiting times, whose rates are the weights."""
     weights, count = call.argument("self"), call.argument("num_samples")
     whole = writer.tensor(weights)
     if not call.argument("replacement"):
@@ -338,9 +338,10 @@ REWRITES: dict[str, Rewrite] = {
 
 
 def merge_positions(capture: Capture, found: Analysis) -> None:
-    """Positions of axes that the analysis found to be the same become one value, in place.
+    """Makes one value, in place, of the positions of axes that the analysis found to be the same.
 
-    Not before: what binds an axis to a dimension is the tensor that is drawn for, and axes of equal size differ.
+    This is impossible before the analysis: positions get their dimension from the drawn tensor, and axes of equal size
+    may be different dimensions.
     """
     first: dict[tuple[int, ...], str] = {}
     names: dict[str, str] = {}

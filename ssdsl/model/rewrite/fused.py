@@ -1,7 +1,8 @@
-"""Projections that a model computes as one and takes apart by slices, as parts of an axis made of two.
+"""Rewrites slices of fused projections as parts of an axis made of two.
 
-`qkv[..., :n]`, `qkv[..., n : 2 * n]` and `qkv[..., 2 * n :]` are the three parts of an axis of 3 n elements. Said so,
-the axis of the weight is [3, heads, head_dim], as where a model views it as three, and the heads can be split.
+`qkv[..., :n]`, `qkv[..., n : 2 * n]` and `qkv[..., 2 * n :]` are three parts of an axis of 3 n elements. Rewritten as a
+reshape and `select`, the axis of the weight is [3, heads, head_dim], as in models that reshape it themselves, and the
+heads can be split.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def take_apart(capture: Capture) -> list[Call]:
 
 
 def _fused(capture: Capture) -> Iterator[str]:
-    """The results of projections of which all that is read is one of several equal parts of the last axis."""
+    """The results of projections that are only read as equal parts of the last axis."""
     readers: dict[str, list[Call]] = {}
     for call in capture.calls:
         for value in dict.fromkeys(call.refs()):

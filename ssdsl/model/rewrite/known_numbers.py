@@ -1,4 +1,4 @@
-"""The numbers of small tensors that depend on no input and no weight."""
+"""Computes small tensors that depend on no input and no weight."""
 
 import math
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from ssdsl.model.capture import Capture
 from ssdsl.model.graph import replace_refs
 from ssdsl.runtime.cut import contiguous
 
-LARGEST = 1 << 20  # elements of a constant that is looked at
+LARGEST = 1 << 20  # elements of a constant that is computed
 
 
 def known_numbers(value: str, calls: Mapping[str, Call], capture: Capture) -> torch.Tensor | None:
-    """The numbers of a constant of at most LARGEST elements; None where a tensor is none.
+    """The numbers of a constant of at most LARGEST elements; None for any other tensor.
 
-    `calls` are by their outputs, in the order in which they run.
+    `calls` has the maker of each value, in the order in which they run.
     """
     behind = _behind(value, calls, capture)
     if behind is None:
@@ -32,7 +32,7 @@ def known_numbers(value: str, calls: Mapping[str, Call], capture: Capture) -> to
 
 
 def _behind(value: str, calls: Mapping[str, Call], capture: Capture) -> set[str] | None:
-    """A value and all that leads to it, each looked at once; None as soon as that is no small constant."""
+    """A value and all values that it depends on; None if one of them is no small constant."""
     found, open_ = {value}, [value]
     while open_:
         name = open_.pop()
@@ -57,7 +57,7 @@ def _is_small(name: str, calls: Mapping[str, Call], capture: Capture) -> bool:
 
 
 def with_numbers(call: Call, known: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
-    """What a call gives for these numbers, if it is one tensor."""
+    """The result of a call on these numbers, if it is one tensor."""
 
     if call.orders:
         known = {**known, **{r: contiguous(known[r], order) for r, order in zip(call.refs(), call.orders, strict=True)}}

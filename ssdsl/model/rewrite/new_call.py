@@ -1,4 +1,4 @@
-"""Calls that a rewrite puts in place of a captured one."""
+"""Makes the calls that a rewrite puts in place of a captured one."""
 
 from collections.abc import Generator
 
@@ -12,7 +12,7 @@ from ssdsl.model.graph import Ref
 def new_call(
     call: Call, word: str, capture: Capture, tensor: Tensor, target: torch._ops.OpOverload, *args: object
 ) -> Generator[Call, None, Ref]:
-    """One more call in place of this one, with a result of its own."""
+    """Yields one more call in place of this one; returns the reference to its result."""
     name = temporary(call, word, capture, tensor)
     yield replace_call(call, target, args, name)
     return Ref(name)
@@ -24,7 +24,7 @@ def replace_call(call: Call, target: torch._ops.OpOverload, args: tuple[object, 
 
 
 def temporary(call: Call, word: str, capture: Capture, tensor: Tensor) -> str:
-    """The name of a further value of a call."""
+    """The name of a new value made in place of a call; registers its tensor."""
     name = f"{call.name}_{word}"
     capture.tensors[name] = tensor
     return name

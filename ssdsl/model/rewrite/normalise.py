@@ -1,7 +1,7 @@
-"""Captured calls in a smaller vocabulary: identities vanish, a mean becomes a sum times one over the global count.
+"""Rewrites captured calls in a smaller vocabulary: identities vanish, means become sums over the global count.
 
-A plan computes what one device computes, not an average of averages: so the sum, whose
-parts add up, is an operator of its own, and the count is taken over the whole batch.
+A plan computes the same as one device, not an average of averages. So the sum, whose parts add up, is an operator of
+its own, and the count is that of the whole batch.
 """
 
 import math
@@ -27,7 +27,7 @@ MEAN = 1
 
 
 def normalise(capture: Capture) -> Capture:
-    """The same computation without identities, with losses and means as sums, and views as `reshape`."""
+    """The same computation without identities, with losses and means as sums, and with views as `reshape`."""
     normal = replace(capture, calls=[], tensors=dict(capture.tensors))
     renamed: dict[str, str] = {}
     learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
@@ -51,16 +51,16 @@ def normalise(capture: Capture) -> Capture:
 
 
 def _on_its_device(call: Call) -> Call:
-    """Without the device, which is that of the tensors that it reads: a part runs wherever the plan puts it."""
+    """The call without a device, if it reads tensors, which have one: a part runs where the plan places it."""
     if call.refs() and "device" in call.kwargs:
         return replace(call, kwargs={k: v for k, v in call.kwargs.items() if k != "device"})
     return call
 
 
 def _joining(call: Call, capture: Capture) -> Call:
-    """A concatenation without the empty tensors in it, such as a cache before its first use, which would name its axis.
+    """The call; a concatenation without empty tensors, such as a cache before its first use.
 
-    An empty one may still decide the dtype of the result; then it stays.
+    These would keep its axis whole. They stay if they decide the dtype of the result.
     """
     if call.target.name() != "aten::cat":
         return call
@@ -73,7 +73,7 @@ def _joining(call: Call, capture: Capture) -> Call:
 
 
 def rename(call: Call, names: dict[str, str]) -> Call:
-    """The call reading other values: `names` maps old to new."""
+    """The call with other values as arguments: `names` maps old to new."""
 
     def new(item: Any) -> Any:
         return replace_refs(item, lambda name: Ref(names.get(name, name)))
@@ -82,7 +82,7 @@ def rename(call: Call, names: dict[str, str]) -> Call:
 
 
 def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
-    """The value that the call returns unchanged, if it is such a call; `learns` if a gradient could flow through it."""
+    """The value that a call returns unchanged, if it does; `learns`: a gradient may flow through it."""
     if call.kind == "cat" and call.target.namespace == "aten" and len(call.args[0]) == 1:
         return str(call.args[0][0].value)
     if call.target is aten.copy.default:
@@ -112,13 +112,13 @@ def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
         return given
     if call.kind == "pad" and not any(call.args[1]):
         return given
-    if call.kind in ("add", "sub") and call.args[1] == 0 and not isinstance(call.args[1], Ref):  # as of Python's `sum`
+    if call.kind in ("add", "sub") and call.args[1] == 0 and not isinstance(call.args[1], Ref):  # as in Python's `sum`
         return given
     return None
 
 
 def _reshape(call: Call, capture: Capture) -> Iterator[Call]:
-    if call.target is aten.view.dtype:  # the same bytes as other numbers
+    if call.target is aten.view.dtype:  # the same bytes as numbers of another dtype
         yield call
         return
     shape = capture.tensors[call.outputs[0]].shape
@@ -168,7 +168,7 @@ def _mean_loss(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
-    """The mean over the labels that are not ignored: a sum, and the global count (or weight) of valid labels."""
+    """The mean over valid labels is a sum over the count (or the total weight) of all labels that are not ignored."""
     labels = call.argument("target").value
     classes = not capture.tensors[labels].dtype.startswith(("float", "bfloat"))
     if call.argument("reduction") != MEAN:
@@ -184,7 +184,7 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
     shape = capture.tensors[labels].shape
     ignored = call.argument("ignore_index")
     valid = yield from new_call(call, "valid", capture, Tensor(shape, "bool"), aten.ne.Scalar, Ref(labels), ignored)
-    if (weight := call.argument("weight")) is not None:  # an ignored label is no row of it
+    if (weight := call.argument("weight")) is not None:  # an ignored label is no index of it: row 0 is taken, times 0
         dtype = capture.tensors[weight.value].dtype
         inside = yield from new_call(
             call, "inside", capture, Tensor(shape, "int64"), aten.mul.Tensor, Ref(labels), valid
@@ -199,7 +199,7 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _statistics(call: Call) -> dict[str, str]:
-    """The buffers that a batch norm updates in place, by the names of their new values: a second call reads those."""
+    """The buffer of each new running statistic that a functional batch norm returns: later calls read the buffer."""
     if call.kind != "_native_batch_norm_legit_functional" or not call.argument("training"):
         return {}
     buffers = (call.argument("running_mean"), call.argument("running_var"))
@@ -207,7 +207,7 @@ def _statistics(call: Call) -> dict[str, str]:
 
 
 def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:
-    """The functional form returns new running statistics; the program's own call updates them in place."""
+    """A batch norm in the form that updates running statistics in place, as the program calls it."""
     mean, variance = call.argument("running_mean"), call.argument("running_var")
     training = call.argument("training") if call.kind != "_native_batch_norm_legit_no_training" else False
     for statistics in (mean, variance):
@@ -221,7 +221,7 @@ def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
-    """A padding index gives its row no gradient: an embedding without one, detached where the result is that row."""
+    """An embedding whose padding row has no gradient: one without padding, detached where that row was taken."""
     padding = call.argument("padding_idx")
     if padding < 0 or call.argument("scale_grad_by_freq"):
         yield call
@@ -238,9 +238,9 @@ def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
-    """A number added to a scalar becomes a constant: a term like any other, of which a sum of parts needs one.
+    """Makes a number that is added to a scalar a constant tensor: an addend that only one part of a sum may add.
 
-    Half types stay as they are: there the number is added in float32.
+    Calls in half precision stay as they are: torch adds the number in float32 there.
     """
     out, number = capture.tensors[call.outputs[0]], call.argument("other")
     if out.shape or out.dtype not in ("float32", "float64") or isinstance(number, Ref):
@@ -262,7 +262,7 @@ def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _filled(call: Call, capture: Capture) -> Iterator[Call]:
-    """A new tensor of one value, which takes no more than its dtype from another: a constant."""
+    """`new_full` and the like as `full`, a constant: they take only the dtype from their operand."""
     out = capture.tensors[call.outputs[0]]
     value = {"new_zeros": 0, "new_empty": 0, "new_ones": 1}.get(call.kind, call.argument("fill_value"))
     kwargs = {"dtype": getattr(torch, out.dtype), "device": torch.device("cpu")}
@@ -270,7 +270,7 @@ def _filled(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _copy(call: Call, capture: Capture) -> Iterator[Call]:
-    """Copying into a tensor gives the other one, in this shape and dtype."""
+    """A copy into a tensor is its source, cast and expanded to the tensor's dtype and shape."""
     out, source = capture.tensors[call.outputs[0]], call.args[1]
     if capture.tensors[source.value].dtype != out.dtype:
         tensor = replace(capture.tensors[source.value], dtype=out.dtype)
@@ -283,22 +283,22 @@ def _copy(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _split(call: Call, capture: Capture) -> Iterator[Call]:
-    """Parts that may be changed in place, which no captured call does."""
+    """`unsafe_split` as `split`: no captured call changes the parts in place."""
     yield replace(call, kind="split", target=aten.split.Tensor)
 
 
 def _conjugate(call: Call, capture: Capture) -> Iterator[Call]:
-    """torch conjugates by a mark on a view; a program computes it."""
+    """torch marks a view as conjugate; a program computes the conjugate."""
     yield replace(call, kind="conj_physical", target=aten.conj_physical.default)
 
 
 def _negate(call: Call, capture: Capture) -> Iterator[Call]:
-    """As the imaginary part of a conjugate number is negated by a mark."""
+    """torch marks a view as negative (the imaginary part of a conjugate); a program computes the negative."""
     yield replace(call, kind="neg", target=aten.neg.default)
 
 
 def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
-    """A direction v and a length g: g v / |v|, the length of each row (or column) by itself."""
+    """g v / |v| for a direction v and a length g, where |v| is taken over all axes but `dim`."""
     v, g, dim = (call.argument(n) for n in ("v", "g", "dim"))
     norm = capture.tensors[g.value]
     others = tuple(d for d in range(len(norm.shape)) if d != dim % len(norm.shape))
@@ -310,7 +310,8 @@ def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _ctc_loss(call: Call, capture: Capture) -> Iterator[Call]:
-    """Lengths are tensors, which split with the batch; the mean is over each sequence's length, then over all."""
+    """Makes lengths tensors, which split with the batch. The mean divides each loss by its target's length, and their
+    sum by the number of sequences."""
     scores, targets, *lengths = (call.argument(n) for n in ("log_probs", "targets", "input_lengths", "target_lengths"))
     count, words = (capture.tensors[x.value].shape for x in (scores, targets))
     if len(count) != 3 or len(words) != 2:
@@ -337,7 +338,7 @@ def _ctc_loss(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _sparse(call: Call) -> tuple[object, ...]:
-    """The further arguments of an embedding whose gradient is sparse as this call's is: no padding, no frequencies."""
+    """Further arguments that make an embedding's gradient sparse if this call's is; no padding, no frequencies."""
     return (-1, False, True) if call.argument("sparse") else ()
 
 
@@ -345,7 +346,7 @@ BAGS = {0: "sum", 1: "mean", 2: "max"}  # the modes of an embedding bag
 
 
 def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
-    """Bags of one size are an embedding and a reduction, which know of a batch of bags; others stay as they are."""
+    """Bags of one size are an embedding and a reduction, which split by bags; other calls stay as they are."""
     weight, ids, offsets = (call.argument(n) for n in ("weight", "indices", "offsets"))
     count, words = capture.tensors[offsets.value].shape[0], capture.tensors[ids.value].shape[0]
     bags = next((c for c in capture.calls if offsets.value in c.outputs), None)
@@ -376,7 +377,7 @@ def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _put(call: Call, capture: Capture) -> Iterator[Call]:
-    """One value written where a mask says is a choice between two tensors; other indices may be aligned."""
+    """One value written by a mask is a `where`; a write by other indices may be a scatter."""
     given, places, value = call.args[:3]
     mask = capture.tensors[places[0].value] if len(places) == 1 and places[0] is not None else None
     if mask is None or mask.dtype != "bool" or capture.tensors[value.value].shape or any(call.args[3:]):
@@ -389,7 +390,7 @@ def _put(call: Call, capture: Capture) -> Iterator[Call]:
 
 
 def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
-    """Repeating axes of size one is expanding them, which leaves them free to be split."""
+    """Repeats axes of size one by `expand`, whose axes may be split."""
     given, out = (capture.tensors[v].shape for v in (call.args[0].value, call.outputs[0]))
     old = (1,) * (len(out) - len(given)) + given
     if all(n in (1, m) for n, m in zip(old, out, strict=True)):
@@ -403,7 +404,7 @@ def _divide(call: Call, total: str, count: int) -> Call:
 
 
 def _with_argument(call: Call, name: str, value: object) -> Call:
-    """The call with one argument of its schema replaced, all of them given by position."""
+    """The call with one argument of its schema replaced; all are given by position."""
     args = tuple(
         value if p.name == name else call.argument(p.name) for p in call.target._schema.arguments if not p.kwarg_only
     )

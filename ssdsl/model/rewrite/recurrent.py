@@ -1,4 +1,4 @@
-"""Recurrent networks with dropout between their layers, written layer by layer into the exported graph.
+"""Splits recurrent networks with dropout between their layers into single layers, in the exported graph.
 
 torch's own decomposition of these operators into steps forgets the dropout (2.13).
 """
@@ -15,7 +15,7 @@ RECURRENT = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu
 
 
 def split_recurrent(module: fx.GraphModule) -> None:
-    """Replaces each recurrent call that drops something by calls of single layers, and of dropout between them."""
+    """Replaces each recurrent call with dropout by calls of single layers, with dropout between them."""
     for node in list(module.graph.nodes):
         if node.target in RECURRENT:
             given = _given(node)
@@ -31,7 +31,7 @@ def _given(node: fx.Node) -> dict[str, Any]:
 
 
 class _Layers:
-    """One call, rewritten where it stands."""
+    """Rewrites one recurrent call in its place."""
 
     def __init__(self, graph: fx.Graph, node: fx.Node, given: Mapping[str, Any]) -> None:
         self.graph, self.node, self.given = graph, node, given

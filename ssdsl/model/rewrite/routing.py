@@ -1,15 +1,15 @@
-"""Rows that are sorted for their experts, worked on and put back stay where they are.
+"""Leaves out the sort of a mixture's rows by expert: `routed_mm` takes unsorted rows that name their expert.
 
-A mixture of experts sorts its tokens by expert, so that each expert has a run of rows, and afterwards undoes that. The
-sort needs all rows at once, and would tie every plan's parts together. But what stands between works on each row by
-itself: done in another order it gives the same rows. So the sort can be left out, if each row takes the name of its
-expert along: a product of runs of rows becomes `routed_mm`, a product of rows that name their weights.
+A mixture of experts sorts its tokens by expert, so that each expert has a run of rows, and afterwards undoes the sort.
+The sort needs all rows at once, so no plan could split them. But the operators in between work on each row by itself:
+in another order they give the same rows. So the sort can be left out, if each row takes the name of its expert along: a
+product of runs of rows becomes `routed_mm`, a product of rows that name their weights.
 
     order = experts.argsort()                      ->
     y = grouped_mm(x[order // k], w, ends)         ->   y = routed_mm(x.repeat_interleave(k), w, experts)
     z = act(y)[order.argsort()]                    ->   z = act(y)
 
-Whether an operator works on each row by itself is what its row of the operator table says.
+The table of operators tells whether an operator works on each row by itself.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from ssdsl.model.rewrite.normalise import rename
 from ssdsl.model.signature import Axis
 
 aten = torch.ops.aten
-SORTS = {"aten::sort": 1, "aten::sort.stable": 1, "aten::argsort": 0, "aten::argsort.stable": 0}  # which result: order
+SORTS = {"aten::sort": 1, "aten::sort.stable": 1, "aten::argsort": 0, "aten::argsort.stable": 0}  # number of the order
 PRODUCTS = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 COUNTS = ("histc", "bincount")
 CASTS = ("_to_copy", "to", "clone")
@@ -42,20 +42,20 @@ def leave_unsorted(capture: Capture) -> Capture:
 
 
 class _Leaves(Exception):
-    """What is done to sorted rows depends on their order."""
+    """A call depends on the order of the sorted rows, so the sort has to stay."""
 
 
 @dataclass
 class _Region:
-    """The calls between a sort and its undoing, in the order that the rows had before."""
+    """The calls between a sort and its inverse, rewritten for rows in the order before the sort."""
 
     capture: Capture
     sort: Call
     order: set[str] = field(default_factory=set)  # values that are the order of the rows
     owners: dict[str, int] = field(default_factory=dict)  # order // k, with k
     inverse: set[str] = field(default_factory=set)
-    moved: dict[str, str] = field(default_factory=dict)  # a value in sorted rows -> the same in rows as they were
-    same: dict[str, str] = field(default_factory=dict)  # a value that is another one now
+    moved: dict[str, str] = field(default_factory=dict)  # a value with sorted rows -> the same with unsorted rows
+    same: dict[str, str] = field(default_factory=dict)  # a value -> an equal one that takes its place
     calls: list[Call] = field(default_factory=list)
     made: int = 0  # products of experts
 
@@ -66,7 +66,7 @@ class _Region:
         self.makers = {o: c for c in self.capture.calls for o in c.outputs}
 
     def walk(self) -> bool:
-        """Whether the sort can be left out."""
+        """Rewrites all calls; returns whether the sort can be left out."""
         try:
             for call in self.capture.calls:
                 self.calls += [call] if call is not self.sort and not self._touches(call) else self._inside(call)
@@ -76,7 +76,7 @@ class _Region:
         return self.made > 0 and not left & (self.order | self.inverse | {*self.owners} | {*self.moved})
 
     def result(self) -> Capture:
-        """The capture without the sort, and without what only the sort read or served."""
+        """The capture without the sort, and without calls that only served it."""
         found = replace(self.capture, calls=self.calls, tensors=self.tensors)
         found.updates = {b: self.same.get(v, v) for b, v in found.updates.items()}
         found.loss = self.same.get(found.loss, found.loss)
@@ -97,7 +97,7 @@ class _Region:
         return not known.isdisjoint(call.refs())
 
     def _inside(self, call: Call) -> list[Call]:
-        """What becomes of a call that reads something of the region."""
+        """The calls in place of one that reads a value of the region, or is the sort. Raises _Leaves."""
         name = call.target.name()
         if call is self.sort:
             return self._sorted(call)
@@ -126,7 +126,7 @@ class _Region:
         return [call]
 
     def _undoes(self, call: Call) -> bool:
-        """Whether a call gives the inverse of the order: sorts it, or puts the numbers 0, 1, ... to its places."""
+        """Whether a call gives the inverse of the order: sorts it, or writes 0, 1, ... to the places it names."""
         reads = call.refs()
         if _sorts(call):
             return reads[0] in self.order
@@ -144,14 +144,16 @@ class _Region:
         return self.tensors[value].shape == (self.rows,)
 
     def _divided(self, call: Call) -> int | None:
-        """The k of `order // k`."""
+        """The k of `order // k`, if that is the call."""
         floors = call.kind == "floor_divide" or (call.kind == "div" and call.kwargs.get("rounding_mode") == "floor")
         if not floors or call.refs() != (next(iter(self.order)),) or not isinstance(call.args[1], int):
             return None
         return call.args[1]
 
     def _picked(self, call: Call) -> list[Call] | None:
-        """Rows in the sorted order are the rows; sorted rows in the inverse order are the rows."""
+        """The calls in place of an index: none for rows in the sorted order, nor for sorted rows in the inverse order;
+        a repetition for rows of owners. None, if the index is another one.
+        """
         places: tuple[object, ...] = call.args[1] if call.kind == "index" else (call.args[2],)
         if len(places) != 1 or (call.kind == "index_select" and call.args[1] != 0) or not isinstance(places[0], Ref):
             return None
@@ -172,7 +174,7 @@ class _Region:
         return None
 
     def _repeated(self, call: Call, source: str, count: int) -> Iterator[Call]:
-        """Each row `count` times, one after the other."""
+        """Calls that repeat each row `count` times, like `repeat_interleave`."""
         tensor = self.tensors[source]
         rows, rest = tensor.shape[0], tensor.shape[1:]
         one, many = f"{call.name}_one", f"{call.name}_many"
@@ -183,7 +185,7 @@ class _Region:
         yield _shaped(call, "reshape", aten.reshape.default, many, call.outputs[0], self.tensors)
 
     def _added(self, call: Call) -> list[Call]:
-        """Sorted rows added to their owners: the sum of each owner's rows."""
+        """Calls in place of adding sorted rows to their owners: sums of each owner's rows, which lie together now."""
         target, at, rows = call.refs()
         count, tensor = self.owners[at], self.tensors[rows] if rows in self.moved else None
         shape = self.tensors[target].shape
@@ -200,7 +202,7 @@ class _Region:
         ]
 
     def _are_ends(self, values: tuple[str, ...]) -> bool:
-        """Whether a value says where each expert's run ends: the running sum of how many rows each has."""
+        """Whether a value has the ends of the experts' runs: the running sum of the counts of their rows."""
         running = self._maker(values[0]) if values else None
         counts = self._maker(running.refs()[0]) if running is not None and running.kind == "cumsum" else None
         if counts is None or counts.kind not in COUNTS:
@@ -215,7 +217,7 @@ class _Region:
         return counted == self.ids or self.moved.get(counted) == self.ids
 
     def _maker(self, value: str) -> Call | None:
-        """The call that made a value, behind conversions."""
+        """The call that made a value, before casts."""
         maker = self.makers.get(value)
         while maker is not None and maker.kind in CASTS:
             maker = self.makers.get(maker.refs()[0])
@@ -231,7 +233,7 @@ class _Region:
         return [_made(call, "routed_mm", torch.ops.ssdsl.routed_mm.default, args, call.outputs[0])]
 
     def _each(self, call: Call) -> list[Call]:
-        """A call on each row by itself is the same call in the other order; a sum over the rows does not see it."""
+        """The call itself, on unsorted rows: allowed if it works on each row by itself, or sums over the rows."""
         if {*self.order, *self.inverse, *self.owners} & set(call.refs()):
             raise _Leaves
         if (moving := [r for r in call.refs() if r in self.moved]) and self._keeps_rows(call):
@@ -254,7 +256,7 @@ class _Region:
         return letters is not None and letters[1] and not any(_occurs(letters[0], a) for a in letters[2])
 
     def _letters(self, call: Call) -> tuple[str, bool, list[tuple[Axis, ...]]] | None:
-        """The letter of the rows, whether it stands for nothing else in any operand, and the axes of the results."""
+        """The letter of the rows, whether no other axis of an operand has it, and the axes of the results."""
         found = signature_of(call, self.capture)
         if found is None:
             return None
@@ -272,12 +274,12 @@ class _Region:
 
 
 def _sorts(call: Call) -> bool:
-    """Whether a call sorts, the smallest first."""
+    """Whether a call sorts in ascending order."""
     return call.target.name() in SORTS and not call.argument("descending")
 
 
 def _first(axes: tuple[Axis, ...]) -> str:
-    """The letter of the first axis, if that is made of one alone."""
+    """The letter of the first axis, if it has just one; else ""."""
     return axes[0][0].name if axes and len(axes[0]) == 1 else ""
 
 
@@ -296,6 +298,6 @@ def _shaped(
 
 
 def _unread(capture: Capture) -> set[str]:
-    """The calls of which nothing is read."""
+    """The names of the calls without a result that is read."""
     read = {r for c in capture.calls for r in c.refs()} | capture.results()
     return {c.name for c in capture.calls if read.isdisjoint(c.outputs)}

@@ -1,11 +1,11 @@
 """The Evoformer of AlphaFold 2 (Jumper et al. 2021, 10.1038/s41586-021-03819-2), with recycling and two of its losses.
 
 The trunk is the stack of blocks of algorithm 6 of the paper's supplement. It runs `passes` times: each pass but the
-first sees what the one before it left, as algorithm 32 says, and only the last one learns. What stands before and
-behind the trunk is as simple as can be: sequences are embedded by their symbols (algorithm 3, without clusters'
-profiles and templates), and there is no structure module. The loss is that of masked symbols times 2 plus that of the
-distogram times 0.3, with the weights of the supplement's equation 7. There is no dropout, and no second stack for
-extra sequences.
+first reads the results of the one before it (algorithm 32), and only the last one has gradients. The parts around the
+trunk are as simple as possible: sequences are embedded by their symbols (algorithm 3, without clusters' profiles and
+templates), and there is no structure module. The loss is that of masked symbols times 2 plus that of the distogram
+times 0.3, with the weights of the supplement's equation 7. There is no dropout, and no second stack for extra
+sequences.
 
 - `87m` has the numbers of the paper: 48 blocks, 256 numbers a residue of a sequence and 128 a pair, heads of 32.
 - The others are those of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv 2301.08984): 64 blocks of 768 and
@@ -25,9 +25,9 @@ ABOUT = "AlphaFold 2's Evoformer, recycled, masked symbols and distances"
 SYMBOLS = 23  # 20 amino acids, an unknown one, a gap, a mask
 MASK = SYMBOLS - 1
 BINS = 64  # of distances
-NEAR = 32  # positions farther apart than that are alike
+NEAR = 32  # residues farther apart than that all count as equally far
 MASKED = 0.15  # of the symbols
-IGNORED = -100  # a label of a symbol that is not masked
+IGNORED = -100  # the label of a symbol that is not masked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class AlphaFold2(Size):
         return ""
 
     def parameters(self) -> int:
-        """The blocks; the embeddings, what recycling adds, and the two linear layers of the losses."""
+        """The parameters of the blocks, the embeddings, the norms of recycling and the losses' two linear layers."""
         m, z = self.msa, self.pair
         embedding = SYMBOLS * (2 * m + 2 * z) + (2 * NEAR + 1) * z
         recycled = 2 * (m + z) if self.passes > 1 else 0
@@ -94,7 +94,7 @@ class AlphaFold2(Size):
         return AlphaFold2Net(self)
 
     def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Random proteins: a target, sequences like it of which some symbols are masked, distances of all pairs."""
+        """Random proteins: a target, its sequences with some symbols masked, the distances of all pairs."""
         import torch
 
         shape = (self.batch, self.sequences, self.residues)

@@ -1,6 +1,7 @@
 """The zoo's models of transformers, with random weights: our words for the fields of their configs, and named sizes.
 
-The numbers of a size are those of papers, but for `tiny` and `small`; those that a comment calls ours are in no paper.
+The numbers of a size come from papers, except those of `tiny` and `small`; numbers that a comment calls ours are in no
+paper.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ NEXT_TOKEN = {"use_cache": False, "bos_token_id": None, "eos_token_id": None}  #
 
 
 def _gpt_parameters(*, layers: int, hidden: int, seq: int, vocab: int, **_: Any) -> int:
-    """Twelve hidden x hidden matrices a layer with their biases and norms, the embeddings, the last norm."""
+    """Per layer twelve hidden x hidden matrices with their biases and norms; the embeddings and the last norm."""
     return layers * (12 * hidden**2 + 13 * hidden) + (vocab + seq + 2) * hidden
 
 
@@ -102,10 +103,10 @@ def _rotary_problem(*, hidden: int, heads: int, keys: int, **_: Any) -> str:
 def _rotary_parameters(
     *, layers: int, hidden: int, heads: int, keys: int, ffn: int, vocab: int, experts: int = 0, **_: Any
 ) -> int:
-    """Attention, the feed-forward and two norms a layer; both embeddings, the last norm.
+    """Per layer attention, the feed-forward and two norms; both embeddings and the last norm.
 
-    Queries and the output are hidden x hidden, keys and values as much smaller as they have fewer heads. A feed-forward
-    has three matrices; of experts each has these, and they have a router.
+    Queries and the output are hidden x hidden, keys and values hidden x (keys / heads) hidden. A feed-forward has three
+    matrices; so has each expert, and experts have a router.
     """
     attention = 2 * hidden**2 + 2 * hidden * (hidden // heads * keys)
     feed_forward = (3 * ffn + 1) * hidden * experts if experts else 3 * hidden * ffn
@@ -161,8 +162,8 @@ MIXTRAL = Architecture(
 # 8x7b has the numbers of Jiang et al. 2024 (arXiv 2401.04088), table 1; sequence and batch are ours, 4 million tokens
 # as for Llama 2. Every layer sends each token to `top` of its experts, without a capacity. The load-balancing loss is
 # part of the loss, 0.02 times, as in the config that Mistral released.
-# The router takes the largest probabilities by `topk`. Which of exactly equal ones it takes, torch leaves open; it
-# takes the same ones of equal rows on one kind of device, and the experts' results are summed, so the order does not
+# The router takes the largest probabilities by `topk`. torch does not define which of exactly equal ones that takes;
+# on one kind of device it takes the same for equal rows, and the experts' results are summed, so their order does not
 # matter.
 MIXTRAL_SIZES = sizes_of(
     MIXTRAL,
@@ -181,9 +182,10 @@ TRANSLATES = "{layers} + {layers} layers, hidden {hidden}, {heads} heads, seq {s
 
 
 def _mbart_parameters(*, layers: int, hidden: int, seq: int, vocab: int, **_: Any) -> int:
-    """12 hidden x hidden matrices a layer of the encoder, 16 of the decoder, with biases and norms; embeddings.
+    """Per layer 12 hidden x hidden matrices of the encoder, 16 of the decoder, with biases and norms; embeddings.
 
-    Each half has its positions, which are counted from two, and a norm behind the embedding and one at its end.
+    Each half has embeddings of its positions, which are counted from two, a norm behind the embedding and one at its
+    end.
     """
     encoder, decoder = 12 * hidden**2 + 13 * hidden, 16 * hidden**2 + 19 * hidden
     return layers * (encoder + decoder) + (vocab + 2 * (seq + 2) + 8) * hidden
@@ -218,9 +220,9 @@ MBART_SIZES = sizes_of(
 
 
 def _t5_parameters(*, layers: int, hidden: int, heads: int, vocab: int, **_: Any) -> int:
-    """12 hidden x hidden matrices a layer of the encoder, 16 of the decoder, without biases; norms; the embedding.
+    """Per layer 12 hidden x hidden matrices of the encoder, 16 of the decoder, without biases; norms; the embedding.
 
-    The first layer of each half learns what 32 classes of distances add to the scores of each head.
+    The first layer of each half has a bias of each head's scores for each of 32 classes of distances.
     """
     encoder, decoder = 12 * hidden**2 + 2 * hidden, 16 * hidden**2 + 3 * hidden
     return layers * (encoder + decoder) + (vocab + 2) * hidden + 2 * 32 * heads
@@ -247,8 +249,8 @@ T5 = Architecture(
 # 32/4096/64/1536k and 32/6144/96/2048k, with a sequence of 1024. k is a thousand, so 32 devices divide all
 # vocabularies. Heads are 64 wide, the feed-forward is 4 x hidden with ReLU, as in the first T5. The batch of 256 is
 # ours.
-# In fp16 transformers looks behind each layer whether any number of the batch is infinite. Micro-batches of a pipeline
-# cannot know that of each other, so those need fp32 or bf16.
+# In fp16 transformers checks after each layer whether any number of the batch is infinite. Micro-batches of a pipeline
+# cannot know this of each other, so pipelines need fp32 or bf16.
 T5_SIZES = sizes_of(
     T5,
     "layers hidden heads seq batch vocab",
@@ -288,7 +290,7 @@ def _swin_parameters(
     *, depths: tuple[int, ...], hidden: int, heads: tuple[int, ...], window: int, labels: int, **_: Any
 ) -> int:
     widths = [hidden << stage for stage in range(len(depths))]
-    positions = (2 * window - 1) ** 2  # of one patch relative to another in its window
+    positions = (2 * window - 1) ** 2  # relative positions of two patches in a window
     stages = zip(depths, widths, heads, strict=True)
     blocks = sum(n * (12 * w**2 + 13 * w + positions * h) for n, w, h in stages)
     merges = sum(8 * w**2 + 8 * w for w in widths[:-1])

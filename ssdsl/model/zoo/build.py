@@ -1,4 +1,4 @@
-"""What the zoo's models of our own share: groups of batch norms, random images."""
+"""Parts that the zoo's own models share: batch norm in groups, random images."""
 
 from typing import TYPE_CHECKING
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
 
 
 def grouped(net: "torch.nn.Module", groups: int) -> "torch.nn.Module":
-    """The module whose batch norms take the statistics of each of `groups` equal parts of the batch by itself."""
+    """The module with batch norms that take the statistics of each of `groups` equal parts of the batch by itself."""
     from ssdsl.model.grouped_norm import micro_batch_statistics
 
     return micro_batch_statistics(net, groups) if groups > 1 else net
 
 
 def group_problem(batch: int, groups: int) -> str:
-    """Why a batch has no such parts, or nothing."""
+    """The reason why a batch has no `groups` equal parts, or ""."""
     return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
 
 
 def images(
     shape: tuple[int, ...], classes: int, dtype: str, draws: "torch.Generator", meta: bool, dense: bool = False
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Images of noise, batch x channels x space, and random labels: each has one, or each pixel if they are `dense`.
+    """Images of noise, [batch, channels, space...], and random labels: one per image, or per pixel if `dense`.
 
-    Both are on the meta device if asked: the papers' images are many and large.
+    With `meta` both are on the meta device: the papers' images are many and large.
     """
     import torch
 
@@ -37,7 +37,7 @@ def images(
 
 
 def noise(shape: tuple[int, ...], dtype: str, draws: "torch.Generator", meta: bool) -> "torch.Tensor":
-    """Normal numbers in a format; none on the meta device."""
+    """Normal random numbers of a dtype; with `meta`, a tensor on the meta device."""
     import torch
 
     form = getattr(torch, DTYPES[dtype])

@@ -25,9 +25,9 @@ LEFT = 4  # voxels that the last pooling leaves, along each axis
 
 @dataclass(frozen=True, slots=True)
 class Cosmoflow(Size):
-    """The numbers of a CosmoFlow; `base` is what the first convolution makes, and doubles up to `most`.
+    """The numbers of a CosmoFlow; the first convolution makes `base` channels, each next one doubles them up to `most`.
 
-    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.
     """
 
     AXES: ClassVar = {"volume": ("batch", "channel", "depth", "height", "width"), "target": ("batch", "target")}
@@ -58,7 +58,8 @@ class Cosmoflow(Size):
         return list(pairwise([self.channels()[-1][1] * LEFT**3, *self.hidden, TARGETS]))
 
     def parameters(self) -> int:
-        """The convolutions with a bias, or the two numbers of a batch norm; the linear layers."""
+        """The parameters of the convolutions, with a bias or two numbers of a batch norm per channel, and of the linear
+        layers."""
         beside = 2 if self.norm == "batch" else 1
         convolutions = sum((27 * given + beside) * made for given, made in self.channels())
         return convolutions + sum((given + 1) * made for given, made in self.connected())

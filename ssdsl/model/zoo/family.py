@@ -1,4 +1,4 @@
-"""A model of the zoo: a family of named sizes, each a set of numbers that `--model NAME:SIZE,number=value` may change.
+"""A model of the zoo is a family of named sizes: sets of numbers that `--model NAME:SIZE,number=value` may change.
 
 Nothing here needs torch or transformers, so that the zoo can be listed without loading them.
 """
@@ -17,16 +17,16 @@ Numbers = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The numbers of a model: of one of our own, the fields of a subclass.
+    """The numbers of a model. A model of our own has a subclass, with a field for each number.
 
-    `AXES` names axes of its inputs that are not called by convention (`load/batch.py`).
+    `AXES` names axes of its inputs, where convention (`load/batch.py`) does not.
     """
 
     AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @property
     def numbers(self) -> Numbers:
-        """All of them by name."""
+        """The numbers by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def changed(self, numbers: Numbers) -> Self:
@@ -34,15 +34,15 @@ class Size:
         return replace(self, **numbers)
 
     def problem(self) -> str:
-        """Why no model can be built from these numbers, or nothing."""
+        """The reason why no model can be built from these numbers, or ""."""
         return ""
 
     def parameters(self) -> int:
-        """How many numbers the model learns."""
+        """The number of parameters of the model."""
         raise NotImplementedError
 
     def describe(self) -> str:
-        """The numbers that matter, for a table."""
+        """The most important numbers in words, for a table."""
         raise NotImplementedError
 
     def net(self) -> "torch.nn.Module":
@@ -50,7 +50,7 @@ class Size:
         raise NotImplementedError
 
     def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """A batch of random numbers for it; with `meta`, for a module without numbers, it may have none either."""
+        """A batch of random numbers; with `meta` the module has no numbers, and large inputs need none either."""
         raise NotImplementedError
 
 
@@ -58,9 +58,9 @@ class Size:
 class Architecture:
     """A type of transformers (`kind`) trained for a task of `load/hf_tasks.py`, described in our words.
 
-    `fields` has for each word the fields of the config that are set to its number, none for sizes of the batch alone.
-    The functions take the numbers as keywords: `problem` says why they fit no model, `parameters` how many numbers it
-    learns, and `config` gives further fields.
+    `fields` maps each word to the fields of the config that are set to its number, none for sizes of the batch alone.
+    The functions take the numbers as keywords: `problem` gives the reason why they fit no model, `parameters` the
+    number of parameters, and `config` further fields.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class ConfigSize(Size):
         return replace(self, values={**self.values, **numbers})
 
     def word(self, option: str) -> str:
-        """Our word for a field of the config, if that is all that the word sets; otherwise the option itself."""
+        """Our word for a field of the config, if the word sets only this field; otherwise the option itself."""
         return next((word for word, field in self.architecture.fields.items() if field == option), option)
 
     def problem(self) -> str:
@@ -109,7 +109,7 @@ class ConfigSize(Size):
 def sizes_of(
     architecture: Architecture, columns: str, rows: Mapping[str, tuple[Any, ...]], **defaults: Any
 ) -> dict[str, ConfigSize]:
-    """A table of sizes: the words of its columns, and a row for each size."""
+    """Sizes by name, from a table: `columns` are its words, `rows` the numbers of each size, `defaults` the rest."""
     words, every = columns.split(), {"dtype": "fp32", "attention": "sdpa", **defaults}
     return {
         name: ConfigSize(architecture, {**dict(zip(words, row, strict=True)), **every}) for name, row in rows.items()

@@ -1,17 +1,18 @@
 """A GPT with mixtures of experts in the manner of the Switch Transformer (Fedus et al. 2021, arXiv 2101.03961).
 
-A router sends each token to one expert, times its probability; or with `top=2` to the two best, with shares that sum to
-one, as GShard does (Lepikhin et al. 2020, arXiv 2006.16668). An expert has `capacity_percent` / 100 x top x tokens /
-experts slots in each group of tokens; tokens that find none are dropped, the first ones stay. A group is a sequence (as
-in GShard, whose groups are some thousand tokens), or with `group=batch` the whole batch. The load-balancing loss is
-Switch's equation 4, of each group, 0.01 times; the z-loss is that of ST-MoE (Zoph et al. 2022, arXiv 2202.08906), 0.001
-times. Tokens are sent by products with one-hot masks, as GShard's algorithm 2 does: with experts split where the batch
-is, that is one all_to_all each way. `shared=1` adds a feed-forward that sees all tokens, as the residual experts of
-DeepSpeed do (Rajbhandari et al. 2022, arXiv 2201.05596), of `shared` times the inner dimension.
+A router sends each token to one expert, whose result is multiplied by its probability; or with `top=2` to the two best,
+with shares that sum to one, as GShard does (Lepikhin et al. 2020, arXiv 2006.16668). An expert has `capacity_percent` /
+100 x top x tokens / experts slots in each group of tokens; the first tokens take them, the rest are dropped. A group is
+a sequence (as in GShard, whose groups are some thousand tokens), or with `group=batch` the whole batch. The
+load-balancing loss is Switch's equation 4 for each group, times 0.01; the z-loss is that of ST-MoE (Zoph et al. 2022,
+arXiv 2202.08906), times 0.001. Tokens are sent by products with one-hot masks, as GShard's algorithm 2 does: if experts
+are split on the devices that split the batch, that is one all_to_all each way. `shared=1` adds a feed-forward that sees
+all tokens, like the residual experts of DeepSpeed (Rajbhandari et al. 2022, arXiv 2201.05596), of `shared` times the
+inner dimension.
 
-Routing is deterministic. Scores are compared in fp32; of exactly equal ones the lowest number wins (`argmax`), and
-tokens take slots in the order of the sequence. A plan computes scores in another order of additions, so a token whose
-two best scores differ by no more than rounding may take the other expert than on one device.
+Routing is deterministic. Scores are compared in fp32; if some are exactly equal, the lowest expert number wins
+(`argmax`), and tokens take slots in the order of the sequence. A plan may add up scores in another order, so a token
+whose two best scores differ by no more than rounding may take another expert than on one device.
 
 - `base` has the numbers of Switch-Base (table 9: hidden 768, 12 heads, 128 experts in every second layer), whose 12
   layers of encoder and decoder each are 24 layers here; two matrices of 3072 have the parameters of the paper's three
@@ -66,7 +67,7 @@ class MoeGpt(Size):
 
     @property
     def slots(self) -> int:
-        """Tokens of a group that an expert takes, rounded up.
+        """The number of tokens of a group that an expert takes, rounded up.
 
         >>> MoeGpt(2, 8, 1, 8, experts=4, seq=64, batch=2, vocab=8).slots  # 1.25 x 64 / 4
         20
@@ -78,7 +79,8 @@ class MoeGpt(Size):
         return layer % self.every == self.every - 1
 
     def parameters(self) -> int:
-        """Attention and norms of all layers; feed-forwards with biases, or routers and experts without; embeddings."""
+        """The parameters of attention and norms; of feed-forwards with biases, or routers and experts without; of
+        embeddings."""
         mixtures = self.layers // self.every
         attention = 4 * self.hidden**2 + 8 * self.hidden
         dense = (2 * self.ffn + 1) * self.hidden + self.ffn

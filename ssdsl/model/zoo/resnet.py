@@ -1,7 +1,7 @@
 """ResNet (He et al. 2015, arXiv 1512.03385, table 1): 18 and 50 layers, images of 224 pixels, a batch of 256.
 
-In a block of three convolutions the stride is that of the 3 x 3, not of the first 1 x 1 as in the paper: so do
-PyTorch's and NVIDIA's ("v1.5"), and the number of parameters is the same: 11 689 512 and 25 557 032.
+In a block of three convolutions the 3 x 3 has the stride, not the first 1 x 1 as in the paper. PyTorch's and NVIDIA's
+("v1.5") do the same; the numbers of parameters do not change: 11 689 512 and 25 557 032.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ABOUT = "ResNet, image classification"
 CHANNELS = 3
-EXPANSION = {"basic": 1, "bottleneck": 4}  # channels that a block hands on, of those inside it
+EXPANSION = {"basic": 1, "bottleneck": 4}  # channels out of a block, for each channel inside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Resnet(Size):
-    """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles with each.
+    """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles each time.
 
-    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.
     """
 
     depths: tuple[int, ...]
@@ -61,7 +61,7 @@ class Resnet(Size):
         return Convolution(CHANNELS, self.width, kernel=7, stride=2)
 
     def blocks(self) -> Iterator[tuple[list[Convolution], Convolution | None]]:
-        """The convolutions of each block, and that of its shortcut if it changes the shape."""
+        """For each block its convolutions, and that of its shortcut if the block changes the shape."""
         given = self.width
         for stage, depth in enumerate(self.depths):
             width = self.width << stage
@@ -79,7 +79,7 @@ class Resnet(Size):
         return [Convolution(given, width, kernel=1), Convolution(width, width, kernel=3, stride=stride), last]
 
     def parameters(self) -> int:
-        """The convolutions with two numbers a channel for their batch norm, the linear layer."""
+        """The parameters of the convolutions, with two per channel for batch norm, and of the linear layer."""
         blocks = [c for body, shortcut in self.blocks() for c in (*body, shortcut) if c is not None]
         convolutions = sum(c.parameters() for c in (self.stem(), *blocks))
         return convolutions + (self.features + 1) * self.classes

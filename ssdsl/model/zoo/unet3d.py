@@ -3,10 +3,10 @@
 Down: double convolutions of 32-64, 64-128, 128-256 channels with poolings between them and 256-512 at the bottom. Up:
 transposed convolutions that keep the channels, then double convolutions back to 256, 128, 64, and one 1 x 1 x 1.
 
-The paper counts 19 069 955 parameters. Those are the weights and biases of all convolutions for 3 channels in and 3
-classes out, with transposed convolutions without a bias and without the numbers of the batch norms. Here a batch norm's
-shift is the bias of the convolution before it, whose own would have no gradient but rounding: 2 numbers a channel in
-place of one. With one channel in these are 19 070 563, or 19.07 million.
+The paper counts 19 069 955 parameters. These are the weights and biases of all convolutions for 3 channels in and 3
+classes out, with no bias in transposed convolutions, and without batch norms. Here a batch norm's shift takes the place
+of the bias of the convolution before it, whose gradient would be rounding only: 2 numbers per channel in place of one.
+With one channel in these are 19 070 563, or 19.07 million.
 
 Convolutions are padded, so that a volume of `width` x `width` x `width` voxels has as many labels; the paper's are not.
 The batch is ours.
@@ -27,9 +27,9 @@ ABOUT = "3-D U-Net, a class for each voxel"
 
 @dataclass(frozen=True, slots=True)
 class Unet3d(Size):
-    """The numbers of a U-Net; `base` is what its first convolution makes, `levels` how often it pools.
+    """The numbers of a U-Net; its first convolution makes `base` channels, and it pools `levels` times.
 
-    `statistics` is the number of equal parts of the batch of which each has its own statistics in batch norm.
+    `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.
     """
 
     AXES: ClassVar = {
@@ -51,7 +51,7 @@ class Unet3d(Size):
         return group_problem(self.batch, self.statistics)
 
     def widths(self) -> list[tuple[int, int, int]]:
-        """Channels of the double convolution of each level on the way down: into, between and out of its two."""
+        """Channels of the double convolution of each level on the way down: into it, between its two and out of it."""
         inner = [self.base << level for level in range(self.levels + 1)]
         given = [self.channels, *(2 * w for w in inner)]
         return [(a, w, 2 * w) for a, w in zip(given, inner, strict=False)]
@@ -64,7 +64,7 @@ class Unet3d(Size):
         return down + up + outer[0] * self.classes
 
     def normed(self) -> int:
-        """Channels with a batch norm."""
+        """The number of channels with a batch norm."""
         outer = [w[-1] for w in self.widths()]
         return sum(b + c for _, b, c in self.widths()) + 2 * sum(outer[:-1])
 

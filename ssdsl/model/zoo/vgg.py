@@ -1,15 +1,15 @@
 """VGG (Simonyan and Zisserman 2014, arXiv 1409.1556): configurations A (11 layers) and D (16), without batch norm.
 
 The convolutions have 9 220 480 and 14 714 688 parameters. The fully connected layers are linear(flat, 4096),
-linear(4096, 4096), linear(4096, classes), with their biases; flat is what the last pooling leaves:
+linear(4096, 4096), linear(4096, classes), with their biases; flat is the size of the last pooling's result:
 
 - images of 224 pixels leave 7 x 7 x 512, so with 1000 classes these layers have 123 642 856 parameters, and VGG-16 has
   the 138 million of the paper;
 - images of 32 pixels leave 512, so with the 10 classes of CIFAR-10 they have 2 101 248 + 16 781 312 + 40 970 =
   18 923 530. That is the model of SplitBrain (Lai, Kadav and Kruus 2021, arXiv 2112.15317), here `11-cifar` and
-  `16-cifar`: of VGG-11 these layers are 67 %, the memory that the paper saves at best.
+  `16-cifar`: these layers are 67 % of VGG-11, the memory that the paper saves at best.
 
-The batch of 256 is that of the VGG paper; that of the sizes for CIFAR-10 is ours.
+The batch of 256 is that of the VGG paper; the batch for CIFAR-10 is ours.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Vgg(Size):
 
     @property
     def flat(self) -> int:
-        """Numbers of an image that the last pooling leaves."""
+        """Numbers per image in the result of the last pooling."""
         return self.widths[-1] * (self.image >> len(self.depths)) ** 2
 
     def channels(self) -> list[tuple[int, int]]:

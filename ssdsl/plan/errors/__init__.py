@@ -1,1 +1,1 @@
-"""What can be wrong with the meaning of a plan: E02xx, one file per subject."""
+"""Diagnostics of a plan's meaning: E02xx, one file per subject."""

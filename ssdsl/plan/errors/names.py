@@ -1,4 +1,4 @@
-"""Mistakes with names, parameters and calls of functions. Those of one statement alone stand in its file."""
+"""Mistakes with names, parameters and calls of functions. Those of a single statement are in its file."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class UnknownName(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        """Where the name comes from, if the standard library has it; else what was meant."""
+        """The file of the standard library that has the name, else the name that was meant."""
         name = self.name
         if name in library_names():
             return f"write `use {library_names()[name]}: {name}` above this line"
@@ -113,7 +113,7 @@ class WrongArguments(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        """How the call reads; a name that is misspelt is said."""
+        """The correct form of the call, or the argument whose name is misspelt."""
         if isinstance(self.formals, str):
             words = self.takes.strip("()")
             return f"give {words}, without names" if self.keyed and "=" not in words else f"give {words}"

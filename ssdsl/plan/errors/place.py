@@ -189,7 +189,7 @@ class RelatesNothing(Traced, Diagnostic):
 
 
 class Idle(Enum):
-    """Why nothing of a statement is in the program, and what to do."""
+    """The reasons why a statement changes nothing in the program, each with what to do."""
 
     UNPLACED = (
         "these operators read inputs alone, and run wherever their results are needed",

@@ -19,7 +19,7 @@ ALIKE = (  # other words for one dimension
 
 
 def places(paths: tuple[str, ...], has: str) -> str:
-    """`h.0.attn` and 11 more have `has`; what is in a module goes before what is in the root."""
+    """`h.0.attn` and 11 more have `has`; modules go before the root."""
     paths = tuple(sorted(paths, key=lambda path: path == ROOT))
     more = f" and {len(paths) - 1} more have" if len(paths) > 1 else " has"
     return f"`{paths[0]}`{more} {has}"
@@ -27,9 +27,10 @@ def places(paths: tuple[str, ...], has: str) -> str:
 
 @dataclass(frozen=True)
 class Division:
-    """One cut of a dimension into equal parts: of which index, and the parameter that the number is, if it is one.
+    """One cut of a dimension into equal parts: its index, their number, and the parameter that gave the number, if one
+    did.
 
-    `is_axis` where the number is that of a mesh axis, which the statement does not repeat.
+    `is_axis` where the number is the size of a mesh axis, which the statement does not repeat.
     """
 
     index: str
@@ -95,7 +96,7 @@ class DoesNotDivide(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        """What to set: this number of parts, or one of an earlier cut, if that is what the user has set."""
+        """The parameter or the number of parts to set: of an earlier cut, if that is the one that the user has set."""
         cuts = (self.cut, *self.taken)
         blamed = sorted(cuts, key=lambda cut: not cut.is_set) if not self.cut.is_set else cuts
         for cut in blamed:

@@ -1,4 +1,5 @@
-"""What diagnostics of the interpreter have in common: the calls that led to them, and an earlier statement."""
+"""Base classes for diagnostics of the interpreter: with the calls that led to a mistake, or with an earlier
+statement."""
 
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ Places = tuple[tuple[Span, str], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """`calls` are the places of the calls through which the mistake was reached, the innermost first."""
+    """A mistake that was reached through `calls`: their places, the innermost first."""
 
     calls: tuple[Span, ...] = ()
 
@@ -20,7 +21,8 @@ class Traced:
 
 @dataclass(frozen=True, kw_only=True)
 class Conflict(Traced):
-    """A mistake that two places make together: `first` is the earlier one, and `earlier` what was said there."""
+    """A mistake that two places make together: `first` is the earlier one, `earlier()` the words for what was said
+    there."""
 
     first: Span | None = None
 

@@ -1,4 +1,4 @@
-"""Mistakes with values: numbers, lists and what is expected where."""
+"""Mistakes with values: numbers, lists, and values of the wrong kind."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +10,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 
 class Wanted(Enum):
-    """What a place takes: in words, and what to write there."""
+    """The kinds of values that a place takes: in words, and an example of what to write there."""
 
     OPERATORS = "a selection of operators", 'write `model`, or some of it, such as `model["h.*.mlp"]`'
     DEVICES = "devices, a mesh or a slice of one", "name a mesh, `gpus`, or a slice of one, `gpus[pp = 0]`"
@@ -55,7 +55,7 @@ class WrongType(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        """What to write instead: for some pairs of what is wanted and found there is a particular mistake behind."""
+        """The advice: for some pairs of wanted and found kinds, that for the mistake behind it; else an example."""
         value, wanted = self.value, self.wanted
         if isinstance(value, Function) and wanted is not Wanted.FUNCTION:
             return f"call it: `{value.name}({', '.join(value.formals)})`"

@@ -1,1 +1,1 @@
-"""What an expression of a plan means: its value, the names it finds, the operators it selects."""
+"""Evaluates expressions of a plan: their values, the names they find, the operators they select."""

@@ -1,4 +1,5 @@
-"""`balance(OPS, S)`: operators as S runs in the order of the graph, the heaviest as light as can be."""
+"""`balance(OPS, S)`: divides operators into S runs in the order of the graph, so that the heaviest is as light as
+possible."""
 
 from itertools import accumulate
 
@@ -19,10 +20,11 @@ Unit = tuple[str, list[str]]  # a module's path, or "" for a run of others, and 
 
 
 def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Selection, ...]:
-    """The selections of the stages, none empty.
+    """The selections of the stages, none of them empty.
 
-    Units are the repeated modules: the outermost, unless that leaves too few, or a stage far heavier than the mean. A
-    model with too few of them is cut between any two modules. Raises PlanError if there are fewer modules than stages.
+    Units are the repeated modules: the outermost, unless there are too few of them, or one stage is far heavier than
+    the mean. A model with too few repeated modules is cut between any two modules. Raises PlanError if there are fewer
+    modules than stages.
     """
     operators, stages = arguments(ctx, e, given, "balance")
     key = operators, stages
@@ -35,6 +37,7 @@ def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: in
     best: list[list[str]] | None = None
     units: list[Unit] = []
     deepest = max(1, deepest_level(ctx.model, operators))
+    # The last turn, one beyond the deepest level, cuts between any two modules.
     for level in range(1, deepest + 2):
         ctx.budget.spend(e, 1 + len(operators) // 12)
         if level > deepest and best is not None:
@@ -80,7 +83,8 @@ def _stages(ctx: Context, units: list[Unit], stages: int) -> tuple[list[list[str
 
 
 def joined(model: ModelIndex, units: list[Unit]) -> list[Unit]:
-    """The units, those made one between which a changing buffer would be torn apart: it lives in one place."""
+    """The units, some of them merged: no cut goes between operators that use the same changing buffer, which lives in
+    one place."""
     place = {name: number for number, (_, names) in enumerate(units) for name in names}
     spans = [
         (min(at), max(at))
@@ -97,7 +101,7 @@ def joined(model: ModelIndex, units: list[Unit]) -> list[Unit]:
 
 
 def partition(weights: list[int], parts: int) -> list[tuple[int, int]]:
-    """Bounds of `parts` non-empty runs whose largest sum is the least possible; among those, near to equal sums."""
+    """Bounds of `parts` non-empty runs whose largest sum is minimal; among those, the sums are nearly equal."""
     cap = _least_cap(weights, parts)
     need = _runs_needed(weights, cap)
     sums = [0, *accumulate(weights)]

@@ -1,4 +1,4 @@
-"""The words that every plan has."""
+"""The words that every plan has: `model`, constants, and functions such as `balance`."""
 
 from collections.abc import Callable
 from typing import Any

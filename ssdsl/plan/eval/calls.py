@@ -1,4 +1,4 @@
-"""Calls of functions: no recursion, bounded depth; a mistake inside also shows where the call stands."""
+"""Calls of functions: no recursion, bounded depth. A mistake inside also shows where the call stands."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ DEEPEST = 32
 
 
 def call(ctx: Context, e: nodes.Call, function: Value, given: list[Value], keyed: dict[str, Value]) -> Value:
-    """The value of a call; raises PlanError for wrong arguments, and what is raised inside."""
+    """The value of a call. Raises PlanError for wrong arguments, and passes on errors from inside."""
     ctx.budget.spend(e)
     match function:
         case Builtin(name, takes, least, most, run, keys):
@@ -41,7 +41,7 @@ def _result(ctx: Context, e: nodes.Call, function: Function, scope: Scope) -> Va
 
 
 def _traced(d: Diagnostic, e: nodes.Call) -> Diagnostic:
-    """The diagnostic, which knows one call more."""
+    """The diagnostic with this call appended to the calls that led to it."""
     if not isinstance(d, Traced):
         return d
     further: dict[str, Any] = {"calls": (*d.calls, e.span)}
@@ -49,7 +49,7 @@ def _traced(d: Diagnostic, e: nodes.Call) -> Diagnostic:
 
 
 def _bound(e: nodes.Call, function: Function, given: list[Value], keyed: dict[str, Value]) -> Scope:
-    """The scope of a call, its arguments bound."""
+    """The scope of a call, with its arguments bound."""
     formals = function.formals
     values = dict(zip(formals, given, strict=False)) | keyed
     if len(given) + len(keyed) != len(formals) or values.keys() != set(formals):

@@ -1,4 +1,5 @@
-"""`cut(OPS, S)`: operators as S runs in the order of the graph; `before` names the modules that begin them."""
+"""`cut(OPS, S)`: divides operators into S runs in the order of the graph; `before` names the modules that begin
+them."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,8 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
 def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = None) -> tuple[Selection, ...]:
-    """The selections of the stages, none empty: as `balance` has them, or each from the module in `before` on.
+    """The selections of the stages, none of them empty: as `balance` makes them, or each beginning at a module of
+    `before`.
 
     Raises PlanError if `before` is no list of S - 1 paths in the order of the model.
     """

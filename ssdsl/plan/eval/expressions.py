@@ -1,4 +1,4 @@
-"""The value of an expression."""
+"""Evaluates an expression."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Value:
-    """The value of an expression; raises PlanError. The call of a `def` adds the facts of its statements."""
+    """The value of an expression. A call of a `def` also adds the facts of its statements. Raises PlanError."""
     match e:
         case nodes.Name(text):
             return scope.find(text, e.span)
@@ -47,7 +47,7 @@ def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Value:
 
 
 def expect(ctx: Context, scope: Scope, e: nodes.Expr, kind: type[T], wanted: Wanted) -> T:
-    """The value of an expression that must be of some kind; raises PlanError if it is of another."""
+    """The value of an expression, which must be of type `kind`; raises PlanError otherwise."""
     value = evaluate(ctx, scope, e)
     if not isinstance(value, kind):
         raise PlanError(WrongType(e.span, wanted, value))
@@ -66,7 +66,7 @@ def truth(ctx: Context, scope: Scope, e: nodes.Expr) -> bool:
 
 
 def turns(ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...]) -> Iterator[Scope]:
-    """The scopes of the turns of a loop, the last binding the fastest."""
+    """The scopes of the turns of a loop; the last binding changes fastest."""
     if not bindings:
         yield scope
         return
@@ -81,7 +81,7 @@ def turns(ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...]) -> It
 
 
 def _call(ctx: Context, scope: Scope, e: nodes.Call) -> Value:
-    """The function and its arguments, in the order in which they stand, then the call."""
+    """Evaluates the function, then its arguments in their order, then the call."""
     function = evaluate(ctx, scope, e.function)
     given = [evaluate(ctx, scope, a) for a in e.arguments if not isinstance(a, nodes.Keyed)]
     keyed = {a.name.text: evaluate(ctx, scope, a.value) for a in e.arguments if isinstance(a, nodes.Keyed)}
@@ -108,7 +108,7 @@ def _unary(ctx: Context, scope: Scope, e: nodes.Unary) -> Value:
 
 
 def _binary(ctx: Context, scope: Scope, e: nodes.Binary) -> Value:
-    """`and` and `or` look at their right side only where it matters."""
+    """The value of a binary operator; `and` and `or` evaluate their right side only where it matters."""
     if e.operator == "and":
         return truth(ctx, scope, e.left) and truth(ctx, scope, e.right)
     if e.operator == "or":

@@ -31,9 +31,9 @@ ALGEBRA: dict[str, Callable[[Names, Names], Names]] = {"|": operator.or_, "&": o
 
 
 def binary(ctx: Context, e: nodes.Binary, left: Value, right: Value) -> Value:
-    """The value of `left operator right`, for all operators but `and` and `or`.
+    """The value of `left operator right`, for all operators except `and` and `or`.
 
-    Raises PlanError for two values that the operator does not take.
+    Raises PlanError where the operator does not take these values.
     """
     sign = e.operator
     if sign in ("==", "!="):
@@ -80,14 +80,15 @@ def _algebra(ctx: Context, e: nodes.Binary, left: Selection, right: Selection) -
 
 
 def _units(sign: str, left: Selection, right: Selection, operators: Names) -> tuple[Names, ...]:
-    """A union has the units of both sides if both have some; the others those of the left, as far as they remain."""
+    """The units of the result: those of both sides for a union, if both have some, else the remaining ones of the left
+    side."""
     if sign == "|":
         return tuple(dict.fromkeys(left.units + right.units)) if left.units and right.units else ()
     return left.within(operators).units
 
 
 def _mismatch(e: nodes.Binary, left: Value, right: Value) -> WrongType:
-    """The first side that does not fit the operator, or the other side."""
+    """The mistake: of the side that does not fit the operator, or that does not fit the other side."""
     if e.operator in ("|", "&") or (e.operator == "-" and isinstance(left, Selection)):
         return _wrong_side(e, left, right, isinstance(left, Selection), Wanted.OPERATORS)
     if e.operator == "+" and is_list(left):

@@ -1,4 +1,4 @@
-"""Module paths and the patterns that name them."""
+"""Module paths, and the patterns that select them."""
 
 import re
 from collections.abc import Iterable
@@ -14,8 +14,9 @@ MOST = 4096  # numbers in a range
 def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozenset[str], ...]:
     """The operators beneath each module that a pattern names, in the order of the graph.
 
-    At the root, or if nothing matches there, beginning at any segment: "h.*" finds "transformer.h.0". With a dot at the
-    end, only what the module itself calls, without the modules in it: "h.*.", and "." for the root.
+    A pattern begins at the root or, if nothing matches there, at any segment: "h.*" finds "transformer.h.0". With a dot
+    at the end it means only the operators that the module calls itself, not those of modules inside it: "h.*.", and "."
+    for the root.
     """
     if pattern == ROOT:
         return (paths[""],) if "" in paths else ()
@@ -38,14 +39,14 @@ def match_paths(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozens
 
 
 def _match_own(paths: dict[str, frozenset[str]], pattern: str) -> tuple[frozenset[str], ...]:
-    """The operators that the modules of a pattern call themselves."""
+    """The operators that the modules of a pattern call themselves, without those of modules inside them."""
     found = match_names(paths, pattern)
     return tuple(paths[path] for path in paths if path in found)
 
 
 def match_names(names: Iterable[str], pattern: str, anywhere: bool = False) -> frozenset[str]:
-    """The names that a pattern spells whole: one as it is, or with `*` for segments. It begins at the root or, if
-    nothing matches there, at any segment; with `anywhere`, at any in any case."""
+    """The names that a pattern matches as a whole: a name itself, or with `*` for segments. It begins at the root or,
+    if nothing matches there, at any segment; with `anywhere` always at any segment."""
     known = dict.fromkeys(names)
     if pattern in known:
         return frozenset((pattern,))
@@ -60,7 +61,7 @@ def match_names(names: Iterable[str], pattern: str, anywhere: bool = False) -> f
 
 
 def _segments(pattern: str) -> list[str]:
-    """The segments, with neighbouring `**` made one and those at the ends, which say nothing, dropped."""
+    """The segments of a pattern. Neighbouring `**` become one; those at the ends say nothing and are dropped."""
     out: list[str] = []
     for segment in pattern.split("."):
         if segment != "**" or (out and out[-1] != "**"):
@@ -69,7 +70,8 @@ def _segments(pattern: str) -> list[str]:
 
 
 def _expression(segments: list[str]) -> str:
-    """What stands between two `**` is sought from where the last was found, and never again: no backtracking."""
+    """A regular expression for the segments. The text between two `**` is matched at its first place behind the last
+    match and never tried again (atomic groups), so there is no backtracking."""
     pieces: list[list[str]] = [[]]
     for s in segments:
         if s == "**":
@@ -82,7 +84,8 @@ def _expression(segments: list[str]) -> str:
 
 
 def _segment(segment: str) -> str:
-    """A name stands for all calls of the module, `name#2` for one; the first is `name#0`."""
+    """A regular expression for one segment. A name matches all calls of the module, `name#2` one call; the first is
+    `name#0`."""
     name, _, number = segment.partition("#")
     if ranges := RANGES.fullmatch(name):
         return _numbers(ranges[1])
@@ -94,14 +97,15 @@ def _segment(segment: str) -> str:
 
 
 def _numbers(ranges: str) -> str:
-    """One of the numbers that views write together: `{0-2,5}`."""
+    """A regular expression for one of several numbers, in the form in which views join them: `{0-2,5}`."""
     bounds = [piece.partition("-") for piece in ranges.split(",")]
     numbers = [n for low, _, high in bounds for n in range(int(low), min(int(high or low), int(low) + MOST) + 1)]
     return f"(?:{'|'.join(map(str, numbers))})" + r"(?:#\d+)?"
 
 
 def near_paths(pattern: str, paths: Iterable[str]) -> str:
-    """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: whole patterns first, then words."""
+    """ "did you mean `h.*.mlp`?" for a pattern that names nothing, or nothing: tries whole patterns first, then
+    words."""
     known = dict.fromkeys(paths)
     pattern = pattern.rstrip(".")
     prefixes: dict[str, None] = {}
@@ -132,7 +136,7 @@ def starred_module(path: str) -> str:
 
 
 def top_modules(paths: Iterable[str]) -> tuple[str, ...]:
-    """The modules of a model, two levels deep."""
+    """The modules of a model, at most two levels deep."""
     return tuple(dict.fromkeys(".".join(p.split(".")[:2]) for p in paths if p))
 
 

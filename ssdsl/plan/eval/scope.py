@@ -1,4 +1,4 @@
-"""Names and what they are bound to: once in each scope, an inner one may use a name again."""
+"""Scopes: names are bound once in each; an inner scope may bind a name again."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,11 @@ from ssdsl.text.source import Span
 
 
 class Scope:
-    """The names of a file, a function call or a turn of a loop, inside of those of its parent.
+    """The names of a file, a function call or a turn of a loop, inside the scope `parent`.
 
-    `places` are where names were bound. `broken` are the names whose statement failed: what uses one fails in silence,
-    as its mistake has been reported. `free` are words that a plan may give another meaning: it has known no others.
+    `places` are where names were bound. `broken` are names whose statement failed: using one raises an error without
+    diagnostics, as the mistake has been reported. `free` are built-in words that a plan may bind anew: they are younger
+    than the first plans.
     """
 
     __slots__ = ("broken", "free", "parent", "places", "values")
@@ -26,7 +27,7 @@ class Scope:
         self.free: frozenset[str] = frozenset()
 
     def bind(self, word: Word, value: Value) -> None:
-        """A new name; raises PlanError where it has a meaning already."""
+        """Binds a new name; raises PlanError where the name is taken."""
         name = word.text
         if name in self.values:
             raise PlanError(NameTaken(word.span, name, first=self.places.get(name)))
@@ -35,18 +36,18 @@ class Scope:
         self.places[name] = word.span
 
     def give_up(self, name: str) -> None:
-        """The statement that would have bound this name has failed."""
+        """Marks a name whose statement has failed."""
         if name not in self.values:
             self.broken.add(name)
 
     def inside(self, values: dict[str, Value]) -> "Scope":
-        """A scope in this one, of names that were checked when the function or loop began."""
+        """A scope inside this one. Its names were checked when the function or loop began."""
         scope = Scope(self)
         scope.values = values
         return scope
 
     def check_free(self, *words: Word) -> None:
-        """Raises PlanError for a word that every plan has, or the same word twice."""
+        """Raises PlanError for a word that every plan has, or for a word given twice."""
         seen: dict[str, Span] = {}
         for word in words:
             if word.text in seen:
@@ -56,7 +57,7 @@ class Scope:
             seen[word.text] = word.span
 
     def find(self, name: str, span: Span) -> Value:
-        """What a name means here; raises PlanError, an empty one for a name whose statement has failed."""
+        """The value of a name. Raises PlanError: without diagnostics for a name whose statement has failed."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:

@@ -1,4 +1,4 @@
-"""Selections: by path, kind, index, phase and state; and the items of lists and slices of meshes."""
+"""Selections by path, kind, index, phase and state; also items of lists and slices of meshes."""
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
@@ -44,7 +44,7 @@ def _of_kind(ctx: Context, e: nodes.Attribute, value: Selection) -> Selection:
 
 
 def pick(ctx: Context, e: nodes.Pick, value: Value, name: nodes.Word | None, key: Value, at: nodes.Expr) -> Value:
-    """`value[key]`, or `value[name = key]`; `at` is where the key stands."""
+    """`value[key]`, or `value[name = key]`; `at` is the expression of the key."""
     if isinstance(value, Devices) and name is not None:
         return slice_of(ctx, value, name, key, at)
     if is_list(value) and name is None:
@@ -59,7 +59,8 @@ def pick(ctx: Context, e: nodes.Pick, value: Value, name: nodes.Word | None, key
 
 
 def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Selection:
-    """The operators beneath the modules that a pattern matches, one unit per module; raises PlanError if none is."""
+    """The operators beneath the modules that a pattern matches, one unit per module; raises PlanError if there are
+    none."""
     if not ctx.model.has_matched(pattern):
         ctx.budget.spend(at, 1 + len(ctx.model.paths) // 256)
     ctx.budget.spend(at, 1 + len(value.operators) // 512)
@@ -79,7 +80,7 @@ def _item(value: tuple[Value, ...] | range, key: Value, at: nodes.Expr) -> Value
 
 
 def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: nodes.Expr) -> Selection:
-    """Fix an index, or keep the operators that have it (`any`) or have it not (`none`)."""
+    """Fixes an index, or keeps the operators that have it (`any`) or lack it (`none`)."""
     if isinstance(key, Marker):
         if name.text in ctx.facts.broken:
             raise PlanError()
@@ -97,14 +98,14 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
 
 
 def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str) -> None:
-    """Raises PlanError for a selection of parts or phases."""
+    """Raises PlanError for a selection that is limited to parts or a phase."""
     if value.phase is not None or value.fixed:
         index = value.fixed[0][0] if value.fixed else ""
         raise PlanError(NotWhole(e.span, statement, value.phase, index, ctx.facts.count(value.operators, index)))
 
 
 def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> frozenset[str]:
-    """The operators of a statement that takes whole ones; raises PlanError if there are none."""
+    """The operators of a statement that takes whole ones; raises PlanError if none are selected."""
     if not isinstance(value, Selection):
         raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
     require_whole(ctx, value, e, statement)

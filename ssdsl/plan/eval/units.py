@@ -1,4 +1,4 @@
-"""Repeated modules: the units that a model is balanced and recomputed by.
+"""Repeated modules: the units in which a model is balanced and recomputed.
 
 A module is repeated where its path has a segment that is a number: `transformer.h.3`, and `h.3#1`, its second call.
 """
@@ -7,10 +7,11 @@ from ssdsl.plan.model_index import ModelIndex
 
 
 def repeated_units(model: ModelIndex, operators: frozenset[str], level: int = 1) -> list[tuple[str, list[str]]]:
-    """Units of COMPUTE operators in the order of the graph, each with its module path; "" for a run of others.
+    """Units of COMPUTE operators in the order of the graph, each with its module path; "" for a run of other operators.
 
-    A unit is what lies beneath a path up to its numbered segment, of the first `level` ones: `transformer.h.3`. What
-    lies between such modules forms runs of its own. A unit that is interrupted includes what interrupts it.
+    A unit has the operators beneath a path up to its last numbered segment, counting the first `level` numbered ones:
+    `transformer.h.3`. Operators between such modules form runs of their own. If other operators interrupt a unit, they
+    become part of it.
     """
     units: list[tuple[str, list[str]]] = []
     place: dict[str, int] = {}
@@ -44,7 +45,7 @@ def module_runs(model: ModelIndex, operators: frozenset[str]) -> list[tuple[str,
 
 
 def module_of(path: str, level: int) -> str:
-    """The path up to its numbered segment, of the first `level` ones; empty if it has none."""
+    """The path up to its last numbered segment, counting the first `level` numbered ones; empty if it has none."""
     segments, end, left = path.split("."), 0, level
     for i, segment in enumerate(segments):
         if is_number(segment) and left:

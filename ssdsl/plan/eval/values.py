@@ -1,4 +1,4 @@
-"""What expressions evaluate to: `Value`."""
+"""`Value`: the types that expressions evaluate to."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -24,9 +24,9 @@ class Marker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Operators, and in `order` which of their tasks: fixed indices and a phase.
+    """Operators, and for `order` also fixed indices and a phase, which choose among their tasks.
 
-    `units` are the parts it was selected by, one per module that a path matched; empty if it was not.
+    `units` are the groups that it was selected by: one per module that a path matched; empty if no path selected it.
     """
 
     operators: frozenset[str]
@@ -35,7 +35,7 @@ class Selection:
     phase: Phase | None = None
 
     def within(self, operators: frozenset[str]) -> "Selection":
-        """What is left of it within these operators."""
+        """The selection, limited to these operators."""
         units = tuple(kept for unit in self.units if (kept := unit & operators))
         return Selection(operators, units, self.fixed, self.phase)
 
@@ -50,7 +50,7 @@ class StateOf:
 
 @dataclass(frozen=True, slots=True)
 class GathersOf:
-    """What these operators read that is gathered for them."""
+    """The values that these operators read and that are gathered for them."""
 
     operators: frozenset[str]
 
@@ -65,14 +65,15 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function(ABC):
-    """A function of a plan and the scope it was defined in. What its call does, the statement that defines it knows."""
+    """A function of a plan and the scope in which it was defined. Subclasses, one for each defining statement, run
+    it."""
 
     node: nodes.Def | nodes.Let
     scope: "Scope"
 
     @abstractmethod
     def result(self, ctx: "Context", scope: "Scope") -> "Value":
-        """What a call gives whose arguments are bound in this scope."""
+        """The value of a call; `scope` has the arguments."""
 
     @property
     def name(self) -> str:
@@ -85,8 +86,8 @@ class Function(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Builtin:
-    """A function of the language itself. It is given the call, for its span, at least `least` arguments, and of `keys`
-    those that the call names."""
+    """A function of the language itself. It gets the call (for its span), `least` to `most` arguments, and those of
+    `keys` that the call names."""
 
     name: str
     takes: str
@@ -116,7 +117,7 @@ KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def kind_of(value: Value) -> str:
-    """What a value is, in words."""
+    """The kind of a value, in words."""
     return next((words for kind, words in KINDS if isinstance(value, kind)), "nothing")
 
 

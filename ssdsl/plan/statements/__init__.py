@@ -1,1 +1,1 @@
-"""What the statements of a plan mean: one file for each, and `execute` that finds the right one."""
+"""The meaning of the statements of a plan: one file for each kind, and `execute`, which finds the right one."""

@@ -1,4 +1,4 @@
-"""`assign`: where operators run."""
+"""`assign`: places operators on devices."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,14 +16,14 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
 def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
-    """Place the COMPUTE operators of a selection; the others run wherever their consumers are."""
+    """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
     operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
     devices = expect(ctx, scope, s.devices, Devices, Wanted.DEVICES)
     place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
 
 
 def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None:
-    """Say where operators run; raises PlanError if some of them are placed elsewhere already."""
+    """Places operators; raises PlanError if some of them are placed elsewhere already."""
     records = ctx.facts.operators.at
     numbers = ctx.model.numbers(ctx.model.only_compute(operators))
     placed = [(n, record.place) for n in numbers if (record := records[n]) is not None and record.place is not None]

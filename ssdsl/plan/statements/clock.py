@@ -15,13 +15,14 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
 def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
-    """The rows of all turns of the loop, sorted; a row whose index is out of range names no task."""
+    """Adds a clock with the rows of all turns of the loop, sorted by time. A row whose index is out of range names no
+    task."""
     if s.by.text != "clock":
         raise PlanError(NoSuchOrder(s.by.span, s.by.text))
     if not ctx.orders:
         return
     rows: list[tuple[Number, int, Timed]] = []
-    said: set[tuple[int, TaskSet, Number]] = set()  # a loop that goes on without a row's tasks says them again
+    said: set[tuple[int, TaskSet, Number]] = set()  # turns that a row does not depend on repeat it
     of_one = False
     for inner in turns(ctx, scope, s.bindings):
         for number, row in enumerate(s.rows):

@@ -15,7 +15,8 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
 def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
-    """All dimensions of the same class, of any operator, get the name; raises PlanError where there is none."""
+    """Names all dimensions of the same class, of all operators. Raises PlanError if there is no such dimension, or the
+    name is taken."""
     if s.name.text in ctx.facts.aliases or s.name.text in ctx.model.graph.dim_names.values():
         raise PlanError(NameTaken(s.name.span, s.name.text, "the name of a dimension"))
     targets = _targets(s)

@@ -1,6 +1,6 @@
-"""The statements of a block, one after another. Here is the row of each kind of statement.
+"""Executes the statements of a block one after another; `_statement` has a case for each kind of statement.
 
-What a block means is here too: the bodies of `for`, `if` and `def` are executed as the plan itself is.
+The bodies of `for`, `if` and `def` are executed like the plan itself.
 """
 
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
-SIMPLE = (nodes.Let, nodes.Return, nodes.Do, nodes.Order, nodes.Clock)  # what may name tasks, without a block
+SIMPLE = (nodes.Let, nodes.Return, nodes.Do, nodes.Order, nodes.Clock)  # statements without a block that may name tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The value of a `return`, on its way out of the blocks."""
+    """The value of a `return`, passed up through the blocks."""
 
     value: Value
 
 
 def execute(ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...]) -> Returned | None:
-    """Carry out statements up to a `return`; raises PlanError at the first mistake."""
+    """Executes statements up to a `return`. Raises PlanError at the first mistake."""
     for s in statements:
         ctx.budget.spend(s)
         if (returned := _statement(ctx, scope, s)) is not None:
@@ -48,7 +48,7 @@ def execute(ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...])
 
 
 def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | None:
-    """One statement. A new kind of statement is a new case: mypy points here until there is one."""
+    """Executes one statement. A new kind of statement is a new case: mypy reports it as missing here."""
     if not ctx.orders and isinstance(s, SIMPLE) and not ctx.facts.halved:
         ctx.facts.halved = names_halves(s)
     match s:
@@ -96,7 +96,7 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Procedure(Function):
-    """`def f(a, b):` and its block. The facts that a call says are those of the plan."""
+    """`def f(a, b):` and its block. A call adds the facts of the block to the plan."""
 
     node: nodes.Def
 
@@ -115,7 +115,7 @@ def _loop(
 
 
 def _branch(ctx: Context, scope: Scope, s: nodes.If) -> Returned | None:
-    """The first block whose test holds; it opens no scope of its own, and declares no parameters."""
+    """Executes the first block whose test holds. A block opens no scope of its own, and declares no parameters."""
     for statement in (*(x for b in s.branches for x in b.body), *s.other):
         if isinstance(statement, nodes.Param):
             raise PlanError(MisplacedParam(statement.span))

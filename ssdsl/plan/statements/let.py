@@ -10,7 +10,7 @@ from ssdsl.plan.eval.values import Function, Value
 
 
 def let(ctx: Context, scope: Scope, s: nodes.Let) -> None:
-    """Bind a value; with arguments, a function that is one expression."""
+    """Binds a value or, with arguments, a function that is one expression."""
     scope.check_free(*s.formals or ())
     scope.bind(s.name, evaluate(ctx, scope, s.value) if s.formals is None else Family(s, scope))
 

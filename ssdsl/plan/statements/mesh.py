@@ -1,4 +1,4 @@
-"""`mesh`: the devices; with `for`, a list of meshes."""
+"""`mesh`: declares devices; with `for`, a list of meshes."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -18,12 +18,12 @@ MOST_DEVICES = 65536
 
 
 def mesh(ctx: Context, scope: Scope, s: nodes.Mesh) -> None:
-    """Declare a mesh, which takes the ranks behind those of the meshes before it; raises PlanError."""
+    """Declares a mesh, whose ranks follow those of earlier meshes; raises PlanError."""
     scope.bind(s.name, _declared(ctx, scope, s, s.name.text))
 
 
 def meshes(ctx: Context, scope: Scope, s: nodes.Mesh, bindings: tuple[nodes.Binding, ...]) -> None:
-    """Declare a list of meshes, `gpus[0]` and so on, one for each turn of a loop; raises PlanError."""
+    """Declares a list of meshes, `gpus[0]` and so on, one for each turn of a loop; raises PlanError."""
     scope.check_free(s.name)
     found = [_declared(ctx, t, s, f"{s.name.text}[{k}]") for k, t in enumerate(turns(ctx, scope, bindings))]
     scope.bind(s.name, tuple(found))
@@ -57,7 +57,7 @@ def _check(ctx: Context, s: nodes.Mesh, new: Mesh) -> None:
 
 
 class Flaw(Enum):
-    """What is wrong with a mesh, and what to do."""
+    """The mistakes of a mesh: in words, and what to do."""
 
     EMPTY_AXIS = "the axis `{name}` has {number} devices", "give at least 1"
     TOO_LARGE = "{number:,} devices are too many", f"a plan has at most {MOST_DEVICES:,} devices"

@@ -1,4 +1,4 @@
-"""`order A -> B`: which tasks run before which. A pair of task sets stays one fact, however many tasks it relates."""
+"""`order A -> B`: runs some tasks before others. A pair of task sets stays one fact, however many tasks it relates."""
 
 from itertools import pairwise
 
@@ -13,12 +13,12 @@ from ssdsl.text.diagnostic import PlanError
 
 
 def names_halves(s: nodes.Statement) -> bool:
-    """Whether a statement tells the halves of a backward apart."""
+    """Whether a statement names one half of a backward, `.dgrad` or `.wgrad`."""
     return any(isinstance(node, nodes.Attribute) and node.name.text in HALVES for node in nodes.walk(s))
 
 
 def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:
-    """Each step before the next; a step whose index is out of range names no task, and relates to none."""
+    """Orders each step before the next. A step whose index is out of range names no task, and is skipped."""
     if not ctx.orders:
         return
     values = [evaluate(ctx, scope, step) for step in s.steps]
@@ -31,7 +31,8 @@ def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:
 
 
 def is_of_one(ctx: Context, value: Value) -> bool:
-    """Whether a selection fixes an index that has one part: beside it there is none to order it with."""
+    """Whether a selection fixes an index that has only one part. An order of such tasks may relate nothing, without a
+    warning."""
     if not isinstance(value, Selection):
         return False
     operators = ctx.model.only_compute(value.operators)
@@ -39,8 +40,8 @@ def is_of_one(ctx: Context, value: Value) -> bool:
 
 
 def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
-    """The tasks that an expression names; None where an index is out of range. Raises PlanError if it is no
-    selection."""
+    """The tasks that an expression names; None if an index is out of range, or no operators are selected. Raises
+    PlanError if the value is no selection."""
     if not isinstance(value, Selection):
         raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
     operators = ctx.model.only_compute(value.operators)
@@ -49,6 +50,6 @@ def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
         count = ctx.facts.count(operators, name)
         if not 0 <= at < count:
             return None
-        if count > 1:  # of one part there is nothing to choose
+        if count > 1:  # an index of one part chooses nothing
             fixed.append((name, at))
     return TaskSet(ctx.facts.number_of(operators), tuple(fixed), value.phase) if operators else None

@@ -1,4 +1,4 @@
-"""`param`: the numbers of a plan that the user may set; known without a model."""
+"""`param`: a number of the plan that the user may set. Its value is known without a model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ FUNCTIONS = ("min", "max")
 
 
 def param(ctx: Context, scope: Scope, s: nodes.Param) -> None:
-    """Bind a parameter to its default, or to what the user set; in a file that is used, to its default.
+    """Binds a parameter to the value that the user set, else to its default; in a file that is used, always to its
+    default.
 
-    Raises PlanError in a block, for a default, or what may be tried, that needs more than numbers and earlier
-    parameters, and for a default that is not tried.
+    Raises PlanError in a block; for a default, or numbers to try, made of more than numbers and earlier parameters; and
+    for a default that is not among the numbers to try.
     """
     if scope.parent is None or scope.parent.parent is not None:
         raise PlanError(MisplacedParam(s.span))
@@ -44,7 +45,7 @@ def _number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
 
 
 def _domain(ctx: Context, scope: Scope, s: nodes.Param) -> tuple[int, ...]:
-    """The numbers that are tried, each once; none without `in`."""
+    """The numbers that a sweep tries, without duplicates; none without `in`."""
     if s.domain is None:
         return ()
     _check_constant(ctx, scope, s.domain)
@@ -63,7 +64,7 @@ def _check_constant(ctx: Context, scope: Scope, e: nodes.Expr) -> None:
 
 
 def origin_of(ctx: Context, scope: Scope, e: nodes.Expr) -> Origin | None:
-    """The parameter that an expression is, if it is just one."""
+    """The parameter that an expression names, if the expression is just a name."""
     if not isinstance(e, nodes.Name) or e.text not in ctx.facts.params:
         return None
     value = ctx.facts.params[e.text]

@@ -1,4 +1,4 @@
-"""What one `into` of a `split` says: into how many parts a dimension is cut, and which positions each of them has."""
+"""One `into` of a `split`: the number of parts of a dimension, and the positions that each part has."""
 
 import itertools
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ Chunks = tuple[tuple[int, ...], ...]  # of each part, in order
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`count` parts, each of one chunk or of those that `chunks` gives it; `sizes` are the chunks', if they were
-    given."""
+    """`count` parts. Each is one chunk, or has the chunks that `chunks` lists for it; `sizes` are the given sizes of
+    chunks."""
 
     cut: nodes.Cut
     count: int
@@ -31,7 +31,7 @@ class Parts:
 
     @property
     def pieces(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return self.count if self.chunks is None else sum(map(len, self.chunks))
 
     @property
@@ -40,15 +40,17 @@ class Parts:
         return None if self.sizes is None else sum(self.sizes)
 
     def go_into(self, size: int, *, unequal: bool = False) -> bool:
-        """Whether a dimension of this size can be cut so; with `unequal` chunks if need be."""
+        """Whether a dimension of this size can be cut into these parts, with `unequal` also into unequal chunks."""
         if self.total is not None:
             return size == self.total
         return size >= self.pieces if unequal else size % self.pieces == 0
 
     def regions(self, size: int) -> Regions | None:
-        """Which positions each part has, the first chunks by one larger if need be; None where these are equal runs."""
+        """The positions of each part; None if the parts are equal runs in order. If the size is no multiple of the
+        number of chunks, the first chunks are larger by one."""
         if self.sizes is None and self.chunks is None and size % self.count == 0:
             return None
+        # 10 positions in 4 chunks are 3, 3, 2 and 2.
         each, more = divmod(size, self.pieces)
         of_chunk = parts_of(self.sizes or [each + (k < more) for k in range(self.pieces)])
         chunks = self.chunks or [(k,) for k in range(self.count)]
@@ -60,8 +62,8 @@ Cutting = tuple[frozenset[str], Parts]
 
 
 def cuttings(ctx: Context, scope: Scope, cut: nodes.Cut, operators: frozenset[str]) -> list[Cutting]:
-    """Operators with the parts that they are cut into: as written, or as many as the mesh axis of that name has
-    devices, which of several meshes is that of the operators'. Raises PlanError."""
+    """The operators in groups, each with its parts: those that the statement gives, or else as many as the axis of the
+    index's name has devices; if meshes differ in that, of the operators' own mesh. Raises PlanError."""
     if cut.count is None and cut.chunks is None:
         return _of_axes(ctx, cut, operators)
     return [(operators, _written(ctx, scope, cut))]
@@ -95,7 +97,7 @@ def _written(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
 
 
 def _chunks(ctx: Context, cut: nodes.Cut, written: nodes.Expr, value: Value) -> Chunks:
-    """The chunks of each part; raises PlanError unless each is there once."""
+    """The chunks of each part. Raises PlanError unless every chunk is in exactly one part."""
     lists = [part for part in value if is_list(part)] if is_list(value) else []
     found = tuple(tuple(n for n in part if is_whole(n)) for part in lists)
     is_clean = is_list(value) and len(lists) == len(value) and [*map(len, lists)] == [*map(len, found)]
@@ -110,7 +112,7 @@ def _chunks(ctx: Context, cut: nodes.Cut, written: nodes.Expr, value: Value) -> 
 
 
 def _wrong(parts: Chunks, numbers: list[int]) -> str:
-    """What is wrong with chunks of these numbers, in order, if anything is."""
+    """The mistake in a list of chunks, in words; empty if there is none. `numbers` are all chunks, sorted."""
     if empty := [k for k, part in enumerate(parts) if not part]:
         return f"part {empty[0]} has none"
     if numbers[0] < 0:
@@ -122,8 +124,9 @@ def _wrong(parts: Chunks, numbers: list[int]) -> str:
 
 
 def _of_axes(ctx: Context, cut: nodes.Cut, operators: frozenset[str]) -> list[Cutting]:
-    """Operators with as many parts as the axis of their mesh has devices; raises PlanError where meshes differ in that
-    and one of them is placed on none that has it. What has no place is then cut as those that read it."""
+    """The operators in groups, each with as many parts as the axis of its mesh has devices. Raises PlanError if the
+    sizes differ between meshes, and an operator is on no mesh with this axis. Operators without a place are then left
+    out: they are cut like those that read them."""
     name = cut.name.text
     if name in ctx.facts.broken:
         raise PlanError()
@@ -141,7 +144,7 @@ def _of_axes(ctx: Context, cut: nodes.Cut, operators: frozenset[str]) -> list[Cu
 
 
 def _by_size(ctx: Context, axis: str, operators: frozenset[str]) -> dict[int | None, frozenset[str]]:
-    """Operators by the size of an axis of their meshes; those without place, or axis, under None."""
+    """The operators by the size of this axis of their mesh; under None those without a place, or without the axis."""
     groups: dict[int | None, set[str]] = {}
     for op in ctx.model.ordered(ctx.model.only_compute(operators)):
         place = ctx.facts.of(op.name).place

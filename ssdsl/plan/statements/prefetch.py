@@ -1,4 +1,4 @@
-"""`prefetch`: how many values operators may receive before they read them."""
+"""`prefetch`: the number of values that operators may receive before they read them."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,8 @@ MOST_AHEAD = 1024
 
 
 def prefetch(ctx: Context, scope: Scope, s: nodes.Prefetch) -> None:
-    """Note the number for each operator; raises PlanError for one that no buffers could hold, or a second one."""
+    """Notes the number for each operator. Raises PlanError for a number out of range, or one that contradicts an
+    earlier one."""
     operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "prefetch"))
     ahead = whole_number(ctx, scope, s.ahead)
     if not 0 <= ahead <= MOST_AHEAD:

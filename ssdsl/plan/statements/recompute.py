@@ -1,4 +1,4 @@
-"""`recompute`: activations that are dropped and computed, or gathered, again in backward."""
+"""`recompute`: drops activations, and computes or gathers them again in backward."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,10 +19,10 @@ Unit = frozenset[str]
 
 
 def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
-    """Add the checkpoints: the units of the path, the elements of a list, or else the repeated modules. Of `.gathers`
-    there are none: what is gathered for these operators is gathered again.
+    """Adds checkpoints: the units of the path, the items of a list, or else the repeated modules. `.gathers` makes
+    none: it marks operators whose gathered operands are gathered again.
 
-    Raises PlanError for an operator that belongs to another checkpoint already. What was said before is not added.
+    Skips checkpoints that exist already. Raises PlanError for an operator that belongs to a different one.
     """
     value = evaluate(ctx, scope, s.operators)
     if isinstance(value, GathersOf):
@@ -39,7 +39,7 @@ def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
 
 
 def _units(ctx: Context, s: nodes.Recompute, value: Value) -> list[Unit]:
-    """The checkpoints that a value means."""
+    """The checkpoints that a value stands for."""
     if isinstance(value, tuple) and value:
         return [whole_operators(ctx, item, s.operators, "recompute") for item in value]
     operators = whole_operators(ctx, value, s.operators, "recompute")
@@ -49,7 +49,8 @@ def _units(ctx: Context, s: nodes.Recompute, value: Value) -> list[Unit]:
 
 
 def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
-    """A unit as what follows each other without gaps: of the split operators of a layer, attention and MLP apart."""
+    """The runs of a unit: operators that follow each other without gaps. Where only split operators of a layer are
+    selected, attention and MLP become two checkpoints."""
     runs: list[list[str]] = []
     at = model.compute_position
     for name in names:
@@ -61,7 +62,8 @@ def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
 
 
 def _is_known(ctx: Context, s: nodes.Recompute, unit: Unit) -> bool:
-    """Whether this very unit was said before; raises PlanError if some of its operators belong to another."""
+    """Whether this unit is a checkpoint already; raises PlanError if some of its operators belong to a different
+    one."""
     marks = [(op, ctx.facts.of(op.name).checkpoint) for op in ctx.model.ordered(unit)]
     known = next(((op, mark) for op, mark in marks if mark is not None), None)
     if known is None:

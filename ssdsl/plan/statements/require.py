@@ -1,4 +1,4 @@
-"""`require`: a plan's own precondition."""
+"""`require`: the plan's own precondition."""
 
 from dataclasses import dataclass
 

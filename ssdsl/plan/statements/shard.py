@@ -1,4 +1,4 @@
-"""`split OPS.weights by row into dp`: state that is cut over devices (ZeRO)."""
+"""`split OPS.weights by row into dp`: shards state over devices (ZeRO)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
 def shard(ctx: Context, s: nodes.Split, value: StateOf) -> None:
-    """Add the fact that some state of some weights is cut; raises PlanError where it is cut otherwise already."""
+    """Adds the fact that some state of some weights is sharded. Raises PlanError if it is sharded over other axes
+    already."""
     if s.dim.text != "row":
         raise PlanError(OnlyByRow(s.dim.span, value.state, s.dim.text))
     for cut in s.cuts:
@@ -35,7 +36,7 @@ def shard(ctx: Context, s: nodes.Split, value: StateOf) -> None:
 
 
 def _check_axis(ctx: Context, cut: nodes.Cut) -> None:
-    """Raises PlanError for an index that is no axis, or comes with a number."""
+    """Raises PlanError for an index that is no axis of a mesh, or has a number of parts."""
     name = cut.name.text
     if name in ctx.facts.broken:
         raise PlanError()

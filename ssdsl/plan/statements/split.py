@@ -1,4 +1,4 @@
-"""`split`: the indices of operators. Where it splits state, `shard` takes over."""
+"""`split`: adds indices to operators. Statements about state are passed to `shard`."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ LONGEST = 60  # of an expression that a help repeats
 
 
 def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
-    """Add the indices of one statement, the first the outermost; raises PlanError."""
+    """Adds the indices of one statement, the first outermost; raises PlanError."""
     try:
         if s.where is not None and s.where.text != "possible":
             raise PlanError(NoSuchCondition(s.where.span, s.where.text))
@@ -57,7 +57,7 @@ def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
 
 
 def _cuttings(ctx: Context, scope: Scope, s: nodes.Split, operators: frozenset[str]) -> Iterator[list[Cutting]]:
-    """The parts of each index; raises PlanError, also with what is wrong with the dimension."""
+    """The parts of each index. Raises PlanError, with a mistake in the dimension's name reported first."""
     for cut in s.cuts:
         try:
             yield cuttings(ctx, scope, cut, operators)
@@ -69,8 +69,8 @@ def _cuttings(ctx: Context, scope: Scope, s: nodes.Split, operators: frozenset[s
 
 
 def _add_index(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> None:
-    """Add one index to all operators that have the dimension. Those that need all of it stay whole along it, as long as
-    the statement names others."""
+    """Adds one index to all operators that have the dimension. Operators that need all of it stay whole along it, as
+    long as the statement names others, too."""
     given = ctx.model.varying(operators)
     found = find_dims(ctx, given, s.dim.text)
     if not found.places and s.where is None:
@@ -105,8 +105,8 @@ def _add_index(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: P
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """Operators that are alike (`ModelIndex.calls`) and of which the plan has said the same, and the number of a
-    dimension: what is true of the first is true of all."""
+    """Operators that are alike (`ModelIndex.calls`) and have the same record, with the number of a dimension: what
+    holds for the first holds for all."""
 
     numbers: Sequence[int]  # in the graph
     at: int
@@ -118,7 +118,7 @@ class _Alike:
 
 
 def _alike(ctx: Context, found: DimPlaces) -> list[_Alike]:
-    """Places in groups, in the order of the first of each."""
+    """The groups of alike operators with a dimension, in the order of the first of each."""
     records, operators = ctx.facts.operators.at, ctx.model.graph.operators
     alike: list[_Alike] = []
     for at, numbers in found.groups:
@@ -130,7 +130,8 @@ def _alike(ctx: Context, found: DimPlaces) -> list[_Alike]:
 
 
 def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
-    """The index of this name that cuts the queries, if this cuts the keys alike (or the other way round), for both."""
+    """The index for both dimensions, if the operator's index of this name cuts the queries and this one cuts the keys
+    alike, or the other way round; else None."""
     known = ctx.facts.index(op.name, parts.cut.name.text)
     if known is None or known.also is not None or not _is_cut_so(ctx, op, at, parts, known):
         return None
@@ -140,12 +141,12 @@ def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
 
 
 def _is_cut_so(ctx: Context, op: Operator, at: int, parts: Parts, known: Index) -> bool:
-    """Whether an index makes these parts of a dimension."""
+    """Whether an existing index makes the same parts of a dimension."""
     return (known.count, known.at) == (parts.count, _index(ctx, op, at, parts).at)
 
 
 def _is_one(ctx: Context, name: str) -> bool:
-    """Whether the model gives the name to an axis of an input that has one position: no operator has it to cut."""
+    """Whether an input has an axis of this name with one position: then no operator has a dimension of the name."""
     graph = ctx.model.graph
     named = (
         pair for value, names in graph.axes.items() for pair in zip(names, graph.values[value].shape, strict=False)
@@ -154,8 +155,8 @@ def _is_one(ctx: Context, name: str) -> bool:
 
 
 def _of_one(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> DimPlaces:
-    """Where an index of one part goes that cuts a dimension of one position: to any, as it cuts none. Raises PlanError
-    for more parts."""
+    """The place of an index of one part along a dimension of one position: any dimension, as it cuts nothing. Raises
+    PlanError for more parts."""
     if parts.count > 1:
         division = Division(parts.cut.name.text, parts.count, parts.origin)
         raise PlanError(DoesNotDivide(s.dim.span, s.dim.text, division, (), 1, 1, (ROOT,), has_others=False))
@@ -164,7 +165,7 @@ def _of_one(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Part
 
 
 def _index(ctx: Context, op: Operator, at: int, parts: Parts) -> Index:
-    """The index of a dimension, as it is cut so far."""
+    """The index along a dimension, given how the dimension is cut so far."""
     name, span = parts.cut.name.text, parts.cut.span
     left = _sizes_left(ctx, op, at, before=name)
     regions = parts.regions(left[0]) if parts.go_into(left[0], unequal=_may_be_unequal(ctx, op, at, parts)) else None
@@ -172,11 +173,12 @@ def _index(ctx: Context, op: Operator, at: int, parts: Parts) -> Index:
 
 
 def find_dims(ctx: Context, operators: frozenset[str], name: str) -> DimPlaces:
-    """The operators that have a dimension of this name, and its number; of `seq.0` and `seq.1`, `seq` is the first.
+    """The operators that have a dimension of this name, with its number. If an operator has `seq.0` and `seq.1`, `seq`
+    is the first.
 
-    A name may have stars, as `show dims` writes it, and begin at any segment: `h.*.mixer.A_log.1`. An axis of a weight
-    names its dimension, the outermost of several, also where that has a better name. A dimension's whole name is that
-    dimension alone.
+    A name may have stars, as `show dims` prints it, and may begin at any segment: `h.*.mixer.A_log.1`. The name of a
+    weight's axis means the dimension of that axis, the outermost if there are several, also if that has a better name.
+    A dimension's full name means that dimension only.
     """
     key = operators, name, ctx.facts.aliases.get(name)
     if (known := ctx.model.places.get(key)) is None:
@@ -206,12 +208,12 @@ def _find_dims(ctx: Context, operators: Sequence[Operator], name: str) -> Places
 
 
 def base_name(ctx: Context, dim: Dim) -> str:
-    """The name without the number that tells `seq.0` and `seq.1` of one operator apart."""
+    """The name of a dimension without the number that distinguishes `seq.0` and `seq.1` of one operator."""
     return ctx.model.graph.dim_names.get(dim.cls, dim.name)
 
 
 def no_such_dimension(ctx: Context, name: nodes.Word, operators: frozenset[str]) -> NoSuchDimension:
-    """What the operators have instead, as `show dims` lists it."""
+    """The mistake of a name that no operator has, with the names that they have, as `show dims` lists them."""
     dims = (dim for op in ctx.model.ordered(operators) if op.stage is Stage.COMPUTE for dim in op.dims)
     known = dict.fromkeys(starred(base_name(ctx, dim)) for dim in dims if dim.size > 1 and dim.window is None)
     return NoSuchDimension(
@@ -220,7 +222,8 @@ def no_such_dimension(ctx: Context, name: nodes.Word, operators: frozenset[str])
 
 
 def _called(ctx: Context, name: str) -> Iterator[str]:
-    """What the axes are called that an input gives this name: of two inputs the first one's name counts."""
+    """The names of the dimensions of axes that an input calls `name`: axes of two inputs may share a dimension, which
+    then has the first input's name."""
     graph = ctx.model.graph
     for value, names in graph.axes.items():
         factors = graph.values[value].factors if value in graph.values else ()
@@ -230,21 +233,22 @@ def _called(ctx: Context, name: str) -> Iterator[str]:
 
 
 def _of_weights(ctx: Context, name: str) -> frozenset[int]:
-    """The dimensions that axes of weights have: `h.*.mlp.c_fc.weight.1`."""
+    """The dimension of a weight's axis, by the axis's name, such as `h.*.mlp.c_fc.weight.1`."""
     weights = ctx.model.graph.of(Origin.WEIGHT) if "." in name else ()
     axes = {f"{w.name}.{at}": axis for w in weights for at, axis in enumerate(w.factors) if axis}
     return frozenset(axes[axis][0] for axis in match_names(axes, name, anywhere=True))
 
 
 def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
-    """Whether an operator has no other index of this name, along another dimension or in other parts."""
+    """Whether the operator has no conflicting index of this name: none along another dimension, or with other parts."""
     known = ctx.facts.index(op.name, parts.cut.name.text)
     return known is None or (known.dim == at and _is_cut_so(ctx, op, at, parts, known))
 
 
 def _dividing(ctx: Context, s: nodes.Split, alike: list[_Alike], parts: Parts) -> list[_Alike]:
-    """Those whose dimension goes into these parts. Of the others those that nobody places, as what is computed of
-    indices alone, stay whole; the others do so `where possible`, with a warning, or are a mistake: raises PlanError."""
+    """The operators whose dimension can be cut into these parts. Of the others, those that no plan places, such as
+    computations on indices alone, stay whole. For the rest, `where possible` adds a warning; otherwise raises
+    PlanError."""
     kept: list[_Alike] = []
     bad: dict[int, Places] = {}
     for one in alike:
@@ -270,7 +274,7 @@ def _modules(places: Places) -> tuple[str, ...]:
 
 
 def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
-    """Whether windows are on a dimension, and no other index cuts it."""
+    """Whether parts may be unequal: windows are on the dimension, and no other index cuts it."""
     others = (i for i in ctx.facts.of(op.name).indices if i.name != parts.cut.name.text)
     cuts = [i for i in others if i.dim == at and i.count > 1]
     return op.dims[at].cls in ctx.model.graph.windowed and not cuts
@@ -279,7 +283,7 @@ def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
 def _is_known(
     ctx: Context, s: nodes.Split, operators: frozenset[str], place: tuple[Operator, int], parts: Parts
 ) -> bool:
-    """Whether the operator has this very index already; raises PlanError if it has another of that name."""
+    """Whether the operator has this index already; raises PlanError if it has a different one of the name."""
     (op, at), name = place, parts.cut.name.text
     known = ctx.facts.index(op.name, name)
     if known is None or _beside(ctx, op, at, parts) is not None:
@@ -297,7 +301,7 @@ def _contradiction(
     parts: Parts,
     known: Index,
 ) -> Contradiction:
-    """An operator that has another index of this name."""
+    """The mistake of an operator that has a different index of this name."""
     op, at = place
     now, before = op.dims[at], op.dims[known.dim]
     free = [o for o in ctx.model.ordered(operators) if ctx.facts.index(o.name, known.name) is None]
@@ -320,8 +324,8 @@ def _contradiction(
 
 
 def _other_dim(ctx: Context, name: str, index: str, free: list[Operator]) -> Other | None:
-    """The largest dimension that may be meant by a name, and that can be cut: of a weight of operators without this
-    index, and of no operator that has it or needs all of it."""
+    """Another dimension that the name may mean: the largest one that can be cut, of an operator with a weight and
+    without this index. No operator with that dimension has the index, or needs all of the dimension."""
     graph, words = ctx.model.graph, alike(name)
     taken = {d.cls for o in graph.operators for d in o.dims if d.fixed or ctx.facts.index(o.name, index) is not None}
     weights = {value.name for value in graph.of(Origin.WEIGHT)}
@@ -348,13 +352,14 @@ def _cannot_split(
 
 
 def written(e: nodes.Expr, least: int, otherwise: str) -> str:
-    """An expression as the plan wrote it, if that is short enough to be repeated; `least` is as of `spell`."""
+    """The text of an expression, if it is short enough to repeat, else `otherwise`; `least` is that of `spell`."""
     text = spell(e, least)
     return text if len(text) <= LONGEST else otherwise
 
 
 def _not_so(ctx: Context, s: nodes.Split, parts: Parts, bad: dict[int, Places], has_others: bool) -> Diagnostic:
-    """Dimensions that cannot be cut into these parts, after the cuts that they have; `has_others` if some can."""
+    """The mistake of dimensions that cannot be cut into these parts, after the cuts that they have; `has_others` if
+    some can be cut."""
     left, where = next(iter(bad.items()))
     op, at = where[0]
     name, index = s.dim.text, parts.cut.name.text
@@ -371,10 +376,11 @@ def _not_so(ctx: Context, s: nodes.Split, parts: Parts, bad: dict[int, Places], 
 
 
 def _statistics(ctx: Context, dim: Dim, parts: int) -> int | None:
-    """Into how many parts with own statistics the batch has to be divided for so many cuts, 0 if it cannot be; None for
-    a dimension that is no number of such parts.
+    """The number of parts with own statistics into which the batch must be divided to be cut so often; 0 if that is
+    impossible; None if the dimension does not count such parts.
 
-    A batch norm of each part sees the parts beside the channels, and takes its statistics over the rest of the batch.
+    A batch norm with own statistics has the parts as a dimension beside the channels, and takes its statistics over the
+    rest of the batch.
     """
     norms = [op for op in ctx.model.graph.operators if op.kind == "batch_norm"]
     if not any(op.dims[d].cls == dim.cls for op in norms for d in op.inputs[0].axes[1]):
@@ -387,8 +393,8 @@ def _statistics(ctx: Context, dim: Dim, parts: int) -> int | None:
 
 
 def _sizes_left(ctx: Context, op: Operator, at: int, before: str = "") -> list[int]:
-    """The different sizes of the parts of a dimension, as it is cut so far, or `before` an index: 768 into 3 and 2
-    leaves 128."""
+    """The distinct sizes of the parts of a dimension, as it is cut so far, or by the indices in front of `before`: 768
+    cut into 3 and 2 leaves 128."""
     sizes = [op.dims[at].size]
     for index in itertools.takewhile(lambda i: i.name != before, ctx.facts.of(op.name).indices):
         if index.dim == at:

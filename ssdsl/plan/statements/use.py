@@ -1,4 +1,4 @@
-"""`use`: the definitions of another file, of the standard library or beside the plan, and nothing else of it."""
+"""`use`: takes definitions of another file, of the standard library or beside the plan, and nothing else of it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,13 @@ DEFINITIONS = (nodes.Def, nodes.Let, nodes.Use, nodes.Param)
 
 
 class Define(Protocol):
-    """Carries out the statements of a file, in a scope that becomes what it defines."""
+    """A function that executes the statements of a file in a scope, which then holds the file's definitions."""
 
     def __call__(self, ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...], /) -> object: ...
 
 
 def use(ctx: Context, scope: Scope, s: nodes.Use, define: Define) -> None:
-    """Bind names to what another file defines; raises PlanError, also for what is wrong in that file."""
+    """Binds names to the definitions of another file. Raises PlanError, also for mistakes in that file."""
     path = _library(s.module) if isinstance(s.module, nodes.Word) else _beside(ctx, s.module)
     if path in ctx.stack.files:
         raise PlanError(UseCycle(s.module.span, path.name))
@@ -46,7 +46,8 @@ def _library(module: nodes.Word) -> Path:
 
 
 def _beside(ctx: Context, module: nodes.Text) -> Path:
-    """A file in the folder of the file that uses it, after all links are followed; not above the plan's folder."""
+    """A file in the folder of the file that uses it, with links resolved; it must not be outside of the plan's
+    folder."""
     root = (ctx.folder or Path()).resolve()
     files = ctx.stack.files
     base = files[-1].parent if files else root
@@ -64,7 +65,7 @@ def _beside(ctx: Context, module: nodes.Text) -> Path:
 
 
 def _load(ctx: Context, outermost: Scope, s: nodes.Use, path: Path, define: Define) -> Scope:
-    """The scope of a file's definitions; diagnostics call the file as the user wrote it."""
+    """The scope with the definitions of a file; diagnostics call the file as the user wrote it."""
     found = Scope(outermost)
     name = s.module.value if isinstance(s.module, nodes.Text) else f"stdlib/{s.module.text}.ssp"
     script = parse(read_source(path, name))

@@ -1,1 +1,1 @@
-"""Completion: where in the grammar a text ends, and the words and names that may stand there."""
+"""Completion: where in the grammar a text ends, and the words and names that may follow."""

@@ -7,7 +7,8 @@ from ssdsl.plan.eval.units import is_number
 
 
 def next_segments(paths: Iterable[str], typed: str) -> tuple[str, ...]:
-    """What may stand behind the last dot of a path; at its begin every segment, as paths begin anywhere."""
+    """The segments that may follow the last dot of a path. At the start of a path all segments, as paths may begin
+    anywhere."""
     prefix = typed.split(".")[:-1]
     found: dict[str, None] = {}
     for segment in _behind(paths, prefix):
@@ -19,7 +20,7 @@ def next_segments(paths: Iterable[str], typed: str) -> tuple[str, ...]:
 
 
 def _behind(paths: Iterable[str], prefix: list[str]) -> Iterator[str]:
-    """The segments behind each place where the prefix matches."""
+    """The segments after each match of the prefix."""
     for path in paths:
         segments = path.split(".") if path else []
         for start in range(len(segments) - len(prefix)):

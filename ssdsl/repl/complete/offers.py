@@ -1,4 +1,4 @@
-"""What may come next in an entry: words of the grammar, and names where it accepts one."""
+"""The words that may come next in an entry: words of the grammar, and names where it accepts one."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -30,14 +30,14 @@ WORD = re.compile(r"[A-Za-z_0-9]*$")
 OPEN_STRING = re.compile(r'(?:[^"#]|"[^"]*")*"(?P<inside>[^"]*)$')
 COMMENT = re.compile(r'(?:[^"#]|"[^"]*")*#')
 WORDS = (*STATEMENTS, *sorted(KEYWORDS - set(STATEMENTS)))
-SELECT = ("SPLIT", "ASSIGN", "ORDER", "RECOMPUTE", "ARROW", "AT")  # what stands in front of a selection
-INTRODUCE = ("PARAM", "LET", "DEF", "MESH", "DIM", "FOR")  # what stands in front of a new name
+SELECT = ("SPLIT", "ASSIGN", "ORDER", "RECOMPUTE", "ARROW", "AT")  # tokens in front of a selection
+INTRODUCE = ("PARAM", "LET", "DEF", "MESH", "DIM", "FOR")  # tokens in front of a new name
 OPERATORS = ("and", "or", "not", "else")
 INFREQUENT = (*OPERATORS, "for", "if")  # offered once their first letter is typed
 
 
 def offers(session: Session, text: str) -> list[Offer]:
-    """What the end of this text may become, the most likely first."""
+    """The words with which the end of this text may go on, the likeliest first."""
     line = text.rpartition("\n")[2]
     if text.startswith(":"):
         return _fitting(_of_command(text), text.rpartition(" ")[2] if " " in text else text)
@@ -70,7 +70,7 @@ def _of_command(text: str) -> Iterator[Offer]:
 
 
 def _in_string(session: Session, before: str, inside: str) -> Iterator[Offer]:
-    """A module path in brackets; a file behind `use`."""
+    """The segments of a module path in brackets, or files after `use`."""
     if before.lstrip().startswith("use"):
         yield from (Offer(path.name) for path in sorted(session.draft.folder.glob("*.ssp")))
     elif before.rstrip('" ').endswith(("[", "(")):
@@ -80,7 +80,7 @@ def _in_string(session: Session, before: str, inside: str) -> Iterator[Offer]:
 
 
 def _next(session: Session, here: Position, typed: str) -> Iterator[Offer]:
-    """Names where the grammar accepts one, and its words; at the start of a line the words first."""
+    """The names and the words that the grammar accepts here; at the start of a line the words come first."""
     types = here.types
     hidden = () if typed else INFREQUENT if types else OPERATORS
     accepted = [w for w in WORDS if w.upper() in here.accepted and w not in hidden]
@@ -91,7 +91,7 @@ def _next(session: Session, here: Position, typed: str) -> Iterator[Offer]:
 
 
 def _names(session: Session, here: Position) -> Iterator[Offer]:
-    """Names by what stands before them."""
+    """The names that fit the tokens in front of them."""
     types = here.types
     last = types[-1] if types else ""
     if _is_new(types):
@@ -117,7 +117,7 @@ def _names(session: Session, here: Position) -> Iterator[Offer]:
 
 
 def _is_new(types: tuple[str, ...]) -> bool:
-    """Whether a name here is one that the statement introduces."""
+    """Whether a name here would be introduced by the statement."""
     if not types or types[-1] in INTRODUCE:
         return bool(types)
     if types[0] in ("DEF", "MESH"):
@@ -126,7 +126,7 @@ def _is_new(types: tuple[str, ...]) -> bool:
 
 
 def _in_cuts(types: tuple[str, ...]) -> bool:
-    """Behind `into`, or a comma that is in no bracket."""
+    """Whether the text ends after `into`, or after a comma of its list that is in no bracket."""
     if "INTO" not in types or types[-1] not in ("INTO", "COMMA"):
         return False
     since = types[types.index("INTO") :]

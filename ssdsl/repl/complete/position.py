@@ -1,4 +1,4 @@
-"""Where in the grammar a text ends: the tokens of its last line, and the words that may follow."""
+"""The place in the grammar where a text ends: the tokens of its last statement, and the tokens that may follow."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ LINE_ENDS = ("_NL", "_INDENT", "_DEDENT")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`line` are the tokens of the statement so far, also those on earlier lines of an open bracket; `accepted` the
-    types of tokens that go on."""
+    """`line` has the tokens of the statement so far, also those on earlier lines of an open bracket; `accepted` the
+    types of tokens that may follow."""
 
     text: str
     line: tuple[Token, ...]
@@ -28,7 +28,7 @@ class Position:
         return tuple(token.type for token in self.line)
 
     def between(self, first: int, last: int) -> str:
-        """The text of these tokens, the last not among them."""
+        """The text of the tokens from `first` up to `last`, without that one."""
         tokens = self.line[first:last]
         if not tokens:
             return ""
@@ -48,18 +48,18 @@ class _Stream:
 
 
 def position(text: str) -> Position | None:
-    """Where this text ends, or nothing if it is wrong before."""
+    """The place where this text ends; None if it has a mistake before."""
     layout, stream = Layout(Source("", text)), _Stream(text)
     parser = _parser().parse_interactive()
     try:
         for token in layout.process(iter(stream)):
-            if stream.ended:  # what follows closes the blocks
+            if stream.ended:  # the tokens that follow would close the blocks
                 break
             parser.feed_token(token)
     except UnexpectedInput:
         return None
     except PlanError:
-        if not stream.ended:  # else a bracket is open, as it may be here
+        if not stream.ended:  # at the end the mistake is an open bracket, which is allowed
             return None
     accepted = parser.accepts()  # type: ignore[no-untyped-call]
     if accepted == {"_INDENT"}:

@@ -1,4 +1,4 @@
-"""The names that the model and the plan so far have to offer, each with a word on what it is."""
+"""The names that the model and the plan so far can offer, each with a word about it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ CONSTANTS = ("none", "any", "true", "false")  # offered behind `=`, and once the
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A word that may stand where the last `typed` characters do, and what it is."""
+    """A word that may replace the last `typed` characters, and a word about it."""
 
     text: str
     about: str = ""
@@ -50,7 +50,7 @@ def to_use(session: Session, here: Position) -> Iterator[Offer]:
 
 
 def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
-    """Kinds, phases and state of the selection; in `order` and the rows of a clock, phases come first."""
+    """The kinds, phases and states of the selection; in `order` and in the rows of a clock, phases come first."""
     ctx = session.facts.context
     if here.types[:1] == ("SPLIT",) and "BY" in here.types:
         return
@@ -69,7 +69,7 @@ def behind_dot(session: Session, here: Position) -> Iterator[Offer]:
 
 
 def dimensions(session: Session, here: Position) -> Iterator[Offer]:
-    """Dimensions that some of the selected operators can be split by, the most frequent first."""
+    """The dimensions by which some of the selected operators can be split, the most frequent first."""
     ctx = session.facts.context
     if here.types[0] != "SPLIT":
         yield Offer("clock", "order by clock for s in 0..S:")
@@ -96,7 +96,7 @@ def _free_dims(ctx: Context, operators: Iterable[Operator]) -> Iterator[Offer]:
 
 
 def indices(session: Session) -> Iterator[Offer]:
-    """The axes of the meshes, then the indices that there are."""
+    """The axes of the meshes, then the existing indices."""
     ctx = session.facts.context
     for mesh, axis, size in ctx.facts.axes():
         yield Offer(axis, f"{size}, an axis of {mesh.name}")
@@ -112,7 +112,7 @@ def devices(session: Session) -> Iterator[Offer]:
 
 
 def in_brackets(session: Session, value: Selection | Devices) -> Iterator[Offer]:
-    """`[pp = ` of devices, `[m = ` or a path of a selection."""
+    """`[pp = ` for devices, `[m = ` or a path for a selection."""
     ctx = session.facts.context
     if isinstance(value, Devices):
         for axis, size in ctx.facts.meshes[value.mesh].axes:
@@ -125,7 +125,7 @@ def in_brackets(session: Session, value: Selection | Devices) -> Iterator[Offer]
 
 
 def in_scope(session: Session, selects: bool) -> Iterator[Offer]:
-    """The plan's own names, the latest first, then those that every plan has; if it `selects`, operators before all."""
+    """The plan's own names, the latest first, then built-in ones; if it `selects`, operators come first."""
     ctx, scope = session.facts.context, session.facts.scope
     every = scope.parent.values if scope.parent is not None else {}
     names = [*reversed(scope.values.items()), *every.items()]
@@ -136,12 +136,12 @@ def in_scope(session: Session, selects: bool) -> Iterator[Offer]:
 
 
 def _counts(words: Iterable[str]) -> dict[str, int]:
-    """How often each occurs, the most frequent first."""
+    """The number of times that each word occurs, the most frequent first."""
     return dict(Counter(words).most_common())
 
 
 def _definitions(session: Session, written: str) -> Iterator[tuple[str, str]]:
-    """The names that a file defines: `written` is a word of the standard library, or a string."""
+    """The names that a file defines; `written` is a word of the standard library, or a string."""
     files = {path.stem: path for path in library_files()}
     path = session.draft.folder / written.strip('"') if written.startswith('"') else files.get(written)
     try:

@@ -1,4 +1,4 @@
-"""The value that a completion is about: what stands in front of a dot or a bracket."""
+"""The value that a completion is about: the expression in front of a dot or a bracket."""
 
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
@@ -12,7 +12,7 @@ OPENS, CLOSES = ("LPAR", "LSQB"), ("RPAR", "RSQB")
 
 
 def before_end(here: Position) -> str | None:
-    """The text of the value in front of the last dot, or of the bracket that is open."""
+    """The text of the expression in front of the last dot, or of the open bracket."""
     types = here.types
     last = len(types) - 1
     end = _opening(types, last) if types[last] == "COMMA" else last
@@ -32,7 +32,7 @@ def before_end(here: Position) -> str | None:
 
 
 def _opening(types: tuple[str, ...], end: int) -> int | None:
-    """The bracket that is open at a token, or that this closing one closes."""
+    """The position of the bracket that is open at a token, or that this closing bracket closes."""
     depth = 0 if types[end] in CLOSES else 1
     for at in range(end, -1, -1):
         depth += (types[at] in CLOSES) - (types[at] in OPENS)
@@ -42,7 +42,7 @@ def _opening(types: tuple[str, ...], end: int) -> int | None:
 
 
 def value_of(session: Session, text: str | None) -> Value:
-    """The value of an expression; None if it has none here, as in a loop or a function."""
+    """The value of an expression; None if it has no value here, as inside a loop or a function."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Where an entry ends: a bracket that is open and a `:` at the end of a line go on; an empty line ends a block."""
+"""Finds where an entry ends: an open bracket and a `:` at the end of a line continue it, an empty line ends a block."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,8 @@ def is_open(text: str) -> bool:
 
 
 def opens_block(text: str) -> bool:
-    """Whether some line ends with `:`; one that begins with `use` is merely not complete."""
+    """Whether a line ends with `:` and so opens a block. A line that begins with `use` does not: its names are
+    missing."""
     return any(_bare(line).endswith(":") and not line.startswith("use") for line in text.split("\n"))
 
 
@@ -35,14 +36,14 @@ def _bare(line: str) -> str:
 
 
 def indentation(text: str) -> str:
-    """What the line behind this text begins with."""
+    """The indentation of the line that follows this text."""
     last = text.rpartition("\n")[2]
     here = last[: len(last) - len(last.lstrip(" "))]
     return here + INDENT if _bare(last).endswith((":", "(", "[")) else here
 
 
 def entries(lines: Iterable[str]) -> Iterator[str]:
-    """The entries of a text that is read line by line, where a block ends with the first line that is not indented."""
+    """The entries of a text that is read line by line; a block ends with the first line that is not indented."""
     pending = ""
     for line in lines:
         line = line.rstrip("\n")

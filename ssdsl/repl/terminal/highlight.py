@@ -1,4 +1,4 @@
-"""The words of a plan in colours: which piece of a line is what, for the prompt and for `:plan`."""
+"""Colours the words of a plan, for the prompt and for `:plan`."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PIECE = re.compile(
     r'(?P<comment>#.*)|(?P<string>"[^"]*"?)|(?P<number>\b[0-9]+(\.[0-9]+)?)|(?P<sign>->|\.\.)'
     r"|(?P<attribute>(?<=\.)[A-Za-z_]\w*)|(?P<word>[A-Za-z_]\w*)|(?P<command>^:\S*)"
 )
-STYLES = {  # of rich, and of the prompt
+STYLES = {  # the style for rich, and for the prompt
     "comment": ("bright_black", "fg:ansibrightblack"),
     "string": ("green", "fg:ansigreen"),
     "number": ("cyan", "fg:ansicyan"),
@@ -27,7 +27,7 @@ STYLES = {  # of rich, and of the prompt
 
 
 def pieces(line: str) -> Iterator[tuple[str, str]]:
-    """The kind and the text of each piece of a line, a key of `STYLES`."""
+    """The pieces of a line: the kind (a key of `STYLES`) and the text of each."""
     at = 0
     for found in PIECE.finditer(line):
         yield "", line[at : found.start()]
@@ -45,6 +45,6 @@ def _kind(group: str, text: str) -> str:
 
 
 def coloured(text: str) -> Text:
-    """A plan for a terminal that rich writes to."""
+    """A plan with colours, for rich."""
     lines = (Text.assemble(*((piece, STYLES[kind][0]) for kind, piece in pieces(line))) for line in text.split("\n"))
     return Text("\n").join(lines)

@@ -1,4 +1,4 @@
-"""Entries from a terminal: history, completion, colours, several lines where an entry has them."""
+"""Reads entries from a terminal, with history, completion, colours and several lines."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ PROMPT, MORE = "ssp> ", "...  "
 
 
 def prompted(current: Callable[[], Session]) -> Iterator[str]:
-    """What the user enters until Ctrl-D; Ctrl-C clears the line. `current` is the session to complete for."""
+    """The entries of the user until Ctrl-D; Ctrl-C clears the line. `current` returns the session to complete for."""
     session: PromptSession[str] = PromptSession(
         history=_history(),
         auto_suggest=AutoSuggestFromHistory(),
@@ -44,7 +44,7 @@ def prompted(current: Callable[[], Session]) -> Iterator[str]:
 
 
 def _history() -> History:
-    """The file of all sessions; where it cannot be written, this session's own."""
+    """The history file of all sessions; a history in memory where that cannot be written."""
     folder = os.environ.get("XDG_STATE_HOME", "")
     path = Path(folder if os.path.isabs(folder) else os.path.expanduser("~/.local/state")) / "ssdsl" / "repl_history"
     try:

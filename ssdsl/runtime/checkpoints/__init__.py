@@ -3,10 +3,9 @@
 from .content import Content, content_of
 from .loader import Loaded, load_on_all, new_state, open_on_all, read_on_all
 from .reader import Checkpoint
-from .saver import Alone, Saver
+from .saver import Saver
 
 __all__ = [
-    "Alone",
     "Checkpoint",
     "Content",
     "Loaded",

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from ..control import Control
 from ..errors import EngineError
 from ..parts import LocalTensor
 from .content import MODEL, STATE, Path, Scalar, content_of
 from .folder import newest
 from .reader import Checkpoint
-from .saver import Words
 
 SHOWN = 5  # mistakes that an error lists
 
 
-def open_on_all(path: Folder | str, control: Words) -> Checkpoint:
+def open_on_all(path: Folder | str, control: Control) -> Checkpoint:
     """The checkpoint in a folder, or the newest of a run: the same on all ranks. Raises EngineError on all."""
     name, error = b"", None
     if control.rank == 0:
@@ -42,7 +42,7 @@ def open_on_all(path: Folder | str, control: Words) -> Checkpoint:
 def read_on_all(
     checkpoint: Checkpoint,
     wanted: Mapping[Path, LocalTensor],
-    control: Words,
+    control: Control,
     strict: bool = True,
     cast: bool = False,
     aliases: Mapping[str, str] | None = None,
@@ -176,7 +176,7 @@ class Loaded:
 def load_on_all(
     path: Folder | str,
     weights: Iterable[LocalTensor],
-    control: Words,
+    control: Control,
     *,
     with_state: bool = True,
     strict: bool = True,

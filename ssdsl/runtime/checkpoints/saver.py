@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path as Folder
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
+from ..control import Control
 from ..errors import EngineError
 from ..parts import LocalTensor
 from .content import Content, Path, Scalar
@@ -28,48 +29,10 @@ from .plain import to_json
 from .writer import Written, finish_metadata, sums_text, write_part, write_scalars
 
 T = TypeVar("T")
-HELP = "\n  help: "  # as EngineError says it
 SHARED = "save to a disk that all nodes have in common"
 APPEARS_S = 5.0
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_TEXTS = ("PytorchStreamWriter", "unexpected pos", "No space left", "quota exceeded")  # what torch.save says
-
-
-class Words(Protocol):
-    """What of `Control` a save needs."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def vote(self, error: str | None = None) -> bool: ...
-
-    def gather(self, payload: bytes) -> list[bytes] | None: ...
-
-    def broadcast(self, payload: bytes | None) -> bytes: ...
-
-
-class Alone:
-    """The words of a process that is the only one."""
-
-    rank, size = 0, 1
-
-    def vote(self, error: str | None = None) -> bool:
-        """Raises the error."""
-        if error is not None:
-            reason, _, help_ = error.partition(HELP)
-            raise EngineError(reason, help_)
-        return True
-
-    def gather(self, payload: bytes) -> list[bytes] | None:
-        """The one payload."""
-        return [payload]
-
-    def broadcast(self, payload: bytes | None) -> bytes:
-        """The payload."""
-        return payload or b""
 
 
 class Saver:
@@ -79,7 +42,7 @@ class Saver:
     `save` returns, as ranks that are threads of one process need it.
     """
 
-    def __init__(self, control: Words, background: bool = True) -> None:
+    def __init__(self, control: Control, background: bool = True) -> None:
         self.control, self.background = control, background
         self._buffers: dict[Path, torch.Tensor] = {}
         self._thread: threading.Thread | None = None
@@ -179,7 +142,7 @@ def _own_scalars(content: Content) -> dict[Path, Scalar]:
     }
 
 
-def _save(control: Words, run: Folder, step: int, staged: _Staged | Exception, keep: int | None) -> None:
+def _save(control: Control, run: Folder, step: int, staged: _Staged | Exception, keep: int | None) -> None:
     """All that comes after the copy."""
     name: bytes | None = b""
     error: str | None = None

@@ -1,78 +1,42 @@
-"""A batch as a training loop gives it, and this rank's part of it."""
+"""A batch as a training loop or a data set gives it: its tensors by the names of the model's inputs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 
 from ..control import Control, bytes_of
-from ..cut import Piece
 from ..errors import EngineError
 
 Table = Mapping[str, Any]
 Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
-Sizes = dict[str, tuple[int, ...]]
+Tensors = dict[str, torch.Tensor]
 
 
-class Part(dict[str, torch.Tensor]):
-    """This rank's parts of a global batch, as `engine.loader` yields them; `sizes` are those of the whole tensors."""
+def named(batch: Any, names: Sequence[str]) -> Tensors:
+    """A mapping by its keys, a dataclass or named tuple by its fields, a tuple or a single tensor in order of `names`.
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], sizes: Sizes) -> None:
-        super().__init__(tensors)
-        self.sizes = sizes
+    Raises EngineError where the names are not these, or a value is no tensor.
 
-
-def named(batch: Batch, inputs: Table) -> Mapping[str, torch.Tensor]:
-    """A whole batch by the names of the model's inputs: tensors without names are taken in their order.
-
-    Raises EngineError for other names or numbers of tensors, and for what is no tensor.
+    >>> sorted(named((torch.zeros(1), torch.zeros(1)), ["x", "y"]))
+    ['x', 'y']
     """
-    names = ", ".join(inputs)
-    if isinstance(batch, torch.Tensor):
-        batch = (batch,)
-    if not isinstance(batch, Mapping):
-        if not isinstance(batch, Sequence) or len(batch) != len(inputs):
-            found = f"{len(batch)} values" if isinstance(batch, Sequence) else f"a {type(batch).__name__}"
-            raise EngineError(f"the batch is {found}", f"give a dictionary with the model's inputs: {names}")
-        batch = dict(zip(inputs, batch, strict=True))
-    for name in inputs:
-        if name not in batch:
-            has = ", ".join(map(str, batch)) or "nothing"
-            raise EngineError(f"the batch has no `{name}`, it has {has}", f"the model's inputs are {names}")
-    if unknown := [str(name) for name in batch if name not in inputs]:
+    found = {name: value for name, value in _pairs(batch, names).items() if value is not None}
+    change = f"give a dictionary with the model's inputs, {_listed(names)}, or a tuple in this order"
+    if missing := [name for name in names if name not in found]:
+        raise EngineError(f"the batch has {_listed(found)}; {_listed(missing)} is missing", change)
+    if unknown := [name for name in found if name not in names]:
+        reason = f"the batch has {_listed(unknown)}, which the plan was not compiled with"
         raise EngineError(
-            f"the model was compiled without an input `{unknown[0]}`",
-            f"leave it out of the batch, or compile with an example that has it: the inputs are {names}",
+            reason, f"leave it out in the data set or collate_fn, or add it to the example batch; {change}"
         )
-    for name, value in batch.items():
+    for name, value in found.items():
         if not isinstance(value, torch.Tensor):
-            raise EngineError(f"`{name}` of the batch is a {type(value).__name__}", "make it a tensor")
-    return batch
-
-
-def sizes_of(batch: Mapping[str, torch.Tensor]) -> Sizes:
-    """The sizes of a whole batch."""
-    return {name: tuple(tensor.shape) for name, tensor in batch.items()}
-
-
-def check(batch: Mapping[str, torch.Tensor], inputs: Table, samples: int) -> None:
-    """Raises EngineError for a whole batch of other sizes or dtypes than a program's, but for the number of samples."""
-    for name, wanted in inputs.items():
-        tensor, dtype, expected = batch[name], getattr(torch, wanted["dtype"]), list(wanted["shape"])
-        if tensor.dtype != dtype:
-            raise EngineError(
-                f"`{name}` of the batch is {_said(tensor.dtype)}, and the program was compiled for {_said(dtype)}",
-                f"convert it: `{name}.to({dtype})`",
-            )
-        first = 1 if expected[:1] == [samples] else 0
-        if first and tensor.shape[:1] == (0,):
-            raise EngineError(f"`{name}` of the batch has no samples", "leave out batches that are empty")
-        if list(tensor.shape)[first:] != expected[first:] or tensor.dim() != len(expected):
-            raise EngineError(
-                f"`{name}` of the batch is {list(tensor.shape)}, and the program was compiled for {expected}",
-                "pad or crop it to these sizes, or compile with an example of this size",
-            )
+            reason = f"`{name}` of the batch is {_kind(value)}, not a tensor"
+            raise EngineError(reason, "make tensors in the data set or in collate_fn")
+    return {name: found[name] for name in names}
 
 
 def compare(batch: Mapping[str, torch.Tensor], control: Control) -> None:
@@ -88,10 +52,37 @@ def compare(batch: Mapping[str, torch.Tensor], control: Control) -> None:
         )
 
 
-def part_of(batch: Mapping[str, torch.Tensor], needed: Mapping[str, Piece]) -> Part:
-    """This rank's parts of a whole batch."""
-    return Part({name: piece.of(batch[name]) for name, piece in needed.items()}, sizes_of(batch))
+def text(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    """A tensor's type in words.
+
+    >>> text(torch.float32, (2, 3))
+    'float32[2, 3]'
+    """
+    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
 
 
-def _said(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+def _pairs(batch: Any, names: Sequence[str]) -> dict[str, Any]:
+    if isinstance(batch, Mapping):
+        return dict(batch.items())
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return {field.name: getattr(batch, field.name) for field in fields(batch)}
+    if isinstance(batch, tuple) and set(getattr(batch, "_fields", ())) & set(names):
+        return dict(zip(batch._fields, batch, strict=True))  # type: ignore[attr-defined]
+    if isinstance(batch, torch.Tensor):
+        batch = (batch,)
+    if not isinstance(batch, tuple | list):
+        reason = f"the batch is {_kind(batch)}"
+        raise EngineError(reason, f"give a dictionary of tensors, or a tuple of them: {_listed(names)}")
+    if len(batch) != len(names):
+        reason = f"the batch has {len(batch)} values, and the model takes {len(names)}: {_listed(names)}"
+        raise EngineError(reason, 'say which are meant with names=("x", "y"), or give a dictionary')
+    return dict(zip(names, batch, strict=True))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "nothing"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

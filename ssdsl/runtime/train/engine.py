@@ -14,17 +14,14 @@ import torch
 
 from ..cut import Piece
 from ..errors import EngineError
-from ..flat import Weights
-from ..parts import LocalTensor as Held
-from ..parts import ReplicaOwners as Homes
-from ..parts import local_tensors as held
-from ..parts import pieces_of
+from ..parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..program import Program
 from ..rank_setup import join_world, role_of, tie_groups, weights_of
 from ..record import Recorder
 from ..share import Share
+from ..weights import Weights
 from ..world import World
-from .batch import Batch, Part, Sizes, check, compare, named, part_of, sizes_of
+from .batch import Batch, Tensors, compare, named
 from .evaluation import Gather, gathered
 from .feed import Given
 from .keeping import Keeper
@@ -58,10 +55,10 @@ class Engine:
             self.control = world.control
             self.table = programs.training.table
             join_world(self.table, world)
-            self.precision: str | None = self.table["precision"]
+            self.precision: str | None = self.table.precision
             half = HALF[self.precision] if self.precision is not None else None
             self.weights, self.pieces = _placed(programs, world, device, half)
-            self._homes = Homes(self.table, world)
+            self._homes = ReplicaOwners(self.table, world)
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
             self.ending = Update(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
@@ -84,13 +81,13 @@ class Engine:
     @property
     def world_size(self) -> int:
         """How many ranks there are."""
-        return int(self.table["world_size"])
+        return int(self.table.world_size)
 
     # -- what is trained -----------------------------------------------------------------------------------------------
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[LocalTensor]:
         """What this rank holds of weights and buffers, by the model's names; writing to its tensors changes them."""
-        return held(self.weights, self.pieces, self._homes)
+        return local_tensors(self.weights, self.pieces, self._homes)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """What this rank holds of each weight and buffer, by the model's names; of half precision the master weights.
@@ -138,9 +135,9 @@ class Engine:
         whole weights where the plan has parts or that takes no sparse gradients where one device has some, options that
         it does not take or that differ between ranks.
         """
-        names = [w["name"] for role in self.table["roles"] for flat in role["flats"] for w in flat["weights"]]
+        names = [w.name for role in self.table.roles for flat in role.flats for w in flat.weights]
         with self._together():
-            sparse = self.table["sparse"]
+            sparse = self.table.sparse
             made = Optimizer(make, self.ending.weights, list(dict.fromkeys(names)), groups, options, sparse)
         said = self.control.all_gather(made.options().encode())
         if other := [rank for rank, text in enumerate(said) if text != said[0]]:
@@ -249,22 +246,25 @@ class Engine:
     def _need_optimizer(self) -> None:
         _ = self.optim
 
-    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[Share, Part]:
+    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[Share, Tensors]:
         """The program for a batch, and this rank's part of it."""
         if isinstance(batch, Given):  # the loader has checked it, on all ranks
-            share = self._share_for(kind, self._samples(batch.sizes), outputs)
+            share = self._share_for(kind, batch.feed.samples, outputs)
             if share.inputs == batch.feed.pieces:
                 return share, batch
             raise EngineError(
                 "evaluation needs other parts of a batch than training does, and this loader is for training",
                 "make a loader for it: `engine.loader(dataset, ..., evaluate=True)`",
             )
-        whole: Mapping[str, torch.Tensor] = {}
-        samples, error = self.training.feed.samples, None
+        whole: Tensors = {}
+        feed = self.training.feed
+        samples, error = feed.samples, None
         try:
-            whole = self._cast(named(batch, self.table["inputs"]))
-            check(whole, self.table["inputs"], samples)
-            samples = self._samples(sizes_of(whole))
+            whole = self._cast(named(batch, [*feed.shapes]))
+            samples = feed.size_of(whole)
+            if not samples:
+                raise EngineError("the batch has no samples", "leave out batches that are empty")
+            feed.check(whole, samples)
         except EngineError as found:
             error = str(found)
         self._agree(samples, error)
@@ -272,7 +272,7 @@ class Engine:
             self._compared = True
             compare(whole, self.control)
         share = self._share_for(kind, samples, outputs)
-        return share, part_of(whole, share.inputs)
+        return share, {name: piece.of(whole[name]) for name, piece in share.inputs.items()}
 
     def _agree(self, samples: int, error: str | None) -> None:
         """Raises EngineError on all ranks where one has an error, or a batch of another number of samples."""
@@ -286,15 +286,12 @@ class Engine:
                 "give all ranks the same global batch",
             )
 
-    def _samples(self, sizes: Sizes) -> int:
-        return next((sizes[name][0] for name in self.table["inputs"] if sizes[name]), 1)
-
-    def _cast(self, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    def _cast(self, batch: Tensors) -> Tensors:
         """Floating-point inputs in the precision of the model."""
         if self.precision is None:
             return batch
-        types = {name: getattr(torch, entry["dtype"]) for name, entry in self.table["inputs"].items()}
-        return {n: t.to(types[n]) if t.is_floating_point() else t for n, t in batch.items()}
+        dtypes = self.training.feed.dtypes
+        return {n: t.to(dtypes[n]) if t.is_floating_point() else t for n, t in batch.items()}
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -315,9 +312,9 @@ class Engine:
 
     def _many(self, batches: Any) -> Iterable[Batch]:
         """Batches; a tuple of tensors is one where the model takes several."""
-        if isinstance(batches, (Mapping, torch.Tensor, Part)):
+        if isinstance(batches, (Mapping, torch.Tensor)):
             return [batches]
-        if isinstance(batches, list | tuple) and len(self.table["inputs"]) > 1:
+        if isinstance(batches, list | tuple) and len(self.table.inputs) > 1:
             return [batches] if any(isinstance(one, torch.Tensor) for one in batches) else batches
         with self._together():
             if not isinstance(batches, Iterable):
@@ -332,7 +329,7 @@ class Engine:
         an empty dictionary. Raises EngineError as `step` does, and for an output that there is not.
         """
         share = self._evaluated(batch, tuple(map(str, outputs)) or None)
-        returned = [output["name"] for output in share.table["outputs"]]
+        returned = [output.name for output in share.table.outputs]
         if not returned:
             raise EngineError(
                 "the forward returns its loss alone, so there is nothing to predict",
@@ -380,8 +377,7 @@ class Engine:
     def complete(self) -> None:
         """Brings to each rank what others have of its weights (ZeRO-1 and -2)."""
         for flat in self.weights.flats:
-            if flat.flat is not None:
-                flat.gather()
+            flat.gather()
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
         """Goes on where a checkpoint was saved, `more` of which it returns; None where the folder has none yet.

@@ -15,12 +15,12 @@ def gathered(share: Share, outputs: Collection[str], control: Control, gather: G
     """Some outputs of the last step, on the CPU; called by all ranks alike."""
     mine = {output.name: (output, parts) for output, parts in share.runner.parts}
     found = {}
-    for entry in (o for o in share.table["outputs"] if o["name"] in outputs):
-        whole = torch.zeros(entry["shape"], dtype=getattr(torch, entry["dtype"]))
-        if entry["name"] in mine and mine[entry["name"]][0].owns:
-            for places, part in mine[entry["name"]][1]:
+    for entry in (o for o in share.table.outputs if o.name in outputs):
+        whole = torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype))
+        if entry.name in mine and mine[entry.name][0].owns:
+            for places, part in mine[entry.name][1]:
                 whole[torch.meshgrid(*places, indexing="ij") if places else ()] = part.detach().cpu()
         control.merge(whole)
         if gather == "all" or control.rank == 0:
-            found[entry["name"]] = whole
+            found[entry.name] = whole
     return found

@@ -9,9 +9,9 @@ import torch
 
 from ..cut import Piece
 from ..errors import EngineError
-from .batch import Part, Sizes
+from ..table import Input
+from .batch import Tensors, text
 
-Tensors = dict[str, torch.Tensor]
 PAD = "make all batches alike, as by padding to a fixed length in collate_fn; the plan is compiled for one shape"
 
 
@@ -23,15 +23,15 @@ class Feed:
     """
 
     samples: int
-    shapes: Sizes
+    shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, torch.dtype]
     pieces: dict[str, Piece]
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Mapping[str, Any]], pieces: Mapping[str, Piece], samples: int = 0) -> "Feed":
+    def of(cls, inputs: Mapping[str, Input], pieces: Mapping[str, Piece], samples: int = 0) -> "Feed":
         """From the table's `inputs` and a share's pieces; `samples`, if not given, is the first input's first axis."""
-        shapes = {name: tuple(entry["shape"]) for name, entry in inputs.items()}
-        dtypes = {name: getattr(torch, entry["dtype"]) for name, entry in inputs.items()}
+        shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
+        dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}
         first = next((shape[0] for shape in shapes.values() if shape), 1)
         return cls(samples or first, shapes, dtypes, dict(pieces))
 
@@ -63,51 +63,35 @@ class Feed:
                 tensor = tensor.index_select(axis, places)
         return tensor.contiguous()
 
-    # -- what may be wrong with a batch --------------------------------------------------------------------------------
-
-    def check(self, batch: Tensors, rows: int) -> None:
-        """Raises EngineError where the batch, of which this many rows were loaded, is not what the program takes."""
-        for name, shape in self.shapes.items():
-            tensor, dtype = batch[name], self.dtypes[name]
-            loaded = (rows, *shape[1:]) if shape[:1] == (self.samples,) else shape
-            if tuple(tensor.shape) != loaded:
-                found = (self.samples, *tensor.shape[1:]) if tensor.shape[:1] == (rows,) else tuple(tensor.shape)
-                what = f"{text(tensor.dtype, found)}, and the program takes {text(dtype, shape)}"
-                raise EngineError(f"input `{name}` is {what}", self._change(rows))
-            if tensor.dtype != dtype:
-                what = f"{text(tensor.dtype, shape)}, and the program takes {text(dtype, shape)}"
-                raise EngineError(f"input `{name}` is {what}", f"convert it in the data set: .to({dtype})")
-
-    def _change(self, rows: int) -> str:
-        """What to change about a shape; where only some rows were loaded, a collate function saw no others."""
-        if rows == self.samples:
-            return PAD
-        return (
-            f"{PAD}; if collate_fn needs all samples of a batch, as to pad to the longest, give the loader whole=True"
-        )
-
     def size_of(self, batch: Tensors) -> int:
         """How many samples a whole batch has."""
         cut = [name for name, shape in self.shapes.items() if shape[:1] == (self.samples,)]
         tensor = batch[cut[0]] if cut else None
         return int(tensor.shape[0]) if tensor is not None and tensor.dim() else self.samples
 
+    def check(self, batch: Tensors, rows: int, change: str = PAD) -> None:
+        """Raises EngineError where the batch, of which this many rows were loaded, is not what the program takes.
 
-class Given(Part):
+        `change` is what to change about another shape.
+        """
+        for name, shape in self.shapes.items():
+            tensor, dtype = batch[name], self.dtypes[name]
+            loaded = (rows, *shape[1:]) if shape[:1] == (self.samples,) else shape
+            if tuple(tensor.shape) != loaded:
+                found = (self.samples, *tensor.shape[1:]) if tensor.shape[:1] == (rows,) else tuple(tensor.shape)
+                what = f"{text(tensor.dtype, found)}, and the program takes {text(dtype, shape)}"
+                raise EngineError(f"input `{name}` is {what}", change)
+            if tensor.dtype != dtype:
+                what = f"{text(tensor.dtype, shape)}, and the program takes {text(dtype, shape)}"
+                raise EngineError(f"input `{name}` is {what}", f"convert it in the data set: .to({dtype})")
+
+
+class Given(Tensors):
     """The part of a global batch that this rank's program needs, as a loader gives it: checked, on all ranks alike.
 
     `feed` says which part it is, `loader` who gave it, and `position` is the loader's state behind this batch.
     """
 
     def __init__(self, tensors: Tensors, feed: Feed, loader: Any, position: dict[str, Any]) -> None:
-        super().__init__(tensors, feed.shapes)
+        super().__init__(tensors)
         self.feed, self.loader, self.position = feed, loader, position
-
-
-def text(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
-    """A tensor's type in words.
-
-    >>> text(torch.float32, (2, 3))
-    'float32[2, 3]'
-    """
-    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

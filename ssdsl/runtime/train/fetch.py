@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
 
 from ..errors import EngineError
-from .feed import Feed, Tensors
+from .batch import Tensors, named
+from .feed import PAD, Feed
 from .generators import Generators
-from .named import named
 
 MIXES = "collate_fn draws random numbers, which would be others for the rows that this rank needs than for the batch"
 OTHERS = "site-packages", "<frozen", str(Path(__file__).parent)  # whose lines say nothing to the user
+PAD_A_PART = f"{PAD}; if collate_fn needs all samples of a batch, as to pad to the longest, give the loader whole=True"
 CORRECT = "correct the data set, or leave the sample out"
 
 
@@ -71,7 +72,7 @@ class Maker:
                 rows = list(range(samples))
             if samples != self.feed.samples:
                 return Loaded(samples, batch)
-            self.feed.check(batch, len(rows))
+            self.feed.check(batch, len(rows), PAD if len(rows) == samples else PAD_A_PART)
             return Loaded(samples, self.feed.cut(batch, rows))
         except EngineError as error:
             return Loaded(

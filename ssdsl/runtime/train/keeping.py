@@ -81,7 +81,7 @@ class Keeper:
             "scaler": engine.scaler.state_dict() if engine.scaler is not None else None,
             "names": list(engine.programs.state.names),
             "plan": engine.programs.plan,
-            "params": engine.table["params"],
+            "params": engine.table.params,
             "world size": engine.world_size,
             "torch": torch.__version__,
         }

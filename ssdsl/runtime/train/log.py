@@ -7,6 +7,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..table import Table
+from ..table import Input
 
 FILE = "metrics.jsonl"
 # Dense peaks in flop/s of 16-bit matrix products by a word of the device's name, as the makers publish them.
@@ -38,16 +39,17 @@ class Work:
     flops: int | None = None
 
     @classmethod
-    def of(cls, table: Table) -> "Work":
-        """That of a program. Tokens are the elements of the first input of whole numbers with several axes.
+    def of(cls, inputs: Mapping[str, Input], flops: int) -> "Work":
+        """The work of a program with these inputs. Tokens are the elements of the first input of whole numbers with
+        several axes.
 
-        >>> Work.of({"inputs": {"ids": {"shape": [4, 64], "dtype": "int64"}}, "flops": 10})
+        >>> Work.of({"ids": Input((4, 64), "int64", ())}, 10)
         Work(samples=4, tokens=256, flops=10)
         """
-        shapes = [(entry["shape"], entry["dtype"]) for entry in table["inputs"].values()]
+        shapes = [(entry.shape, entry.dtype) for entry in inputs.values()]
         samples = next((shape[0] for shape, _ in shapes if shape), 1)
         ids = next((shape for shape, dtype in shapes if "int" in dtype and len(shape) > 1), None)
-        return cls(samples, torch.Size(ids).numel() if ids is not None else None, table.get("flops") or None)
+        return cls(samples, torch.Size(ids).numel() if ids is not None else None, flops or None)
 
 
 class Log:
@@ -117,9 +119,10 @@ def known_peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
     return next((peak for words, peak in PEAKS.items() if all(word in name for word in words.split())), None)
 
 
-def peak_memory_bytes() -> int:
-    """The most that this process held: on a GPU of its memory, else of the machine's."""
-    if torch.cuda.is_available():
+def peak_memory_bytes(device: torch.device | None = None) -> int:
+    """The most that this process held: of a GPU's memory if it runs on one, or if not told there is one, else of the
+    machine's."""
+    if device.type == "cuda" if device is not None else torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 

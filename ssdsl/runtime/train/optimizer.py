@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..flat import FlatParam
-from ..parts import LocalTensor as Held
+from ..flat_params import FlatParam
+from ..parts import LocalTensor
 from ..state import State
 
 Groups = Mapping[str, Mapping[str, Any]]
@@ -35,7 +35,7 @@ class Stepped:
     (Micikevicius et al. 2018).
     """
 
-    held: Held
+    held: LocalTensor
     flat: FlatParam
     parameter: torch.nn.Parameter
 
@@ -62,7 +62,7 @@ class Stepped:
             self.parameter.copy_(self.held.tensor)
 
 
-def stepped(flats: Iterable[FlatParam], held: Sequence[Held], masters: State | None) -> list[Stepped]:
+def stepped(flats: Iterable[FlatParam], held: Sequence[LocalTensor], masters: State | None) -> list[Stepped]:
     """What an optimizer steps on, in the order of what is held; `masters` has the numbers that the copies begin with.
 
     Without them it steps on what is trained.
@@ -72,7 +72,7 @@ def stepped(flats: Iterable[FlatParam], held: Sequence[Held], masters: State | N
     return [Stepped(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
 
 
-def _begun(held: Held, masters: State | None) -> torch.Tensor:
+def _begun(held: LocalTensor, masters: State | None) -> torch.Tensor:
     if masters is None:
         return held.tensor
     piece = masters.part(held.piece).to(held.tensor.device, torch.float32, copy=True)

@@ -56,7 +56,7 @@ class InFolder:
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
         program = Program.read(folder, self.folder)
-        has = [output["name"] for output in program.table["outputs"]]
+        has = [output.name for output in program.table.outputs]
         if lacking := [name for name in outputs or () if name not in has]:
             raise EngineError(
                 f"the program in `{folder}` does not return `{lacking[0]}` (it returns its loss{_and(has)})",

@@ -50,7 +50,7 @@ def begin(
     atexit.register(session.leave)
     session.says("compiling, or waiting for rank 0 to compile")
     found = programs(world)
-    needed = int(found.training.table["world_size"])
+    needed = found.training.table.world_size
     if needed != dist.get_world_size():
         raise EngineError(
             f"the plan is for {needed} devices, and there are {dist.get_world_size()} processes",

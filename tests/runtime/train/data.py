@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,17 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ssdsl.runtime.cut import Piece
+from ssdsl.runtime.table import Input
 from ssdsl.runtime.train.feed import Feed
 
 BATCH, LENGTH = 8, 6
-TABLE = {"x": {"shape": [BATCH, LENGTH], "dtype": "float32"}, "y": {"shape": [BATCH], "dtype": "int64"}}
+TABLE = {"x": Input((BATCH, LENGTH), "float32", ()), "y": Input((BATCH,), "int64", ())}
 X, Y = (BATCH, LENGTH), (BATCH,)
 
 
-def table(samples: int) -> dict[str, dict[str, Any]]:
+def table(samples: int) -> dict[str, Input]:
     """The inputs of a program for this many samples."""
-    return {name: {**entry, "shape": [samples, *entry["shape"][1:]]} for name, entry in TABLE.items()}
+    return {name: replace(entry, shape=(samples, *entry.shape[1:])) for name, entry in TABLE.items()}
 
 
 def feeds(plan: str, samples: int = BATCH) -> list[Feed]:

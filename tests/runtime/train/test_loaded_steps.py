@@ -55,7 +55,7 @@ def test_parts_train_like_whole_batches(plan: str, one_thread: None) -> None:
 
     def losses(transport: Threaded, in_parts: bool) -> tuple[list[float], int]:
         engine = _engine(program, transport)
-        inputs = engine.table["inputs"]
+        inputs = engine.table.inputs
         pieces = engine.training.inputs if in_parts else Feed.of(inputs, {}).wholes()
         feed = Feed.of(inputs, pieces)
         loader = Loader(Text(length), feed, engine.control, batch_size=samples, shuffle=True, seed=1)

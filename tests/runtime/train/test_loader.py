@@ -21,7 +21,7 @@ from torch.utils.data import (
 
 from ssdsl.runtime.control import Control
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.train.batch import Part
+from ssdsl.runtime.train.feed import Given
 from ssdsl.runtime.train.loader import Loader
 from ssdsl.runtime.train.workers import Workers
 from tests.runtime.train.data import BATCH, PLANS, Flow, Noisy, Numbers, Stateful, feeds
@@ -41,18 +41,18 @@ def made(plan: str, dataset: Any, **options: Any) -> Callable[[Control], Loader]
     return make
 
 
-def epochs(plan: str, dataset: Any, count: int = 2, **options: Any) -> list[list[Part]]:
+def epochs(plan: str, dataset: Any, count: int = 2, **options: Any) -> list[list[Given]]:
     """The parts of some epochs, of each rank."""
     make = made(plan, dataset, **options)
     return together(len(feeds(plan)), lambda control: list(make(control).epochs(count)))
 
 
-def alone(dataset: Any, count: int = 2, **options: Any) -> list[Part]:
+def alone(dataset: Any, count: int = 2, **options: Any) -> list[Given]:
     """The batches of a single device."""
     return epochs("one", dataset, count, **options)[0]
 
 
-def assert_parts(plan: str, parts: list[list[Part]], batches: list[Any]) -> None:
+def assert_parts(plan: str, parts: list[list[Given]], batches: list[Any]) -> None:
     """Each rank has its part of each of these batches, and no more."""
     for feed, own in zip(feeds(plan), parts, strict=True):
         assert len(own) == len(batches)
@@ -121,13 +121,13 @@ def test_a_last_batch_may_be_kept() -> None:
         for plan in ("one", "dp", "pipeline"):
             other = lambda rank, plan=plan: lambda samples: feeds(plan, samples)[rank]  # noqa: E731
 
-            def run(control: Control, plan: str = plan, dataset: Any = dataset, other: Any = other) -> list[Part]:
+            def run(control: Control, plan: str = plan, dataset: Any = dataset, other: Any = other) -> list[Given]:
                 feed = feeds(plan)[control.rank]
                 options = {"batch_size": BATCH, "feeds": other(control.rank), "drop_last": False}
                 return list(Loader(dataset(), feed, control, **options))
 
             parts = together(len(feeds(plan)), run)
-            assert [part.sizes["y"] for part in parts[0]] == [(8,), (8,), (8,), (6,)]
+            assert [part.feed.shapes["y"] for part in parts[0]] == [(8,), (8,), (8,), (6,)]
             for feed, own in zip(feeds(plan, 6), parts, strict=True):
                 for name, piece in feed.pieces.items():
                     whole = default_collate([Numbers()[key] for key in range(24, 30)])["xy".index(name)]
@@ -135,7 +135,7 @@ def test_a_last_batch_may_be_kept() -> None:
 
 
 def test_a_loader_serves_another_program() -> None:
-    def run(control: Control) -> list[Part]:
+    def run(control: Control) -> list[Given]:
         loader = Loader(Noisy(), feeds("sequence")[control.rank], control, batch_size=BATCH, shuffle=True)
         assert len(next(iter(loader))) == 1
         return list(loader.fed(feeds("pipeline")[control.rank]).epochs(2))
@@ -212,7 +212,7 @@ def test_a_data_set_with_getitems_is_read_by_it() -> None:
     ids=("global", "own", "weighted"),
 )
 def test_samplers(sampler: Any) -> None:
-    def run(control: Control) -> list[Part]:
+    def run(control: Control) -> list[Given]:
         loader = Loader(Numbers(), feeds("dp")[control.rank], control, batch_size=BATCH, sampler=sampler(), seed=5)
         return list(loader.epochs(2))
 
@@ -250,15 +250,16 @@ def test_a_collate_function_that_mixes_samples() -> None:
 
 def test_an_input_without_samples_is_whole() -> None:
     from ssdsl.runtime.cut import Piece
+    from ssdsl.runtime.table import Input
     from ssdsl.runtime.train.feed import Feed
 
-    inputs = {"x": {"shape": [4, 2], "dtype": "float32"}, "mask": {"shape": [3, 3], "dtype": "bool"}}
+    inputs = {"x": Input((4, 2), "float32", ()), "mask": Input((3, 3), "bool", ())}
     data = [{"x": torch.full((2,), float(key))} for key in range(8)]
 
     def collate(samples: list[Any]) -> Any:
         return {**default_collate(samples), "mask": torch.ones(3, 3, dtype=torch.bool).tril()}
 
-    def run(control: Control) -> list[Part]:
+    def run(control: Control) -> list[Given]:
         pieces = {"x": Piece("x", (4, 2), ((0, 1, 2, control.rank),)), "mask": Piece("mask", (3, 3), ())}
         return list(Loader(data, Feed.of(inputs, pieces), control, batch_size=4, collate_fn=collate))
 
@@ -301,11 +302,11 @@ def _shrink(_: int) -> None:
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 
-def resumed(plan: str, dataset: Any, after: int, **options: Any) -> list[list[Part]]:
+def resumed(plan: str, dataset: Any, after: int, **options: Any) -> list[list[Given]]:
     """The batches behind the how-many-th, of a loader made anew from the state of one that was there."""
     make = made(plan, dataset, **options)
 
-    def run(control: Control) -> list[Part]:
+    def run(control: Control) -> list[Given]:
         loader, last = make(control), None
         source = loader.epochs(2)
         for _ in range(after):
@@ -339,7 +340,7 @@ def test_batches_that_workers_have_ready_are_not_behind(dataset: Any, after: int
     )
 
 
-def _joined(*parts: Part) -> dict[str, torch.Tensor]:
+def _joined(*parts: Given) -> dict[str, torch.Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -515,7 +516,7 @@ def test_no_worker_stays_behind(keeps: bool) -> None:
 
     gc.disable()  # the last reference ends them
     try:
-        together(2, lambda control: next(iter(made("dp", Numbers, workers=workers)(control))).sizes)
+        together(2, lambda control: next(iter(made("dp", Numbers, workers=workers)(control))).feed.shapes)
         assert children() <= before
     finally:
         gc.enable()

@@ -1,6 +1,6 @@
-"""An Evoformer that is recycled. Numbers of algorithms are those of the supplement of Jumper et al. 2021.
+"""An Evoformer with recycling. Algorithms have the numbers of the supplement of Jumper et al. 2021.
 
-`m` is of a protein's sequences and residues (batch, sequences, residues, msa), `z` of its pairs of residues (batch,
+`m` represents a protein's sequences and residues, (batch, sequences, residues, msa); `z` its pairs of residues, (batch,
 residues, residues, pair).
 """
 
@@ -20,7 +20,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class AlphaFold2Net(nn.Module):
-    """Returns the loss of masked symbols and of distances, after `passes` runs of the trunk; the last one learns."""
+    """Returns the loss of masked symbols and distances, after `passes` runs of the trunk; the last has gradients."""
 
     def __init__(self, size: "AlphaFold2") -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class AlphaFold2Net(nn.Module):
 
 
 class Embedding(nn.Module):
-    """What symbols say of residues and of pairs, and of pairs how far apart they stand (algorithms 3 to 5)."""
+    """Embeds residues by their symbols, and pairs by their two symbols and their distance (algorithms 3 to 5)."""
 
     def __init__(self, msa: int, pair: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Embedding(nn.Module):
 
 
 class Recycling(nn.Module):
-    """Adds what the pass before left, of the target's residues and of pairs (algorithm 32, without positions)."""
+    """Adds the last pass's target residues and pairs to the embeddings (algorithm 32, without positions)."""
 
     def __init__(self, msa: int, pair: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Trunk(nn.Module):
 
 
 class Block(nn.Module):
-    """Rows and columns of sequences, what they say of pairs, and the pairs of a triangle."""
+    """Attention along rows and columns of `m`, the outer product from `m` to `z`, and the triangle updates of `z`."""
 
     def __init__(self, size: "AlphaFold2") -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Gated attention within each row; what is known of its pairs of places, if it has a width, is a bias."""
+    """Gated attention within each row, with a bias from `pairs` of positions, unless their width `pair` is 0."""
 
     def __init__(self, width: int, head: int, pair: int, attention: str) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Attention(nn.Module):
 
 
 class Rows(nn.Module):
-    """Adds to each residue what the others of its sequence say, with a bias of pairs (algorithm 7)."""
+    """Adds to each residue attention to the residues of its sequence, with a bias of pairs (algorithm 7)."""
 
     def __init__(self, msa: int, head: int, pair: int, attention: str) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class Rows(nn.Module):
 
 
 class Columns(nn.Module):
-    """Adds to each residue what the same residue of the other sequences says (algorithm 8)."""
+    """Adds to each residue attention to the same residue of all sequences (algorithm 8)."""
 
     def __init__(self, msa: int, head: int, attention: str) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Columns(nn.Module):
 
 
 class TriangleAttention(nn.Module):
-    """Adds to the edge i j what the edges i k say, with a bias of j k (algorithm 13; of transposed pairs it is 14)."""
+    """Adds to the edge i j attention to edges i k, with a bias of j k (algorithm 13; on transposed pairs, 14)."""
 
     def __init__(self, width: int, head: int, attention: str) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class TriangleAttention(nn.Module):
 
 
 class Transition(nn.Module):
-    """A feed-forward of 4 x the width (algorithms 9 and 15); adds to what comes in."""
+    """Adds a feed-forward of 4 x the width to its input (algorithms 9 and 15)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class OuterProductMean(nn.Module):
 
 
 class TriangleMultiplication(nn.Module):
-    """Adds to the edge i j what the edges i k and j k say, for all k (algorithm 11; of transposed pairs it is 12)."""
+    """Adds to the edge i j the products of edges i k and j k, summed over k (algorithm 11; on transposed pairs, 12)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

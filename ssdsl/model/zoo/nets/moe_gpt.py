@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class MoeGptNet(nn.Module):
-    """Returns the mean cross-entropy of the next token, and the routers' penalties added to it."""
+    """Returns the mean cross-entropy of the next token plus the routers' penalties."""
 
     def __init__(self, size: "MoeGpt") -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class MoeGptNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward or a mixture of them; each adds to what comes in."""
+    """Attention, then a feed-forward or a mixture of experts, each with a residual; gives the router's penalty too."""
 
     def __init__(self, size: "MoeGpt", has_experts: bool) -> None:
         super().__init__()
@@ -86,18 +86,18 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(experts, ffn, hidden))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """What each expert makes of the tokens in its slots: expert, group, slot, hidden."""
+        """The results of the experts for the tokens in their slots: [expert, group, slot, hidden], like x."""
         inner = F.gelu(torch.einsum("egsh,ehf->egsf", x, self.up))
         return torch.einsum("egsf,efh->egsh", inner, self.down)
 
 
 class Mixture(nn.Module):
-    """Each token goes to the `top` experts that the router scores highest, where there is still a slot for it.
+    """Sends each token to the `top` experts that the router scores highest, if they have a slot left for it.
 
-    Tokens compete within a group, for `slots` slots of each expert, in the order in which they stand: first all tokens
-    for the best expert of each, then all for the second best. Those that find none get nothing here: the residual
-    connection carries them past. Of experts with exactly equal scores the token takes the one with the lowest number:
-    that is what `argmax` promises. A shared feed-forward, if there is one, sees all tokens.
+    Tokens compete within a group for `slots` slots of each expert, in their order: first all tokens for the best expert
+    of each, then all for the second best. Tokens without a slot get zeros here: the residual connection carries them
+    past. Among experts with exactly equal scores a token takes the one with the lowest number, as `argmax` promises. A
+    shared feed-forward, if there is one, sees all tokens.
     """
 
     def __init__(self, size: "MoeGpt") -> None:
@@ -120,7 +120,7 @@ class Mixture(nn.Module):
         outputs = self.experts(torch.einsum("gtes,gth->egsh", sent, groups))
         gates = shares * torch.stack(chosen).sum(0)
         if self.top > 1:
-            gates = gates / gates.sum(-1, keepdim=True)  # GShard's; of one expert it is the probability, as in Switch
+            gates = gates / gates.sum(-1, keepdim=True)  # as in GShard; of one expert it is the probability (Switch)
         y = torch.einsum("gtes,egsh->gth", sent * gates.to(x.dtype).unsqueeze(-1), outputs).reshape(x.shape)
         return y if self.shared is None else y + self.shared(x), self._penalty(scores, shares, chosen[0])
 
@@ -133,16 +133,16 @@ class Mixture(nn.Module):
         return chosen
 
     def _sent(self, chosen: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Where the tokens of each choice are sent: masks (group, token, expert, slot), empty where no slot is left."""
+        """For each choice, one-hot masks of the tokens' slots (group, token, expert, slot); zeros if none is left."""
         taken = torch.zeros_like(chosen[0][:, :1])
         slots, sent = torch.arange(self.slots, device=taken.device), []
         for choice in chosen:
-            place = ((choice.cumsum(1) + taken) * choice).sum(-1) - 1  # of a token among those of its expert
+            place = ((choice.cumsum(1) + taken) * choice).sum(-1) - 1  # the token's number among those of its expert
             sent.append(choice.unsqueeze(-1) * (place.unsqueeze(-1) == slots).unsqueeze(-2))
             taken = taken + choice.sum(1, keepdim=True)
         return sent
 
     def _penalty(self, scores: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """Switch's equation 4 (the share of tokens times the mean probability, summed), and the z-loss of ST-MoE."""
+        """Switch's equation 4 (experts x the sum of share of tokens x mean probability) plus the z-loss of ST-MoE."""
         unequal = (chosen.float().mean(1) * shares.mean(1)).sum(-1).mean() * chosen.shape[-1]
         return self.balance * unequal + self.z * scores.logsumexp(-1).square().mean()

@@ -1,4 +1,4 @@
-"""ResNet: residual blocks of two 3 x 3 convolutions, or of a 3 x 3 between two 1 x 1; batch norm behind each."""
+"""ResNet: residual blocks of two 3 x 3 convolutions, or of a 3 x 3 between two 1 x 1; each with a batch norm."""
 
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,6 @@ class Block(nn.Module):
 
 
 def normed(c: "Convolution") -> nn.Sequential:
-    """A convolution that keeps the size but for its stride, with its batch norm, whose shift is its bias."""
+    """A padded convolution and its batch norm, whose shift takes the place of a bias."""
     convolution = nn.Conv2d(c.given, c.made, c.kernel, c.stride, padding=c.kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(c.made))

@@ -35,7 +35,7 @@ class UNet3d(nn.Module):
 
 
 def double(given: int, inner: int, made: int) -> nn.Sequential:
-    """Two convolutions that keep the size, each with batch norm, whose shift is its bias, and ReLU."""
+    """Two padded convolutions, each with batch norm, whose shift takes the place of a bias, and ReLU."""
     layers = [
         (nn.Conv3d(a, b, 3, padding=1, bias=False), nn.BatchNorm3d(b), nn.ReLU())
         for a, b in ((given, inner), (inner, made))

@@ -1,4 +1,4 @@
-"""VGG: stages of 3 x 3 convolutions that a max pooling ends, then three fully connected layers."""
+"""VGG: stages of 3 x 3 convolutions, each with a max pooling at its end, then three fully connected layers."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class VggNet(nn.Module):
-    """`size` says how many convolutions of what width each stage has."""
+    """Returns the mean cross-entropy; `size` has the number and the width of the convolutions of each stage."""
 
     def __init__(self, size: "Vgg") -> None:
         super().__init__()
@@ -26,6 +26,7 @@ class VggNet(nn.Module):
 
 
 def _stages(size: "Vgg") -> list[nn.Module]:
+    """The layers of all stages: convolutions with ReLU, and the poolings inserted behind those of each stage."""
     layers: list[nn.Module] = []
     for given, made in size.channels():
         layers += [nn.Conv2d(given, made, 3, padding=1), nn.ReLU()]

@@ -1,0 +1,97 @@
+"""Looks at a setting before it is simulated: a first look at its text, a nearer look at its functions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.collector import paused_collector
+from ssdsl.plan.interpret import Reading, read_plan
+from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.plan import Plan
+from ssdsl.simulate.state import State
+from ssdsl.sketch import clocks
+from ssdsl.sketch.bounds import Bounds
+from ssdsl.sketch.family import family
+from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.sketch.task_bounds import least_of
+from ssdsl.solve.grid import Point, Worth
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+EFFORT = 100_000  # a simulation of so many tasks is put off behind plans that cost up to twice as much
+UNKNOWN_S = 1e-9  # a bound below every step
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The result of a look: the worth of a setting, or why it has none.
+
+    `over_bytes` is how much more its fullest device needs than it may use. `elsewhere`: the setting takes a number of
+    devices that was not asked for.
+    """
+
+    worth: Worth | None = None
+    family: str = ""
+    over_bytes: int = 0
+    refused: Diagnostic | None = None
+    elsewhere: bool = False
+
+
+@dataclass
+class Looks:
+    """Looks at settings of sketches. A look depends on its setting alone.
+
+    A point is the number of a sketch, and a value for each of its open params. `memory` is the share of each device's
+    memory that a plan may need. If `is_measured`, steps are simulated by measured times, for which there are no bounds.
+    """
+
+    model: ModelIndex
+    cluster: Cluster
+    sketches: Sequence[Sketch]
+    devices: range
+    state: State
+    memory: float
+    is_measured: bool
+    bounds: Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bounds = Bounds(self.model.graph, self.cluster, self.state)
+
+    def at(self, question: tuple[bool, Point]) -> Look:
+        """A look at a point; a nearer look if the question's flag says so."""
+        is_near, point = question
+        return self._look(point, self._nearer if is_near else self._first)
+
+    def values(self, point: Point) -> tuple[Sketch, Values]:
+        """The sketch and the setting of a point."""
+        sketch = self.sketches[point[0]]
+        return sketch, dict(zip((p.name for p in sketch.open), point[1:], strict=True))
+
+    @paused_collector()
+    def _look(self, point: Point, look: Callable[[Reading, bool], Look]) -> Look:
+        sketch, values = self.values(point)
+        try:
+            reading = read_plan(
+                sketch.script, self.model, sketch.overrides(values), sketch.folder, most=1, orders=False
+            )
+            return look(reading, reading.context.facts.halved or clocks.is_without_order(sketch))
+        except PlanError as error:
+            return Look(refused=error.diagnostics[0])
+
+    def _first(self, reading: Reading, may_be_halved: bool) -> Look:
+        plan = reading.plan
+        if plan.devices not in self.devices:
+            return Look(elsewhere=True)
+        self.cluster.check_size(plan.devices)
+        step_s = UNKNOWN_S if self.is_measured else self.bounds.step_s(plan, may_be_halved) * plan.devices
+        effort = 0.0 if self.is_measured else self.bounds.tasks(plan) / EFFORT
+        return self._found(plan, step_s, self.bounds.memory_bytes(plan), effort)
+
+    def _nearer(self, reading: Reading, may_be_halved: bool) -> Look:
+        plan = reading.plan
+        least = least_of(plan, self.cluster, self.state, may_be_halved)
+        return self._found(plan, least.step_s * plan.devices, least.memory_bytes)
+
+    def _found(self, plan: Plan, device_s: float, memory_bytes: float, effort: float = 0.0) -> Look:
+        most = self.memory * self.bounds.capacity_bytes(plan)
+        over = max(0, int(memory_bytes - most)) if memory_bytes > most else 0
+        return Look(Worth(device_s, memory_bytes / most, effort), family(plan), over)
