@@ -46,7 +46,7 @@ class Progress(Observer):
 
     def __init__(self, engine: Engine, out: Path | None, clips: bool) -> None:
         self.engine, self.clips, self.prints = engine, clips, out is None and engine.rank == 0
-        work, writes = Work.of(engine.table.inputs, engine.table.flops), engine.rank == 0
+        work, writes = Work.of(engine.table), engine.rank == 0
         self.log = Log(out, work, peak_flops=_peak_flops(engine), first=engine.steps, writes=writes)
 
     def after(self, step: Step) -> None:

@@ -25,7 +25,7 @@ NORMS = (2 * LAYERS + 1) * 2 * GPT.hidden * FLOAT
 UNITS = LAYERS + 3  # what ZeRO-3 gathers at once: a layer, the two embeddings, the last norm
 VALID = INT  # one number: how many labels are not ignored, where the batch or the sequence is split
 M = 4
-BUCKETS = 5  # of gradients
+BUCKETS = 4  # of gradients
 
 
 @dataclass(frozen=True)

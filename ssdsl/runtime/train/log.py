@@ -7,7 +7,6 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..table import Input
+from ..table import Table
 
 FILE = "metrics.jsonl"
 # Dense peaks in flop/s of 16-bit matrix products by a word of the device's name, as the makers publish them.
@@ -39,17 +38,18 @@ class Work:
     flops: int | None = None
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Input], flops: int) -> "Work":
-        """The work of a program with these inputs. Tokens are the elements of the first input of whole numbers with
-        several axes.
+    def of(cls, table: Table) -> "Work":
+        """The work of a program. Tokens are the elements of the first input of whole numbers with several axes.
 
-        >>> Work.of({"ids": Input((4, 64), "int64", ())}, 10)
+        >>> from types import SimpleNamespace
+        >>> from ssdsl.runtime.table import Input
+        >>> Work.of(SimpleNamespace(inputs={"ids": Input((4, 64), "int64", ())}, flops=10))
         Work(samples=4, tokens=256, flops=10)
         """
-        shapes = [(entry.shape, entry.dtype) for entry in inputs.values()]
+        shapes = [(entry.shape, entry.dtype) for entry in table.inputs.values()]
         samples = next((shape[0] for shape, _ in shapes if shape), 1)
         ids = next((shape for shape, dtype in shapes if "int" in dtype and len(shape) > 1), None)
-        return cls(samples, torch.Size(ids).numel() if ids is not None else None, flops or None)
+        return cls(samples, torch.Size(ids).numel() if ids is not None else None, table.flops or None)
 
 
 class Log:
