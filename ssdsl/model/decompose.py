@@ -263,10 +263,10 @@ def _is_composed(target: Any) -> bool:
 
 def _record(node: Any, tensors: list[fx.Node], module: fx.GraphModule) -> fx.Graph:
     """The calls that a call is composed of, as a graph with one placeholder for each of its tensors."""
-    values = {given: _value(given) for given in tensors}
-    recorder = _Recorder(list(values.values()))
     if not tensors:
         raise _TraceAll
+    values = {given: _value(given) for given in tensors}
+    recorder = _Recorder(list(values.values()))
     with torch._C._AutoDispatchBelowAutograd(), _on_fakes(values[tensors[0]].fake_mode), recorder:
         if node.target is AUTOCAST:
             device, dtype, enabled, cached, function, *given = node.args

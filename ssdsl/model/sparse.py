@@ -4,6 +4,7 @@ A plan's gradients are dense. Their numbers are the same, but some optimizers ta
 """
 
 from ssdsl.model.graph import Graph, Operator, Origin, Ref
+from ssdsl.model.ops.reader import argument
 
 TABLES = ("aten::embedding", "aten::_embedding_bag")
 
@@ -18,7 +19,6 @@ def sparse_weights(graph: Graph) -> tuple[str, ...]:
 
 
 def _is_sparse(operator: Operator, weight: str) -> bool:
-    target, *args = operator.args
-    if operator.target not in TABLES or args[0] != Ref(weight):
+    if operator.target not in TABLES or operator.args[1] != Ref(weight):
         return False
-    return bool(target.given(args, dict(operator.kwargs)).get("sparse"))
+    return bool(argument(operator, "sparse"))

@@ -158,8 +158,8 @@ class Move:
 
 
 @dataclass(frozen=True)
-class SignalEntry:
-    """Tells other ranks that an earlier task is done."""
+class MessageEntry:
+    """A message from ranks of one submesh to ranks of another; `plan` is the statement behind it."""
 
     number: int
     lane: int
@@ -167,19 +167,19 @@ class SignalEntry:
     source: Submesh
     target: Submesh
     forward: Move
+
+
+@dataclass(frozen=True)
+class SignalEntry(MessageEntry):
+    """Tells other ranks that an earlier task is done."""
+
     signal: bool
 
 
 @dataclass(frozen=True)
-class TransferEntry:
+class TransferEntry(MessageEntry):
     """A value from one block to another, and its gradient back. `uneven`: factors whose size varies with an index."""
 
-    number: int
-    lane: int
-    plan: str
-    source: Submesh
-    target: Submesh
-    forward: Move
     value: str
     source_slot: str
     target_slot: str

@@ -1,7 +1,7 @@
 """Looks at a setting before it is simulated: a first look at its text, a nearer look at its functions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
@@ -23,7 +23,7 @@ UNKNOWN_S = 1e-9  # a bound below every step
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of a look: the worth of a setting, or why it has none.
+    """The result of a look: the worth of a setting, or why it has none. The first look names its family.
 
     `over_bytes` is how much more its fullest device needs than it may use. `elsewhere`: the setting takes a number of
     devices that was not asked for.
@@ -84,7 +84,8 @@ class Looks:
         self.cluster.check_size(plan.devices)
         step_s = UNKNOWN_S if self.is_measured else self.bounds.step_s(plan, may_be_halved) * plan.devices
         effort = 0.0 if self.is_measured else self.bounds.tasks(plan) / EFFORT
-        return self._found(plan, step_s, self.bounds.memory_bytes(plan), effort)
+        found = self._found(plan, step_s, self.bounds.memory_bytes(plan), effort)
+        return replace(found, family=family(plan))
 
     def _nearer(self, reading: Reading, may_be_halved: bool) -> Look:
         plan = reading.plan
@@ -93,5 +94,4 @@ class Looks:
 
     def _found(self, plan: Plan, device_s: float, memory_bytes: float, effort: float = 0.0) -> Look:
         most = self.memory * self.bounds.capacity_bytes(plan)
-        over = max(0, int(memory_bytes - most)) if memory_bytes > most else 0
-        return Look(Worth(device_s, memory_bytes / most, effort), family(plan), over)
+        return Look(Worth(device_s, memory_bytes / most, effort), over_bytes=max(0, int(memory_bytes - most)))

@@ -214,7 +214,6 @@ class Search:
         model, is_measured = self._workspace.model, self.costs is not None
         about = self.sketches, self.devices, self.state, self.memory, is_measured
         self._looks = Looks(model, self.cluster, *about)
-        self._ahead = Ahead(self._looks.at, copies=0)
 
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[Found]:
         """The result so far after each simulation; the first has only the baseline, the last is the answer. Raises
@@ -246,8 +245,8 @@ class Search:
 
         yield found(len(points), 0.0)
         left, bound = 0, float("inf")  # where no point can be measured
+        self._ahead = Ahead(self._looks.at)
         try:
-            self._ahead = Ahead(self._looks.at)
             look, nearer = (partial(self._look, is_near) for is_near in (False, True))
             asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
             for answer in grid(points, *asked, soon=self._soon):
@@ -356,7 +355,7 @@ class Search:
         self._elsewhere += look.elsewhere
         if look.refused is not None:
             self._refused(look.refused)
-        if look.family and not is_near:
+        if look.family:
             self._families[point] = look.family
         if look.worth is not None and look.worth.share > 1:
             self._cannot_fit += 1

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from ..control import Control
+from ..cut import elements_at
 from ..share import Share
 
 Gather = Literal["all", "first"]
@@ -19,7 +20,7 @@ def gathered(share: Share, outputs: Collection[str], control: Control, gather: G
         whole = torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype))
         if entry.name in mine and mine[entry.name][0].owns:
             for places, part in mine[entry.name][1]:
-                whole[torch.meshgrid(*places, indexing="ij") if places else ()] = part.detach().cpu()
+                whole[elements_at(places)] = part.detach().cpu()
         control.merge(whole)
         if gather == "all" or control.rank == 0:
             found[entry.name] = whole
