@@ -14,8 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ssdsl.runtime.bits import GENERATORS, step_keys
-from ssdsl.runtime.random import attention_dropout, dropout
+from ssdsl.runtime.random.counter_rng import GENERATORS, step_keys
+from ssdsl.runtime.random.distributions import attention_dropout, dropout
 
 P = 0.1
 SHAPE = (16, 512, 1024)

@@ -9,22 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ssdsl.model.grouped_norm import micro_batch_statistics as micro_batch_statistics
     from ssdsl.model.load.from_module import model_of as model_of
     from ssdsl.model.ops.op import Collective as Collective
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
+    from ssdsl.model.rewrite.grouped_norm import micro_batch_statistics as micro_batch_statistics
     from ssdsl.notebook import SearchReport as SearchReport
     from ssdsl.notebook import search as search
-    from ssdsl.run.script import engine as engine
+    from ssdsl.run.engine import engine as engine
     from ssdsl.runtime.errors import EngineError as EngineError
 
 __version__ = "0.1.0"
 _PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
 _PLACES["model_of"] = "ssdsl.model.load.from_module"
-_PLACES["micro_batch_statistics"] = "ssdsl.model.grouped_norm"
+_PLACES["micro_batch_statistics"] = "ssdsl.model.rewrite.grouped_norm"
 _PLACES |= dict.fromkeys(("search", "SearchReport"), "ssdsl.notebook")
-_PLACES["engine"] = "ssdsl.run.script"
+_PLACES["engine"] = "ssdsl.run.engine"
 _PLACES["EngineError"] = "ssdsl.runtime.errors"
 
 

@@ -12,8 +12,8 @@ from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import After, lower
 from ssdsl.lower.lowering import Held
 from ssdsl.model.graph import Graph
-from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.interpret import interpret_all
+from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import require_proof
 from ssdsl.text.diagnostic import Diagnostic, PlanError

@@ -15,10 +15,10 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.save import save_text
 from ssdsl.model.captured import Request, captured
 from ssdsl.model.graph import Graph
-from ssdsl.show.search import search_views
-from ssdsl.show.sweep_html import sweep_html
+from ssdsl.show.charts.sweep_html import sweep_html
+from ssdsl.show.tables.search import search_views
 from ssdsl.show.view import table
-from ssdsl.simulate.read_costs import read_costs
+from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import TRIES, Found, Tried, search_of
 from ssdsl.sketch.sketch import wanted_devices

@@ -16,10 +16,10 @@ from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import Proof, require_proof
-from ssdsl.simulate.costs import Costs
+from ssdsl.simulate.memory.state import MIXED, State
+from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, Step, prices, report, simulated
-from ssdsl.simulate.state import MIXED, State
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 

@@ -44,5 +44,5 @@ def test_arithmetic_of_digits_has_examples() -> None:
         "ssdsl.lower.operators.operand_types",
         "ssdsl.lower.conversions.reshard",
         "ssdsl.lower.conversions.transfer",
-        "ssdsl.runtime.cut",
+        "ssdsl.runtime.layout.cut",
     }

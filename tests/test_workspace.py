@@ -13,9 +13,9 @@ from ssdsl.compile import compile_source
 from ssdsl.ir.comm import Signal
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
-from ssdsl.show.by_line import by_line_view
-from ssdsl.show.program import shown_program
-from ssdsl.show.report import report_json
+from ssdsl.show.advice.by_line import by_line_view
+from ssdsl.show.tables.program import shown_program
+from ssdsl.show.tables.report import report_json
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

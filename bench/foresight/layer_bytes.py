@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from bench.foresight.row import Row
 from bench.foresight.step import compiled
 from ssdsl.ir.program import Program
-from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.fusion import Fusion
+from ssdsl.simulate.memory.activations import Activations
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.fusion import Fusion
 
 S, B, H, A, T = 2048, 4, 6144, 64, 8
 SB = S * B

@@ -12,9 +12,9 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from ssdsl.simulate.memory.state import MIXED, State
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
-from ssdsl.simulate.state import MIXED, State
 from ssdsl.workspace import Compiled
 
 MODELS = Path(__file__).parent / "models.py"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from bench.fuzz import losses
 from bench.fuzz.fronts import FRONTS, MERGED, PLAINER, Front, divisor
 from bench.fuzz.layers import CLASSES, ROW_OF
-from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.random.counter_rng import Generator
 
 Layer = tuple[str, tuple[object, ...]]  # a class of a layer and its arguments
 

@@ -9,8 +9,8 @@ from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 
 from bench.fuzz.use import Evaluate, Resume, Save, Train, Use
 from ssdsl.model.load.model import Model
-from ssdsl.runtime.draws import Draws
-from ssdsl.runtime.train.order import Order
+from ssdsl.runtime.data.sample_order import Order
+from ssdsl.runtime.random.single_device import Draws
 
 SEED = 5
 OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {  # a large eps: else rounding of a gradient near zero is a step

@@ -14,18 +14,18 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
-from ssdsl.model.check_capture import check_capture
+from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
-from ssdsl.run.growth import EXACT
-from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.verify import difference, verify_dumps
-from ssdsl.runtime.program import Program
+from ssdsl.run.verify.error_growth import EXACT
+from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.program.program import Program
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

@@ -19,18 +19,18 @@ from bench.fuzz.single import GAMMA, OPTIMIZERS, SEED, Batch, Result, dataset, o
 from bench.fuzz.trial import Outcome, captured, error_sign, trace, words
 from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
 from ssdsl.model.load.model import Model
-from ssdsl.run.assemble import assemble
-from ssdsl.run.compare import FACTOR, tensors
-from ssdsl.run.in_process import RanksFailed, run_ranks
-from ssdsl.run.live import Live, Request
-from ssdsl.run.nudge import nudged
-from ssdsl.run.precision import precision
+from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
+from ssdsl.run.rank0_compiler import Live, Request
+from ssdsl.run.verify.assemble import assemble
+from ssdsl.run.verify.compare import FACTOR, tensors
+from ssdsl.run.verify.perturb import nudged
+from ssdsl.run.verify.precision import precision
 from ssdsl.runtime.checkpoints.content import MODEL, STATE
 from ssdsl.runtime.checkpoints.reader import Checkpoint
-from ssdsl.runtime.dump import state
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.dump import state
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.world import World
 from ssdsl.text.diagnostic import PlanError
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from rich.console import Console
 from bench.papers.comparisons import Comparison, Settings
 from bench.papers.search import Found, Tried
 from ssdsl.lang.shipped import plan_path
-from ssdsl.show.gantt import gantt
+from ssdsl.show.charts.gantt import gantt
 from ssdsl.show.view import seconds, size
 from ssdsl.simulate.report import Report
 

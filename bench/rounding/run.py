@@ -28,11 +28,11 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
-from ssdsl.run.growth import EXACT, SingleDevice
-from ssdsl.run.in_process import Finished, program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import Finished, program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.verify import compare_with, difference, trained_by
-from ssdsl.runtime.program import Program
+from ssdsl.run.verify.error_growth import EXACT, SingleDevice
+from ssdsl.run.verify.verify import compare_with, difference, trained_by
+from ssdsl.runtime.program.program import Program
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 

@@ -7,7 +7,7 @@ import torch
 from settings import Settings, parser, settings_of
 from torch.utils.data import DataLoader
 
-from ssdsl.runtime.draws import Draws
+from ssdsl.runtime.random.single_device import Draws
 
 
 def train(settings: Settings, model: torch.nn.Module, every: int | None = None) -> list[float]:

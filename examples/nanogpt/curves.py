@@ -20,10 +20,10 @@ from picture import picture
 from settings import Settings, parser, settings_of
 
 from ssdsl.model.load.from_module import model_of
-from ssdsl.run.compare import FACTOR, LOSS_UNITS
-from ssdsl.run.growth import SEED
-from ssdsl.run.nudge import RoundedScalars, nudged
-from ssdsl.run.precision import precision
+from ssdsl.run.verify.compare import FACTOR, LOSS_UNITS
+from ssdsl.run.verify.error_growth import SEED
+from ssdsl.run.verify.perturb import RoundedScalars, nudged
+from ssdsl.run.verify.precision import precision
 
 HERE = Path(__file__).parent
 RUNS = 4  # with other last digits

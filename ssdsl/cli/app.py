@@ -6,28 +6,28 @@ from typing import Annotated
 import typer
 
 import ssdsl
-from ssdsl.cli.cache import cache
-from ssdsl.cli.capture import capture
-from ssdsl.cli.catalogue import models, plans
-from ssdsl.cli.check import check
-from ssdsl.cli.checkpoint import checkpoint
-from ssdsl.cli.clusters import clusters
-from ssdsl.cli.compile import compile_
-from ssdsl.cli.diff import diff
-from ssdsl.cli.explain import explain
-from ssdsl.cli.fmt import fmt
+from ssdsl.cli.commands.cache import cache
+from ssdsl.cli.commands.capture import capture
+from ssdsl.cli.commands.catalogue import models, plans
+from ssdsl.cli.commands.check import check
+from ssdsl.cli.commands.checkpoint import checkpoint
+from ssdsl.cli.commands.clusters import clusters
+from ssdsl.cli.commands.compile import compile_
+from ssdsl.cli.commands.diff import diff
+from ssdsl.cli.commands.explain import explain
+from ssdsl.cli.commands.fmt import fmt
+from ssdsl.cli.commands.launch import launch
+from ssdsl.cli.commands.profile import profile
+from ssdsl.cli.commands.prove import prove
+from ssdsl.cli.commands.repl import repl
+from ssdsl.cli.commands.run import run
+from ssdsl.cli.commands.search import search
+from ssdsl.cli.commands.show import show
+from ssdsl.cli.commands.simulate import simulate
+from ssdsl.cli.commands.sweep import sweep
+from ssdsl.cli.commands.verify import verify
 from ssdsl.cli.help import PlanCommand
-from ssdsl.cli.launch import launch
 from ssdsl.cli.model_command import takes_model
-from ssdsl.cli.profile import profile
-from ssdsl.cli.prove import prove
-from ssdsl.cli.repl import repl
-from ssdsl.cli.run import run
-from ssdsl.cli.search import search
-from ssdsl.cli.show import show
-from ssdsl.cli.simulate import simulate
-from ssdsl.cli.sweep import sweep
-from ssdsl.cli.verify import verify
 
 app = typer.Typer(
     name="ssdsl",

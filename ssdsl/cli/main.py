@@ -29,7 +29,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE)
     except Exception as error:
-        from ssdsl.run.lack import lack_of
+        from ssdsl.run.out_of_resources import lack_of
 
         if (lack := lack_of(error)) is not None:
             show_diagnostics([lack])

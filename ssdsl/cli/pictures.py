@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def save_trace(file: str, *timelines: "Timeline") -> None:
     """Saves several timelines as Chrome trace events in one file."""
-    from ssdsl.show.chrome_trace import chrome_trace
+    from ssdsl.show.charts.chrome_trace import chrome_trace
 
     save_text(file, json.dumps(chrome_trace(*timelines), allow_nan=False))
     talk.print(f"{file}: open it at https://ui.perfetto.dev", highlight=False)
@@ -21,7 +21,7 @@ def save_trace(file: str, *timelines: "Timeline") -> None:
 
 def save_html(file: str, timeline: "Timeline", by_line: "View") -> None:
     """Saves a timeline as one self-contained page, with figures by line of the plan."""
-    from ssdsl.show.timeline_html import timeline_html
+    from ssdsl.show.charts.timeline_html import timeline_html
 
     save_page(file, timeline_html(timeline, by_line))
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ssdsl.model.graph import Graph
     from ssdsl.model.load.model import Model
     from ssdsl.plan.plan import Plan
-    from ssdsl.runtime.bits import Generator
+    from ssdsl.runtime.random.counter_rng import Generator
+    from ssdsl.simulate.memory.state import State
     from ssdsl.simulate.report import Report
-    from ssdsl.simulate.state import State
     from ssdsl.text.source import Source
     from ssdsl.workspace import Compiled
 
@@ -166,7 +166,7 @@ def evaluation(
 
 def state_of(masters: bool, fp32_grads: bool) -> "State":
     """The training state of weights (their precision) as the options give it."""
-    from ssdsl.simulate.state import State
+    from ssdsl.simulate.memory.state import State
 
     return State(masters, fp32_grads)
 
@@ -179,10 +179,10 @@ def simulated(
 
     Raises PlanError where the file does not fit the program.
     """
-    from ssdsl.simulate.fit import costs_for
-    from ssdsl.simulate.read_costs import read_costs
+    from ssdsl.simulate.memory.state import MIXED
+    from ssdsl.simulate.profile.fit import costs_for
+    from ssdsl.simulate.profile.read_costs import read_costs
     from ssdsl.simulate.simulate import simulate
-    from ssdsl.simulate.state import MIXED
 
     times = None
     if costs is not None:
@@ -193,7 +193,7 @@ def simulated(
 
 def fits(compiled: "Compiled", report: "Report") -> bool:
     """Whether the devices have enough memory for a simulated step; shows a message if not, or if only just."""
-    from ssdsl.show.capacity import capacity
+    from ssdsl.show.advice.capacity import capacity
 
     found = capacity(compiled.program, compiled.source, report)
     show_diagnostics(found)

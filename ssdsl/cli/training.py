@@ -17,7 +17,7 @@ from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.run.launch import Nodes, Training
-    from ssdsl.run.result import RunResult
+    from ssdsl.run.results import RunResult
     from ssdsl.workspace import Compiled
 
 
@@ -58,7 +58,7 @@ def compared(loaded: Loaded) -> Loaded:
     again, because the module that is trained may have changed."""
     if loaded.captured.is_compared and loaded.captured.built is not None:
         return loaded
-    from ssdsl.model.check_capture import check_capture
+    from ssdsl.model.checks.check_capture import check_capture
     from ssdsl.model.load.model import computing
 
     comparison = check_capture(computing(loaded.model), loaded.graph)
@@ -83,8 +83,8 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path, evaluation: "Compi
     be written."""
     from ssdsl.codegen.write import write_program
     from ssdsl.run.errors import FolderInUse
-    from ssdsl.run.failure import unwritable
-    from ssdsl.run.lack import lack_of
+    from ssdsl.run.failures import unwritable
+    from ssdsl.run.out_of_resources import lack_of
 
     try:
         evaluates = evaluation.program if evaluation is not None else None
@@ -118,7 +118,7 @@ def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "
 def _check_sparse(loaded: Loaded, training: "Training") -> None:
     """Raises PlanError if the optimizer cannot take the model's sparse gradients, so that not even one device could
     train."""
-    from ssdsl.model.sparse import sparse_weights
+    from ssdsl.model.capture.sparse_gradients import sparse_weights
     from ssdsl.run.errors import SparseGradients
     from ssdsl.runtime.train.optimizer import optimizers, refuses_sparse
 
@@ -134,7 +134,7 @@ def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
 
     Each of several nodes has its own folder inside that of `--out`, because they may share a disk.
     """
-    from ssdsl.run.failure import unwritable
+    from ssdsl.run.failures import unwritable
     from ssdsl.run.one_run import one_run
 
     if out is not None:

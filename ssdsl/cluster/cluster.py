@@ -80,7 +80,7 @@ class Cluster:
     """Groups of nodes; `levels` join groups, up to the whole; their sizes count devices from rank 0.
 
     With `shares_cores` the devices are cores of one machine, and ranks are processes on them: any number of ranks runs,
-    and more ranks than cores share them. With `fuses`, runs of operators are one kernel (`ssdsl/simulate/fusion.py`).
+    and more ranks than cores share them. With `fuses`, runs of operators are one kernel (`simulate/price/fusion.py`).
     `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known. Clusters compare
     and hash by value; `link` and `ring` cache the levels that ranks span.
     """

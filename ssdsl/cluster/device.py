@@ -17,7 +17,7 @@ class Device:
     which is `tfloat32`. `compute_efficiency` and `memory_efficiency` are the fractions of the peaks that large matmuls
     and large elementwise operators reach. `memory_bandwidth` is in bytes per second, read and written together.
     `launch_s` is the least time of an operator. A device of several `processors` computes a matrix product in tiles;
-    each tile takes `tile_s` beside its arithmetic (`ssdsl/simulate/matmul.py`).
+    each tile takes `tile_s` beside its arithmetic (`ssdsl/simulate/price/matmul.py`).
     """
 
     name: str

@@ -9,7 +9,7 @@ from typing import Any
 from ssdsl.ir.function import Offset, Op, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.graph import Operator, Order, Ref
-from ssdsl.model.storage import is_plain
+from ssdsl.model.memory.storage import is_plain
 from ssdsl.model.target import TorchWord
 from ssdsl.plan.regions import Runs
 from ssdsl.text.diagnostic import InternalError

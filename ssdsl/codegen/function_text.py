@@ -19,7 +19,7 @@ from ssdsl.ir.function import (
     Reshard,
     Sum,
 )
-from ssdsl.model.layers import module_of
+from ssdsl.model.dims.layers import module_of
 
 
 def function_text(function: Function, scope: Scope) -> str:

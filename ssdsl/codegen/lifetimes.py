@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ssdsl.ir.function import Backward, Function, Op, reads_of, results_of
 from ssdsl.ir.value import Name
-from ssdsl.model.storage import Storage
+from ssdsl.model.memory.storage import Storage
 
 Moment = tuple[int, int]  # a section, and an instruction of it
 

@@ -16,11 +16,11 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
-from ssdsl.model.layers import module_of
-from ssdsl.model.ops.experts import OF_ROWS
-from ssdsl.model.ops.random import FUNCTIONS
+from ssdsl.model.dims.layers import module_of
+from ssdsl.model.memory.storage import Storage
+from ssdsl.model.ops.families.experts import OF_ROWS
+from ssdsl.model.ops.families.random import FUNCTIONS
 from ssdsl.model.ops.rows import kernel_functions, modules
-from ssdsl.model.storage import Storage
 
 # The names that a file may import from the runtime beside it.
 RUNTIME = (

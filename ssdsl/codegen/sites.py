@@ -13,7 +13,7 @@ from ssdsl.ir.function import Function, Instr, Op, Reshard
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Operator
-from ssdsl.runtime.table import Site
+from ssdsl.runtime.program.table import Site
 from ssdsl.text.source import Span
 
 Place = tuple[str, str, str]  # a function of the file, the layer, the left-hand side of a line

@@ -1,4 +1,4 @@
-"""Makes the table that gives each rank its role, groups, weights and messages (ssdsl/runtime/table.py)."""
+"""Makes the table that gives each rank its role, groups, weights and messages (ssdsl/runtime/program/table.py)."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -9,10 +9,9 @@ from ssdsl.ir.function import Instr
 from ssdsl.ir.layout import Layout, Shape, Shard, cut
 from ssdsl.ir.program import Program, Result
 from ssdsl.ir.program import Role as ProgramRole
+from ssdsl.model.capture.sparse_gradients import sparse_weights
 from ssdsl.model.graph import Origin
-from ssdsl.model.sparse import sparse_weights
-from ssdsl.runtime.mesh import Mesh
-from ssdsl.runtime.table import (
+from ssdsl.runtime.program.table import (
     AxisTake,
     FlatEntry,
     Input,
@@ -27,6 +26,7 @@ from ssdsl.runtime.table import (
     TensorEntry,
     TransferEntry,
 )
+from ssdsl.runtime.ranks.mesh import Mesh
 from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]

@@ -12,7 +12,7 @@ from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Common, Scope
 from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
-from ssdsl.runtime.codec import to_json
+from ssdsl.runtime.program.codec import to_json
 from ssdsl.text.source import Source
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _fill(
     (beside / "__init__.py").write_text(PACKAGE.format(**words) + ENGINE)
     _copy(runtime, beside / "runtime")
     if model is not None and model.can_run:
-        from ssdsl.model.initial_state import initial_state  # which loads torch
-        from ssdsl.runtime.batches import write_batches
+        from ssdsl.model.capture.initial_state import initial_state  # which loads torch
+        from ssdsl.runtime.program.batch_file import write_batches
 
         initial_state(model, program.graph, None if evaluation is None else evaluation.graph).write(beside)
         write_batches(beside, model.batches)

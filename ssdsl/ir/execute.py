@@ -1,8 +1,8 @@
 """Discrete-event execution of roles: each takes its steps in order, and waits where a step needs others.
 
 The simulator runs a program's roles with it; `steps.py` turns their actions into steps. The check for deadlock
-(`prove/deadlock.py`) has an engine of its own. The role with the earliest clock goes first, so that messages on one
-link travel in the order in which they become ready.
+(`prove/roles/deadlock.py`) has an engine of its own. The role with the earliest clock goes first, so that messages on
+one link travel in the order in which they become ready.
 """
 
 import heapq

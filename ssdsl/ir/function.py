@@ -13,7 +13,7 @@ from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.graph import Order
-from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, overlapping, parts_of
 
 # -- operators ---------------------------------------------------------------------------------------------------------

@@ -259,8 +259,8 @@ class Shape:
 class Cut:
     """The place of a digit in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle.
 
-    `rest` is the size of the axis divided by outer * count. `runtime/cut.py` cuts tensors by it. With `at` the parts
-    are these regions of each of the `outer` blocks.
+    `rest` is the size of the axis divided by outer * count. `runtime/layout/cut.py` cuts tensors by it. With `at` the
+    parts are these regions of each of the `outer` blocks.
     """
 
     dim: int

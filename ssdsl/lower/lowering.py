@@ -15,7 +15,7 @@ from ssdsl.lower.conversions.answer import Ask, Converted
 from ssdsl.lower.operators.coordinates import Splits
 from ssdsl.lower.tasks.task import Task
 from ssdsl.model.graph import Graph, Operator
-from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Plan
 from ssdsl.text.diagnostic import InternalError
 from ssdsl.text.source import Span

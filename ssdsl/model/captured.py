@@ -21,7 +21,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
-    from ssdsl.runtime.bits import Generator
+    from ssdsl.runtime.random.counter_rng import Generator
 
 GRAPH = ".graph"  # how the name of a file of a graph ends
 Working = Callable[[str], contextlib.AbstractContextManager[None]]  # says what takes so long
@@ -81,7 +81,7 @@ def captured(request: Request, working: Working = _silent, keep: bool = True) ->
     with working("loading torch"):
         if importlib.util.find_spec("torch") is None:
             raise PlanError(TorchMissing(None, request.spec))
-        from ssdsl.model.check_capture import Compared, check_if_small
+        from ssdsl.model.checks.check_capture import Compared, check_if_small
         from ssdsl.model.load.model import computing
         from ssdsl.model.trace import capture
     with working(f"capturing {request.spec}"), noted() if keep else contextlib.nullcontext(Sources()) as sources:

@@ -3,9 +3,9 @@
 import copy
 from dataclasses import replace
 
+from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.evaluation_errors import OutputNotComputed
 from ssdsl.model.graph import Graph, Origin, Stage
-from ssdsl.model.initial_state import constants_of
 from ssdsl.model.load.model import Evaluation, Model, Outputs
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.constant import Constant
-from ssdsl.model.found import Found
-from ssdsl.model.storage import Storage
-from ssdsl.model.window import Window
+from ssdsl.model.dims.window import Window
+from ssdsl.model.discover.found import Found
+from ssdsl.model.memory.storage import Storage
 
 if TYPE_CHECKING:
-    from ssdsl.model.observed import Observed
+    from ssdsl.model.memory.observed import Observed
     from ssdsl.model.ops.op import Op
     from ssdsl.model.tails import Tails
 

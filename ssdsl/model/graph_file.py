@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from ssdsl.model.constant import Constant
-from ssdsl.model.found import Found
+from ssdsl.model.dims.window import Adaptive, Prefix, Sliding, Spread
+from ssdsl.model.discover.found import Found
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
-from ssdsl.model.observed import ExtraShape, Observed, SavedByParts, SavedShapes
+from ssdsl.model.memory.observed import ExtraShape, Observed, SavedByParts, SavedShapes
+from ssdsl.model.memory.storage import Storage
+from ssdsl.model.ops.families.resampling import Linear, Nearest
 from ssdsl.model.ops.op import Collective, Op, PartKernel, resolved
-from ssdsl.model.ops.resampling import Linear, Nearest
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.storage import Storage
 from ssdsl.model.target import Parameter, Target, TorchWord
-from ssdsl.model.window import Adaptive, Prefix, Sliding, Spread
 
 FORMAT, VERSION = "ssdsl graph", 1
 CLASSES: dict[str, type[Any]] = {

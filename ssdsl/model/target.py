@@ -1,6 +1,6 @@
 """torch's objects in a call, as data: the overload that it calls, and words such as `torch.float32` in its arguments.
 
-`overloads.py` converts them to torch's own objects and back.
+`capture/overloads.py` converts them to torch's own objects and back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ class Target:
     """An overload of torch's, by its full name: `aten::max.dim`, or `aten::relu` for the one that has no name.
 
     `is_pointwise`: torch tags it so. `asks_for_order`: its results may depend on the memory order of its operands
-    (`memory_order.py`). `unpacks`: it returns several tensors, or a list of them.
+    (`memory/memory_order.py`). `unpacks`: it returns several tensors, or a list of them.
     """
 
     name: str

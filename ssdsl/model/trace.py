@@ -2,24 +2,24 @@
 
 from dataclasses import replace
 
-from ssdsl.model.analyse import Analysis, Reading, Slot, analyse, stages
-from ssdsl.model.call import Call
-from ssdsl.model.capture import Capture, capture_calls
+from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.capture import Capture, capture_calls
+from ssdsl.model.capture.errors import NotALoss
+from ssdsl.model.capture.overloads import as_data, constant_of, target_of
+from ssdsl.model.dims.analyse import Analysis, Reading, Slot, analyse, stages
+from ssdsl.model.dims.name_dims import name_dims
 from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.load.model import Model
-from ssdsl.model.name_dims import name_dims
 from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
-from ssdsl.model.overloads import as_data, constant_of, target_of
 from ssdsl.model.rewrite.buffer_updates import changed_statistics
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
-from ssdsl.model.trace_errors import NotALoss
 from ssdsl.text.diagnostic import PlanError
 
 

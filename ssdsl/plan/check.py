@@ -8,7 +8,7 @@ from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNo
 from ssdsl.plan.errors.split import OtherName
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Cut, Facts
-from ssdsl.plan.in_time import near_axes
+from ssdsl.plan.hints.in_time import near_axes
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh, Placement
 from ssdsl.text.diagnostic import Diagnostic

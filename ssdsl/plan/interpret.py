@@ -14,11 +14,11 @@ from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
+from ssdsl.plan.hints.never_used import never_used
+from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.model_index import ModelIndex, index_model
-from ssdsl.plan.never_used import never_used
-from ssdsl.plan.place_beside import place_beside
+from ssdsl.plan.neighbours.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
-from ssdsl.plan.round_trips import round_trips
 from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from ssdsl.runtime.regions import Regions as Regions
-from ssdsl.runtime.regions import Run as Run
-from ssdsl.runtime.regions import Runs as Runs
-from ssdsl.runtime.regions import parts_of as parts_of
+from ssdsl.runtime.layout.regions import Regions as Regions
+from ssdsl.runtime.layout.regions import Run as Run
+from ssdsl.runtime.layout.regions import Runs as Runs
+from ssdsl.runtime.layout.regions import parts_of as parts_of
 
 
 def merged(runs: Iterable[Run]) -> Runs:

@@ -9,8 +9,8 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.prove.failures import Failures
-from ssdsl.prove.local import Factors, Local
-from ssdsl.prove.operators import Part
+from ssdsl.prove.types.local import Factors, Local
+from ssdsl.prove.types.operators import Part
 from ssdsl.text.source import Span
 
 

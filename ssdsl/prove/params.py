@@ -15,10 +15,10 @@ from ssdsl.ir.param import (
 )
 from ssdsl.ir.value import Axis, Name, Time, Type
 from ssdsl.model.graph import Origin
-from ssdsl.prove.devices import Share, share
 from ssdsl.prove.facts import Facts
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.local import Local, covered, elements, of_type
+from ssdsl.prove.roles.devices import Share, share
+from ssdsl.prove.types.local import Local, covered, elements, of_type
 from ssdsl.text.source import Span
 
 

@@ -7,24 +7,24 @@ from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.program import Program
 from ssdsl.ir.references import dangling
 from ssdsl.ir.value import Name
-from ssdsl.prove.again import check_again
-from ssdsl.prove.alike import Classes
-from ssdsl.prove.backward import backward
-from ssdsl.prove.buffers import check_buffers
-from ssdsl.prove.deadlock import check_deadlock
-from ssdsl.prove.draws import check_draws
 from ssdsl.prove.facts import Facts, facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
-from ssdsl.prove.flow import Flow
-from ssdsl.prove.forward import forward
-from ssdsl.prove.halves import check_halves
-from ssdsl.prove.local import Local
-from ssdsl.prove.overwrites import check_orders, check_overwrites, check_unread
+from ssdsl.prove.functions.alike import Classes
+from ssdsl.prove.functions.backward import backward
+from ssdsl.prove.functions.buffers import check_buffers
+from ssdsl.prove.functions.flow import Flow
+from ssdsl.prove.functions.forward import forward
+from ssdsl.prove.functions.halves import check_halves
+from ssdsl.prove.functions.overwrites import check_orders, check_overwrites, check_unread
+from ssdsl.prove.functions.prologues import prologues
+from ssdsl.prove.functions.regathers import check_again
 from ssdsl.prove.params import check_gathers, check_gradients, check_params
-from ssdsl.prove.parts import parts_of
-from ssdsl.prove.prologues import prologues
-from ssdsl.prove.roles import check_places, check_role
-from ssdsl.prove.updates import check_updates
+from ssdsl.prove.roles.deadlock import check_deadlock
+from ssdsl.prove.roles.parts import parts_of
+from ssdsl.prove.roles.roles import check_places, check_role
+from ssdsl.prove.roles.updates import check_updates
+from ssdsl.prove.types.draws import check_draws
+from ssdsl.prove.types.local import Local
 from ssdsl.prove.whole import check_loss, check_operators, check_results
 from ssdsl.text.diagnostic import PlanError
 

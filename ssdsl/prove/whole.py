@@ -6,7 +6,7 @@ from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.model.graph import Stage
 from ssdsl.prove.facts import Facts, Typed
 from ssdsl.prove.failures import Rule
-from ssdsl.prove.local import Local
+from ssdsl.prove.types.local import Local
 
 
 def check_operators(facts: Facts) -> None:

@@ -8,7 +8,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Devices, Function
-from ssdsl.plan.in_time import is_in_time, meshes_of
+from ssdsl.plan.hints.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import Index, State
 from ssdsl.repl.describe import describe, devices_text
 from ssdsl.repl.session import Reading

@@ -32,8 +32,8 @@ from ssdsl.repl.session import (
 )
 from ssdsl.repl.terminal.highlight import coloured
 from ssdsl.repl.views import VIEWS, simulated, view
-from ssdsl.show.check import check_views, repeated_warnings
-from ssdsl.show.open_params import open_params
+from ssdsl.show.tables.check import check_views, repeated_warnings
+from ssdsl.show.tables.open_params import open_params
 from ssdsl.text.diagnostic import PlanError
 
 Answer = tuple[Session, Reply]
@@ -126,8 +126,8 @@ def _model(session: Session, argument: str) -> Answer:
 
 
 def _html(session: Session, argument: str) -> Answer:
-    from ssdsl.show.by_line import by_line_view
-    from ssdsl.show.timeline_html import timeline_html
+    from ssdsl.show.advice.by_line import by_line_view
+    from ssdsl.show.charts.timeline_html import timeline_html
 
     program, machine = compiled(session), session.outside.machine
     report = machine.simulate(program)
@@ -166,8 +166,8 @@ def _check(session: Session, argument: str) -> Answer:
 
 
 def _simulate(session: Session, argument: str) -> Answer:
-    from ssdsl.show.capacity import capacity
-    from ssdsl.show.report import report_views
+    from ssdsl.show.advice.capacity import capacity
+    from ssdsl.show.tables.report import report_views
 
     program = compiled(session)
     report = session.outside.machine.simulate(program)
@@ -177,7 +177,7 @@ def _simulate(session: Session, argument: str) -> Answer:
 
 
 def _diff(session: Session, argument: str) -> Answer:
-    from ssdsl.show.difference import difference_views
+    from ssdsl.show.tables.difference import difference_views
 
     before = session.simulated
     if before is None:

@@ -6,11 +6,11 @@ from ssdsl.plan.interpret import plan_of
 from ssdsl.repl.compiled import compiled
 from ssdsl.repl.reply import Shown
 from ssdsl.repl.session import Session
-from ssdsl.show.communication import communication_view
-from ssdsl.show.dims import dims_view
-from ssdsl.show.operators import operators_view
-from ssdsl.show.program import shown_program
-from ssdsl.show.tasks import tasks_views
+from ssdsl.show.tables.communication import communication_view
+from ssdsl.show.tables.dims import dims_view
+from ssdsl.show.tables.operators import operators_view
+from ssdsl.show.tables.program import shown_program
+from ssdsl.show.tables.tasks import tasks_views
 from ssdsl.simulate.report import Report
 
 
@@ -45,13 +45,13 @@ def _program(session: Session) -> Iterator[Shown]:
 
 
 def _schedule(session: Session) -> Iterator[Shown]:
-    from ssdsl.show.gantt import gantt
+    from ssdsl.show.charts.gantt import gantt
 
     yield gantt(simulated(session).timeline, session.outside.width())
 
 
 def _memory(session: Session) -> Iterator[Shown]:
-    from ssdsl.show.memory import memory_curve, memory_views
+    from ssdsl.show.tables.memory import memory_curve, memory_views
 
     timeline = simulated(session).timeline
     yield from memory_views(timeline)

@@ -6,13 +6,13 @@ from typing import Any
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
-from ssdsl.runtime.control import LoneControl
+from ssdsl.runtime.data.batch_spec import Feed
+from ssdsl.runtime.data.loader import Loader
+from ssdsl.runtime.data.user_data import data_of, loader_arguments
+from ssdsl.runtime.data.workers import Workers
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.table import Input
-from ssdsl.runtime.train.feed import Feed
-from ssdsl.runtime.train.loader import Loader
-from ssdsl.runtime.train.user_data import data_of, loader_arguments
-from ssdsl.runtime.train.workers import Workers
+from ssdsl.runtime.program.table import Input
+from ssdsl.runtime.ranks.control import LoneControl
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 

@@ -12,13 +12,13 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from ssdsl.model.search_path import search_path
+from ssdsl.model.discover.search_path import search_path
 from ssdsl.run.errors import TooFewDevices
-from ssdsl.run.failure import failed_ranks, failure, printed, stuck, unwritable
+from ssdsl.run.failures import failed_ranks, failure, printed, stuck, unwritable
 from ssdsl.run.processes import MARK, sigterm_raises, stop
 from ssdsl.run.progress import Progress
-from ssdsl.run.result import RunResult, read_result
-from ssdsl.runtime.stall import Stall, find_stall, read_states
+from ssdsl.run.results import RunResult, read_result
+from ssdsl.runtime.health.stall import Stall, find_stall, read_states
 from ssdsl.text.diagnostic import PlanError
 
 POLL_S = 0.1
@@ -195,7 +195,7 @@ class _Watch:
 
 def _agent(where: list[str], max_restarts: int, out: Path) -> list[str]:
     """torchrun, up to the program that it starts."""
-    agent = [sys.executable, "-m", "ssdsl.run.agent", *where, "--max-restarts", str(max_restarts)]
+    agent = [sys.executable, "-m", "ssdsl.run.torchrun_agent", *where, "--max-restarts", str(max_restarts)]
     return [*agent, "--log-dir", str(out / "logs"), "--redirects", "3"]
 
 

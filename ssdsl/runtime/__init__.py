@@ -7,27 +7,29 @@ import importlib
 from typing import Any
 
 _NAMES = {
-    "attention": "attention_keys causal_attention_part",
-    "bits": "step_keys",
-    "collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter reshard",
-    "cut": "contiguous extend put take take_at take_sizes",
-    "joins": "Input Join",
-    "kernels": "batch_norm_parts embedding_part first first_time gather_part group_norm_parts instance_norm_parts "
-    "nll_part",
-    "merges": "amax_parts amin_parts argmax_parts argmin_parts cross_entropy_parts log_softmax_parts logsumexp_parts "
-    "max_parts min_parts softmax_parts",
-    "prefixes": "cumprod_parts cumsum_parts logcumsumexp_parts topk_parts",
-    "random": "attention_dropout bernoulli cauchy dropout exponential geometric integers log_normal normal uniform",
-    "recompute": "checkpoint",
-    "resampling": "linear_part nearest_part",
-    "ring": "attention_ring",
-    "routed": "combine count_rows dispatch expert_mm routed_mm",
-    "rows": "rows_to_all",
-    "runner": "Output block",
-    "split_backward": "checkpoint_halves halves",
-    "windows": "Part adaptive_avg_pool_part adaptive_max_pool_part avg_pool_part conv_part conv_transpose_part "
+    "kernels.attention": "attention_keys causal_attention_part",
+    "random.counter_rng": "step_keys",
+    "layout.collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter "
+    "reshard",
+    "layout.cut": "contiguous extend put take take_at take_sizes",
+    "step.joins": "Input Join",
+    "kernels.embedding_and_norm": "batch_norm_parts embedding_part first first_time gather_part group_norm_parts "
+    "instance_norm_parts nll_part",
+    "kernels.softmax_and_max": "amax_parts amin_parts argmax_parts argmin_parts cross_entropy_parts log_softmax_parts "
+    "logsumexp_parts max_parts min_parts softmax_parts",
+    "kernels.scan_and_topk": "cumprod_parts cumsum_parts logcumsumexp_parts topk_parts",
+    "random.distributions": "attention_dropout bernoulli cauchy dropout exponential geometric integers log_normal "
+    "normal uniform",
+    "step.recompute": "checkpoint",
+    "kernels.resampling": "linear_part nearest_part",
+    "kernels.ring_attention": "attention_ring",
+    "kernels.experts": "combine count_rows dispatch expert_mm routed_mm",
+    "layout.rows": "rows_to_all",
+    "step.runner": "Output block",
+    "step.split_backward": "checkpoint_halves halves",
+    "kernels.windows": "Part adaptive_avg_pool_part adaptive_max_pool_part avg_pool_part conv_part conv_transpose_part "
     "max_pool_part max_pool_with_indices_part",
-    "world": "group",
+    "ranks.world": "group",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 NAMES = (*_MODULES,)

@@ -16,21 +16,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .data.batch import Batch
+from .data.loader import Loader
+from .data.user_data import load_data, loader_arguments
 from .errors import EngineError
-from .failure import prepare_folder, report_failure, whole
-from .nodes import check_alike, collect, hand_in
-from .observers import Dump, Observer, Profile, Progress, Step
-from .pulse import Pulse, attempt
-from .start import find_place, join_group, transport
-from .train.batch import Batch
+from .health.failure import prepare_folder, report_failure, whole
+from .health.heartbeat import Pulse, attempt
+from .health.start import find_place, join_group, transport
+from .health.watchdog import Watch
+from .ranks.nodes import check_alike, collect, hand_in
+from .ranks.world import World
+from .step.observers import Dump, Observer, Profile, Progress, Step
 from .train.engine import Engine
-from .train.loader import Loader
 from .train.log import peak_memory_bytes
 from .train.optimizer import optimizers
 from .train.programs import InFolder
-from .train.user_data import load_data, loader_arguments
-from .watch import Watch
-from .world import World
 
 FOLDER = Path(__file__).parent.parent
 LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more

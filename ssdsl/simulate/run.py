@@ -12,7 +12,7 @@ from ssdsl.ir import execute
 from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update, WaitReduce
 from ssdsl.ir.program import Members, Program
 from ssdsl.ir.steps import steps_of
-from ssdsl.simulate.costs import Cost, Costs
+from ssdsl.simulate.price.costs import Cost, Costs
 
 Interval = execute.Interval[Cost]
 Trace = execute.Trace[Cost]

@@ -8,16 +8,16 @@ from ssdsl.collector import paused_collector
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.execute import Part
 from ssdsl.ir.program import Program, Role
-from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.costs import Costs
-from ssdsl.simulate.draw import draw, title_of
-from ssdsl.simulate.fusion import Fusion
-from ssdsl.simulate.memory import memories
+from ssdsl.simulate.draw_timeline import draw, title_of
+from ssdsl.simulate.memory.activations import Activations
+from ssdsl.simulate.memory.memory import memories
+from ssdsl.simulate.memory.state import MIXED, State
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.costs import Costs
+from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.roofline import Roofline
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
-from ssdsl.simulate.roofline import Roofline
 from ssdsl.simulate.run import Epilogue, Interval, Trace, by_role, epilogues, run
-from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 

@@ -17,8 +17,8 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin, Stage
 from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
 from ssdsl.plan.plan import State as Kept
-from ssdsl.simulate.launch_time import causal_share
-from ssdsl.simulate.state import State
+from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.price.launch_time import causal_share
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
+from ssdsl.simulate.memory.state import State
 from ssdsl.simulate.simulate import capacity_bytes
-from ssdsl.simulate.state import State
 from ssdsl.sketch.orders import PLAIN
 from ssdsl.sketch.schedules import called, is_schedule, with_import, with_use
 from ssdsl.sketch.sketch import Sketch, Values

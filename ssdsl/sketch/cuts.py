@@ -21,9 +21,9 @@ from ssdsl.plan.eval.balance import GOOD_ENOUGH, Unit, joined
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Placement, Plan
+from ssdsl.simulate.memory.state import State
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, prices
-from ssdsl.simulate.state import State
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.sketch.write import with_answer
 from ssdsl.solve.cuts import Cut, Kind, Row, cut

@@ -14,10 +14,10 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.plan import Plan
-from ssdsl.simulate.fit import costs_for
-from ssdsl.simulate.read_costs import CostsFile
+from ssdsl.simulate.memory.state import MIXED, State
+from ssdsl.simulate.profile.fit import costs_for
+from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.state import MIXED, State
 from ssdsl.simulate.timeline import Timeline
 from ssdsl.sketch import clocks, cuts, orders
 from ssdsl.sketch.ahead import Ahead

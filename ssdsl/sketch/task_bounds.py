@@ -15,7 +15,7 @@ from ssdsl.collector import paused_collector
 from ssdsl.ir.action import Update
 from ssdsl.ir.function import Earlier, Function
 from ssdsl.plan.plan import Plan
-from ssdsl.simulate.state import State
+from ssdsl.simulate.memory.state import State
 from ssdsl.sketch.unordered import Unordered, unordered
 
 

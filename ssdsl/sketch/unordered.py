@@ -11,9 +11,9 @@ from ssdsl.ir.program import Members, Program
 from ssdsl.lower.lower import formed
 from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import Clock, OpPlan, Phase, Plan, TaskSet, Timed
-from ssdsl.simulate.memory import state_of
+from ssdsl.simulate.memory.memory import state_of
+from ssdsl.simulate.memory.state import State
 from ssdsl.simulate.simulate import Prices, prices
-from ssdsl.simulate.state import State
 
 
 def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: State, halves: bool = False) -> "Unordered":

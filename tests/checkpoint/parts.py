@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from ssdsl.runtime.checkpoints import Content, content_of
-from ssdsl.runtime.cut import Piece
-from ssdsl.runtime.parts import LocalTensor
+from ssdsl.runtime.layout.cut import Piece
+from ssdsl.runtime.layout.parts import LocalTensor
 
 
 def tensors(seed: int) -> dict[str, torch.Tensor]:

@@ -16,13 +16,13 @@ import torch
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process import RanksFailed, Turns, program_of
-from ssdsl.run.mailbox import Exchange, Threaded
+from ssdsl.run.in_process.mailbox import Exchange, Threaded
+from ssdsl.run.in_process.run_in_process import RanksFailed, Turns, program_of
 from ssdsl.runtime.checkpoints import Checkpoint, Content, Saver, content_of, load_on_all
-from ssdsl.runtime.parts import LocalTensor, untrained
+from ssdsl.runtime.layout.parts import LocalTensor, untrained
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
-from ssdsl.runtime.world import World
 from tests.checkpoint.conftest import together
 
 ROOT = Path(__file__).parent.parent.parent

@@ -17,9 +17,9 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from ssdsl.runtime.checkpoints import Saver, open_on_all, read_on_all
-from ssdsl.runtime.control import Control
+from ssdsl.runtime.ranks.control import Control
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.transport import Distributed
+from ssdsl.runtime.ranks.transport import Distributed
 from tests.checkpoint import parts
 
 run, store, rank, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]

@@ -16,7 +16,7 @@ from ssdsl.runtime.checkpoints import Checkpoint, Saver, load_on_all, new_state,
 from ssdsl.runtime.checkpoints.content import content_of
 from ssdsl.runtime.checkpoints.plain import from_json, to_json
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.parts import LocalTensor
+from ssdsl.runtime.layout.parts import LocalTensor
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import Together, together
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from ssdsl.cli.main import main
 from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
-from ssdsl.runtime.control import LoneControl
-from ssdsl.runtime.parts import LocalTensor
+from ssdsl.runtime.layout.parts import LocalTensor
+from ssdsl.runtime.ranks.control import LoneControl
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ def test_a_plain_state_dict(run: Run, tmp_path: Path) -> None:
 def test_safetensors_and_back(run: Run, tmp_path: Path, shard_size: float, monkeypatch: pytest.MonkeyPatch) -> None:
     net, _ = write(tmp_path / "before.pt", optim=False)
     run("from-torch", "before.pt", "a")
-    from ssdsl.run import checkpoints
+    from ssdsl.run.checkpoints import convert
 
-    checkpoints.to_safetensors(checkpoints.open_checkpoint("a"), tmp_path / "hf", round(shard_size * 1e9))
+    convert.to_safetensors(convert.open_checkpoint("a"), tmp_path / "hf", round(shard_size * 1e9))
     files = sorted(p.name for p in (tmp_path / "hf").iterdir())
     assert ("model.safetensors" in files) == (shard_size == 5.0)
     assert (("model.safetensors.index.json" in files), len(files) > 2) == (shard_size != 5.0, shard_size != 5.0)

@@ -26,14 +26,14 @@ import ssdsl.model.evaluation as evaluation
 import ssdsl.model.load as loading
 import ssdsl.model.trace as trace
 import ssdsl.run.launch as launching
+from ssdsl.cli.commands.show import What
 from ssdsl.cli.main import main
-from ssdsl.cli.show import What
 from ssdsl.cli.terminal import show_diagnostics
 from ssdsl.cluster.measurement import Measurement
 from ssdsl.model.cache import entries
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.run.checkpoints import from_torch
+from ssdsl.run.checkpoints.convert import from_torch
 from ssdsl.run.errors import LossNotFinite
 from tests.cli.commands import OWN, commands
 

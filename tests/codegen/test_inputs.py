@@ -16,7 +16,7 @@ from ssdsl.ir.function import Reshard
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.prove.prove import prove
-from ssdsl.runtime.cut import Piece
+from ssdsl.runtime.layout.cut import Piece
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 

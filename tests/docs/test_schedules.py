@@ -14,8 +14,8 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import known_clusters, load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.function import Function
-from ssdsl.show.gantt import gantt
-from ssdsl.simulate.measured import Measured, Times
+from ssdsl.show.charts.gantt import gantt
+from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.timeline import Event, Kind, Stream

@@ -16,8 +16,8 @@ from rich.console import Console
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
-from ssdsl.show.gantt import gantt
-from ssdsl.simulate.measured import Measured, Times
+from ssdsl.show.charts.gantt import gantt
+from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.workspace import Compiled

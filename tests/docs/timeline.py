@@ -1,6 +1,6 @@
 """A step as a picture: a row for each role, a box for each task, as docs/tutorial.md shows it."""
 
-from ssdsl.show.gantt import MARKS, TASKS
+from ssdsl.show.charts.gantt import MARKS, TASKS
 from ssdsl.simulate.timeline import Event, Kind, Stream, Timeline
 
 WIDTH, LEFT, TOP, ROW, BOX = 1000, 110, 44, 44, 34  # of the picture, its margins, a row and what is drawn of it; pixels

@@ -38,7 +38,7 @@ def test_a_plan_is_equal_or_refused() -> None:
 
 def test_a_failure_becomes_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """With gradients that are not summed, what is left is one split over two ranks."""
-    monkeypatch.setattr("ssdsl.runtime.flat_params.Replicated.start_reduce", lambda flat: None)
+    monkeypatch.setattr("ssdsl.runtime.step.flat_params.Replicated.start_reduce", lambda flat: None)
     splits = "split model by batch into dp, m = 2\nsplit model by seq into tp"
     plan = f"mesh gpus(dp = 2, tp = 2)\n{splits}\nassign model to gpus"
     large = case(plan, MLP, ("Norm", (4,)), MLP)

@@ -111,10 +111,10 @@ def test_what_is_off_by_rounding_alone_is_a_false_alarm(monkeypatch: pytest.Monk
     """With no allowance; gradients that are not summed are none."""
     layer = ("Mlp", (4, 8, True, "gelu"))
     with monkeypatch.context() as patch:
-        patch.setattr("ssdsl.run.compare.Comparison.allowed", 0.0)
+        patch.setattr("ssdsl.run.verify.compare.Comparison.allowed", 0.0)
         assert tried("linear", "hidden", layer).column == "false alarm"
     with monkeypatch.context() as patch:
-        patch.setattr("ssdsl.runtime.flat_params.Replicated.start_reduce", lambda flat: None)
+        patch.setattr("ssdsl.runtime.step.flat_params.Replicated.start_reduce", lambda flat: None)
         assert tried("linear", "batch", layer).column == "wrong"
 
 

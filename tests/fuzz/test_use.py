@@ -67,7 +67,7 @@ def test_what_goes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(training_state, "restore", lambda *given, **how: (restore(*given, **how), {})[1])
         assert try_use(waits).column == "wrong"
     with monkeypatch.context() as patch:
-        patch.setattr("ssdsl.runtime.train.update._square_sum", lambda gradients: 1.0)
+        patch.setattr("ssdsl.runtime.train.step_end._square_sum", lambda gradients: 1.0)
         assert try_use(resumes).column == "wrong"
     with monkeypatch.context() as patch:
         patch.setattr(training_state, "_set", lambda *given: None)

@@ -15,11 +15,11 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model, computing
 from ssdsl.model.trace import capture
-from ssdsl.run.checkpoints import open_checkpoint, to_torch
-from ssdsl.run.in_process import program_of, run_ranks
+from ssdsl.run.checkpoints.convert import open_checkpoint, to_torch
+from ssdsl.run.in_process.run_in_process import program_of, run_ranks
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
-from ssdsl.runtime.world import World
 from tests.kept.script import AXES, SAVED, SCALE, Net, example, trained
 
 KEPT = Path(__file__).parent / "checkpoints"

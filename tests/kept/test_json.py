@@ -16,7 +16,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run import launch as launching
 from ssdsl.run.launch import Training
-from ssdsl.run.result import RunResult, read_result
+from ssdsl.run.results import RunResult, read_result
 from tests.cli.commands import commands
 
 KEPT = Path(__file__).parent

@@ -15,13 +15,13 @@ from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process import program_of, run_ranks
+from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.main import make_optimizer
-from ssdsl.runtime.program import Program
+from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
-from ssdsl.runtime.world import World
 
 MODEL = "gpt:tiny,layers=1,hidden=8,heads=2,seq=4,vocab=16,batch=4,dropout=0.1"
 

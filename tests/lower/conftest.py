@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard
-from ssdsl.runtime.world import World
+from ssdsl.runtime.ranks.world import World
 
 T = TypeVar("T")
 Axes = tuple[tuple[str, int], ...]

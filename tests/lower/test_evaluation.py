@@ -15,10 +15,10 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.plan.carry_over import carry_over
+from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove
-from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

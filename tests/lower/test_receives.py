@@ -13,10 +13,10 @@ from ssdsl.ir.program import Role
 from ssdsl.lower.tasks import hoist_receives
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
-from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.verify import difference, verify_dumps
-from ssdsl.simulate.measured import Measured, Times
+from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source

@@ -19,10 +19,10 @@ from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
-from ssdsl.runtime import collectives
-from ssdsl.runtime.mesh import Mesh
-from ssdsl.runtime.transport import Distributed
-from ssdsl.runtime.world import World
+from ssdsl.runtime.layout import collectives
+from ssdsl.runtime.ranks.mesh import Mesh
+from ssdsl.runtime.ranks.transport import Distributed
+from ssdsl.runtime.ranks.world import World
 
 Axes = tuple[tuple[str, int], ...]
 Held = dict[tuple[int, ...], torch.Tensor]  # what each device holds, by its coordinates

@@ -15,10 +15,11 @@ from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
-from ssdsl.runtime import mesh, rank_setup, transfers
-from ssdsl.runtime.codec import decoded, to_json
-from ssdsl.runtime.table import TransferEntry
-from ssdsl.runtime.world import World
+from ssdsl.runtime.layout import transfers
+from ssdsl.runtime.program.codec import decoded, to_json
+from ssdsl.runtime.program.table import TransferEntry
+from ssdsl.runtime.ranks import mesh, rank_setup
+from ssdsl.runtime.ranks.world import World
 
 SHAPES = {
     "2-D": (Shape(((12,), (3, 12, 2))), (0, 2)),

@@ -16,12 +16,12 @@ from ssdsl.ir.function import Op, Split
 from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
+from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
-from ssdsl.model.initial_state import constants_of
-from ssdsl.model.ops.experts import OF_ROWS
-from ssdsl.model.ops.random import FUNCTIONS
+from ssdsl.model.ops.families.experts import OF_ROWS
+from ssdsl.model.ops.families.random import FUNCTIONS
 from ssdsl.model.ops.rows import kernel_functions
-from ssdsl.runtime.world import Group, World
+from ssdsl.runtime.ranks.world import Group, World
 
 KERNELS = {n: getattr(runtime, n) for n in ("Part", "contiguous", "first", "first_time", *kernel_functions(), *OF_ROWS)}
 DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}

@@ -11,7 +11,7 @@ import pytest
 
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load import load
-from ssdsl.model.saved import saved
+from ssdsl.model.memory.saved import saved
 from ssdsl.model.trace import capture
 
 Terms = dict[str, int]  # "layer_norm: mean and deviation" -> bytes

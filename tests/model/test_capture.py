@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ssdsl.model.check_capture import check_capture
+from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ssdsl.model import decompose
+from ssdsl.model.capture import decompose
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from ssdsl.model import dropped_errors
-from ssdsl.model.check_capture import check_capture
+from ssdsl.model.checks import errors
+from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
@@ -128,7 +128,7 @@ def test_what_would_be_lost_is_refused(code: str, golden: Callable[[Path, str], 
 
 
 def test_each_has_its_cases_and_an_explanation() -> None:
-    own = {code for code, cls in REGISTRY.items() if cls.__module__ == dropped_errors.__name__}
+    own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
     assert own == set(WRONG) and all(REGISTRY[code].__doc__ for code in own)
 
 

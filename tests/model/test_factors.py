@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssdsl.model.factors import Factors
+from ssdsl.model.dims.factors import Factors
 
 primes = st.lists(st.sampled_from([2, 2, 3, 5]), min_size=1, max_size=6)
 

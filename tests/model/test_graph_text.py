@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from ssdsl.model.found import Found
+from ssdsl.model.capture.overloads import constant_of
+from ssdsl.model.dims.window import Prefix, Sliding
+from ssdsl.model.discover.found import Found
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.overloads import constant_of
 from ssdsl.model.target import target
-from ssdsl.model.window import Prefix, Sliding
 
 BADDBMM = target("aten::baddbmm", "self batch1 batch2 beta alpha")
 LINEAR = Operator(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ssdsl.model.check_capture import check_capture
+from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model

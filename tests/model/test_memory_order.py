@@ -6,10 +6,10 @@ from torch import nn
 
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.model.memory_order import order_of
-from ssdsl.model.storage import strides_in
+from ssdsl.model.memory.memory_order import order_of
+from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.trace import capture
-from ssdsl.runtime.cut import contiguous
+from ssdsl.runtime.layout.cut import contiguous
 
 
 class Net(nn.Module):

@@ -9,10 +9,10 @@ from torch import nn
 
 from ssdsl.model.graph import Dim
 from ssdsl.model.load.model import Model
+from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.observe import saved
 from ssdsl.model.observe.saved import Measurement, saved_by
 from ssdsl.model.ops.reader import Reader
-from ssdsl.model.saved_tensors import Saved
 from ssdsl.model.trace import capture
 from tests.model.rule_cases import FAMILIES
 

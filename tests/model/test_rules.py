@@ -14,7 +14,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.trace import capture
-from ssdsl.runtime.draws import Draws
+from ssdsl.runtime.random.single_device import Draws
 from tests.model.parts import Result, Values, call, evaluate, evaluate_parts, outside, reads, run_graph, split
 from tests.model.rule_cases import FAMILIES
 

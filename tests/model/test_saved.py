@@ -15,10 +15,10 @@ from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
+from ssdsl.model.memory.saved import saved
+from ssdsl.model.memory.storage import Storage, aliases
 from ssdsl.model.observe.call import empty
 from ssdsl.model.observe.observe import observe
-from ssdsl.model.saved import saved
-from ssdsl.model.storage import Storage, aliases
 from ssdsl.model.trace import capture
 from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split
 from tests.model.rule_cases import FAMILIES

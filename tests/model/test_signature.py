@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssdsl.model.dims.signature import Letter, Misfit, Pattern, parse_signature
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.signature import Letter, Misfit, Pattern, parse_signature
 
 names = st.from_regex(r"[a-z][a-z_0-9]{0,6}", fullmatch=True)
 letters = st.builds(Letter, names, st.booleans(), st.booleans(), st.none() | st.integers(1, 64))

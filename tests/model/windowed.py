@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from ssdsl import runtime
-from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.overloads import target_of
+from ssdsl.model.dims.signature import Pattern
 from ssdsl.model.graph import Dim, DimWindow, Operand, Operator, Ref, Stage
 from ssdsl.model.ops.registry import row
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.overloads import target_of
-from ssdsl.model.signature import Pattern
 
 aten = torch.ops.aten
 Arguments = list[Any]

@@ -8,8 +8,8 @@ import pytest
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
-from ssdsl.plan.carry_over import carry_over
 from ssdsl.plan.interpret import interpret
+from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import OpPlan, Plan
 from ssdsl.text.source import Source
 from tests.captured import graph_of

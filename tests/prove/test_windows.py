@@ -8,7 +8,7 @@ import pytest
 from ssdsl.ir.function import Split
 from ssdsl.ir.value import Axis
 from ssdsl.plan.regions import parts_of as regions_of_sizes
-from ssdsl.prove.windows import PARTS, part_function, parts_of
+from ssdsl.prove.types.windows import PARTS, part_function, parts_of
 from tests.model.windowed import KINDS, drawn
 
 CALLS = 60  # of each kind

@@ -76,7 +76,7 @@ def test_from_a_pipe(
     text = f"param D = 2\nmesh gpus(\n    dp = D,\n)\nif D > 1:\n    split model by batch into dp\n{last}\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
     monkeypatch.setattr(sys, "argv", ["ssdsl", *COMMAND[2:]])
-    monkeypatch.setattr("ssdsl.cli.repl.captured", lambda model, **_: SimpleNamespace(graph=gpt))
+    monkeypatch.setattr("ssdsl.cli.commands.repl.captured", lambda model, **_: SimpleNamespace(graph=gpt))
     with pytest.raises(SystemExit) as ended:
         main()
     out, err = capsys.readouterr()

@@ -19,7 +19,7 @@ behaviour = (Path(__file__).parent / "behaviour").read_text()
 (out / f"pid{rank}").write_text(str(os.getpid()))
 
 if behaviour in ("stopped", "loops", "full"):
-    from pulse import Pulse  # a copy of the runtime's, which needs no torch
+    from heartbeat import Pulse  # a copy of the runtime's, which needs no torch
 
     pulse = Pulse(out, rank)
     pulse.says("loading its weights", role=f"stage{rank}")

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.run.assemble import Piece, assemble
 from ssdsl.run.errors import PiecesIncomplete
+from ssdsl.run.verify.assemble import Piece, assemble
 from ssdsl.text.diagnostic import PlanError
 
 Take = tuple[int, int, int, int]

@@ -16,7 +16,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
-from ssdsl.run.precision import precision
+from ssdsl.run.verify.precision import precision
 from ssdsl.text.diagnostic import PlanError
 
 WIDTH, HEADS, LAYERS, VOCAB, SEQ = 32, 4, 4, 64, 16
@@ -95,7 +95,7 @@ def test_modules_and_names_are_those_without_it(casting: tuple[Model, Graph]) ->
 @pytest.mark.thinned(2)
 def test_a_wrong_plan_is_found(casting: tuple[Model, Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     """The tolerance of a coarse type is no licence: a gradient that is a hundredth too small shows."""
-    from ssdsl.run import verify
+    from ssdsl.run.verify import verify
 
     given, graph = casting
     assemble = verify.assemble

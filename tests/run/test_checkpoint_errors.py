@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.run import checkpoint_errors as errors
+from ssdsl.run.checkpoints import errors as errors
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic
 from ssdsl.text.render import render
 

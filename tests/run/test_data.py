@@ -15,8 +15,8 @@ from torch.utils.data import default_collate
 from ssdsl.model.load.model import Model
 from ssdsl.run import data_errors
 from ssdsl.run.data import check_data
-from ssdsl.runtime.train.order import Order
-from ssdsl.runtime.train.user_data import Again, load_data
+from ssdsl.runtime.data.sample_order import Order
+from ssdsl.runtime.data.user_data import Again, load_data
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
 

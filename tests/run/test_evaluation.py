@@ -16,7 +16,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.assemble import assemble
+from ssdsl.run.verify.assemble import assemble
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.run.evaluating import evaluate

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ssdsl.run.launch import Nodes, RunResult, Training, launch
-from ssdsl.runtime.stall import read_states
+from ssdsl.runtime.health.stall import read_states
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 

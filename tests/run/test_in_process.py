@@ -14,10 +14,10 @@ from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process import RanksFailed, program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.verify import difference, verify_dumps
-from ssdsl.runtime.program import Program
+from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.program.program import Program
 
 ROOT = Path(__file__).parent.parent.parent
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)

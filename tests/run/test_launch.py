@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from ssdsl.run.launch import Training, launch
-from ssdsl.runtime import pulse
+from ssdsl.runtime.health import heartbeat
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 
-PULSE = Path(pulse.__file__)
+PULSE = Path(heartbeat.__file__)
 PROGRAM = Path(__file__).parent / "fake_program.py"
 
 
 def program(folder: Path, behaviour: str) -> Path:
     folder.mkdir()
     shutil.copy(PROGRAM, folder / "main.py")
-    shutil.copy(PULSE, folder / "pulse.py")
+    shutil.copy(PULSE, folder / "heartbeat.py")
     (folder / "behaviour").write_text(behaviour)
     return folder
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 import ssdsl.model.load.unmaterialised as deferred
-import ssdsl.runtime.recipe as recipe
+import ssdsl.runtime.program.recipes as recipe
 from ssdsl.compile import compile_plan
 from ssdsl.lang.assets import assets_folder
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.verify import verify_dumps
+from ssdsl.run.verify.verify import verify_dumps
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from torch.distributed import TCPStore
 
 from ssdsl.cli.training import chosen_nodes
 from ssdsl.run.launch import Nodes
-from ssdsl.runtime.board import Board
-from ssdsl.runtime.nodes import collect, hand_in
-from ssdsl.runtime.stall import BEATS_S
-from ssdsl.runtime.watch import _here
+from ssdsl.runtime.health.stall import BEATS_S
+from ssdsl.runtime.health.status_store import Board
+from ssdsl.runtime.health.watchdog import _here
+from ssdsl.runtime.ranks.nodes import collect, hand_in
 
 
 def test_nodes_of_the_command_line() -> None:
@@ -48,8 +48,8 @@ def test_a_silent_rank_has_not_moved_for_as_long_as_this_one_waits() -> None:
 
 EXCHANGE = """
 import sys, torch, torch.distributed as dist
-from ssdsl.runtime.staged import Staged
-from ssdsl.runtime.transport import Distributed
+from ssdsl.runtime.ranks.gloo_staging import Staged
+from ssdsl.runtime.ranks.transport import Distributed
 
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", "file://" + sys.argv[2], rank=rank, world_size=2)

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from ssdsl.compile import compile_plan, compile_source
-from ssdsl.model.check_capture import check_capture
+from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.reference import reference
-from ssdsl.run.verify import difference, verify_dumps
-from ssdsl.runtime.bits import Generator
+from ssdsl.run.verify.single_device import reference
+from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.source import Source
 
 ROOT = Path(__file__).parent.parent.parent

@@ -14,18 +14,18 @@ import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.ir.action import Compute
-from ssdsl.run.clocked import usual_steps
-from ssdsl.run.recorded_profile import recorded_profile
-from ssdsl.run.result import RankResult, Recorded, RunResult, Spent
-from ssdsl.runtime import clock as clocks
-from ssdsl.runtime.record import CLOCKED
+from ssdsl.run.profile.clocked import usual_steps
+from ssdsl.run.profile.recorded_profile import recorded_profile
+from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
+from ssdsl.runtime.profile import operator_clock as clocks
+from ssdsl.runtime.profile.recorder import CLOCKED
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
-from ssdsl.runtime.world import World
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.fit import lacking
-from ssdsl.simulate.profile import Profile
-from ssdsl.simulate.profiled import Profiled
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.profile.fit import lacking
+from ssdsl.simulate.profile.profile import Profile
+from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.workspace import Compiled
 from tests.simulate.steps import compiled, model_of
 from tests.simulate.test_program_memory import Alone

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ssdsl.runtime.stall import Stall, find_stall
+from ssdsl.runtime.health.stall import Stall, find_stall
 
 NOW, LIMIT = 1000.0, 60.0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssdsl.runtime.start import NAMES, command, find_place, first_host
+from ssdsl.runtime.health.start import NAMES, command, find_place, first_host
 
 
 @pytest.fixture(autouse=True)

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from ssdsl.model.load.model import Model
-from ssdsl.run.compare import Comparison, Limit, compare
-from ssdsl.run.growth import Growth, SingleDevice, growth_between, largest_of
 from ssdsl.run.launch import Training
-from ssdsl.run.nudge import RoundedScalars, nudged
-from ssdsl.run.precision import computing_in, in_type, precision
-from ssdsl.run.reference import Trained, reference, train
-from ssdsl.run.verify import reason
-from ssdsl.show.verdict import verdict_view
+from ssdsl.run.verify.compare import Comparison, Limit, compare
+from ssdsl.run.verify.error_growth import Growth, SingleDevice, growth_between, largest_of
+from ssdsl.run.verify.perturb import RoundedScalars, nudged
+from ssdsl.run.verify.precision import computing_in, in_type, precision
+from ssdsl.run.verify.single_device import Trained, reference, train
+from ssdsl.run.verify.verify import reason
+from ssdsl.show.tables.verdict import verdict_view
 
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)
 Change = Callable[[torch.Tensor], torch.Tensor]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ssdsl.runtime.attention import Attending
+from ssdsl.runtime.kernels.attention import Attending
 
 SEQ, DEPTH = 6, 4
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ssdsl.runtime.batches import FILE, read_batches, write_batches
+from ssdsl.runtime.program.batch_file import FILE, read_batches, write_batches
 
 TENSORS = {
     "tokens": torch.arange(50_000).reshape(100, 500),

@@ -10,8 +10,8 @@ import math
 import pytest
 import torch
 
-from ssdsl.runtime import bits as module
-from ssdsl.runtime.bits import GENERATORS, Generator, bits, further_key, philox, step_keys
+from ssdsl.runtime.random import counter_rng as module
+from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, bits, further_key, philox, step_keys
 
 BOUND = 5.0
 N = 1 << 16

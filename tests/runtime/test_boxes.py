@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssdsl.runtime.checkpoints.boxes import Box, boxes_of, divided, slabs
-from ssdsl.runtime.cut import Piece
-from ssdsl.runtime.parts import LocalTensor
+from ssdsl.runtime.layout.cut import Piece
+from ssdsl.runtime.layout.parts import LocalTensor
 
 
 @st.composite

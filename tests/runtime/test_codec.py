@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ssdsl.runtime.codec import decoded, from_json, to_json
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.table import TransferEntry, read_table
+from ssdsl.runtime.program.codec import decoded, from_json, to_json
+from ssdsl.runtime.program.table import TransferEntry, read_table
 
 GOLDEN = Path(__file__).parent.parent / "codegen" / "goldens" / "program.json.txt"
 

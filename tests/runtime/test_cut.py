@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.ir.layout import Shape, Shard, cut, nests
-from ssdsl.runtime.cut import joined, merge_blocks, split_blocks, take, take_sizes
-from ssdsl.runtime.mesh import Mesh
+from ssdsl.runtime.layout.cut import joined, merge_blocks, split_blocks, take, take_sizes
+from ssdsl.runtime.ranks.mesh import Mesh
 
 
 @st.composite

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ssdsl.runtime.bits import step_keys
-from ssdsl.runtime.draws import MANY, CannotDraw, Draws
-from ssdsl.runtime.random import DISTRIBUTIONS
+from ssdsl.runtime.random.counter_rng import step_keys
+from ssdsl.runtime.random.distributions import DISTRIBUTIONS
+from ssdsl.runtime.random.single_device import MANY, CannotDraw, Draws
 
 SEED, STEP = 3, 4
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ssdsl import runtime
-from ssdsl.runtime.world import Group, World
+from ssdsl.runtime.ranks.world import Group, World
 from tests.model.parts import Lockstep
 
 SIZES = (5, 1, 3)

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ssdsl.runtime.bits import GENERATORS, Generator, step_keys
-from ssdsl.runtime.random import DISTRIBUTIONS, attention_dropout, dropout, keep
+from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, step_keys
+from ssdsl.runtime.random.distributions import DISTRIBUTIONS, attention_dropout, dropout, keep
 
 KEY = step_keys(torch.tensor([3, 4]), 2)[1]
 SIZES = [128, 1000]

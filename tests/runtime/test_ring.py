@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from ssdsl.plan.regions import Regions, Runs, parts_of
-from ssdsl.runtime import ring
-from ssdsl.runtime.attention import Attending, Tensors
-from ssdsl.runtime.regions import length
-from ssdsl.runtime.world import World
+from ssdsl.runtime.kernels import ring_attention
+from ssdsl.runtime.kernels.attention import Attending, Tensors
+from ssdsl.runtime.layout.regions import length
+from ssdsl.runtime.ranks.world import World
 from tests.runtime.train.ranks import on_ranks
 
 HEADS, DEPTH = 2, 4
@@ -38,7 +38,7 @@ def go_around(regions: Regions, dtype: torch.dtype = torch.float32, *, is_causal
         assert group is not None
         own = [_rows(x.detach(), regions, transport.rank).requires_grad_() for x in whole]
         with world.enter():
-            result = ring.attention_ring(*own, None, is_causal, None, regions, group)
+            result = ring_attention.attention_ring(*own, None, is_causal, None, regions, group)
             gradients = torch.autograd.grad(result, own, _rows(given, regions, transport.rank))
         return [result, *gradients]
 
@@ -77,7 +77,7 @@ def test_work_of_each_device(
     if is_fused:
         monkeypatch.setattr(Attending, "_blocks", lambda part: counted(part, blocks(part)))
     else:
-        monkeypatch.setattr("ssdsl.runtime.attention._may_be_fused", lambda query, keys: False)
+        monkeypatch.setattr("ssdsl.runtime.kernels.attention._may_be_fused", lambda query, keys: False)
         monkeypatch.setattr(Attending, "_steps", lambda part, query: counted(part, steps(part, query)))
     go_around(tuple(tuple((start * 64, end * 64) for start, end in runs) for runs in regions))
     assert least <= max(work.values()) / min(work.values()) <= most
@@ -88,7 +88,7 @@ def test_no_device_holds_more_than_two_chunks(monkeypatch: pytest.MonkeyPatch) -
     come behind them, a half that leaves and one that arrives (beside the one that is computed)."""
     living: dict[tuple[int, bool], weakref.WeakValueDictionary[int, torch.Tensor]] = {}
     most: dict[tuple[int, bool], int] = {}
-    own, pass_on = ring._Ring.own, ring._Ring.pass_on
+    own, pass_on = ring_attention._Ring.own, ring_attention._Ring.pass_on
 
     def see(rank: int, tensors: Iterable[torch.Tensor]) -> None:
         for x in tensors:
@@ -96,18 +96,18 @@ def test_no_device_holds_more_than_two_chunks(monkeypatch: pytest.MonkeyPatch) -
             living.setdefault(place, weakref.WeakValueDictionary())[id(x)] = x
             most[place] = max(most.get(place, 0), sum(y.numel() for y in living[place].values()))
 
-    def taken(around: ring._Ring, half: int, tensors: Tensors) -> list[torch.Tensor]:
+    def taken(around: ring_attention._Ring, half: int, tensors: Tensors) -> list[torch.Tensor]:
         found = own(around, half, tensors)
         see(around.group.index, found)
         return found
 
-    def passed(around: ring._Ring, step: int, half: int, tensors: Tensors) -> ring._Passing:
+    def passed(around: ring_attention._Ring, step: int, half: int, tensors: Tensors) -> ring_attention._Passing:
         found = pass_on(around, step, half, tensors)
         see(around.group.index, (*tensors, *found.arriving))
         return found
 
-    monkeypatch.setattr(ring._Ring, "own", taken)
-    monkeypatch.setattr(ring._Ring, "pass_on", passed)
+    monkeypatch.setattr(ring_attention._Ring, "own", taken)
+    monkeypatch.setattr(ring_attention._Ring, "pass_on", passed)
     go_around(ZIGZAG, torch.bfloat16)  # gradients travel in float32: they are told apart by that
     chunk = 2 * HEADS * length(ZIGZAG[0]) * DEPTH
     assert most == {(rank, is_gradient): chunk for rank in range(4) for is_gradient in (False, True)}

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ssdsl.runtime.split_backward import Half, checkpoint_halves, finish, halves
-from ssdsl.runtime.split_backward import collecting as collecting_of
-from ssdsl.runtime.transport import Distributed
-from ssdsl.runtime.world import World, here
+from ssdsl.runtime.ranks.transport import Distributed
+from ssdsl.runtime.ranks.world import World, here
+from ssdsl.runtime.step.split_backward import Half, checkpoint_halves, finish, halves
+from ssdsl.runtime.step.split_backward import collecting as collecting_of
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.runtime.board import Board
-from ssdsl.runtime.pulse import Pulse
-from ssdsl.runtime.watch import Watch
+from ssdsl.runtime.health.heartbeat import Pulse
+from ssdsl.runtime.health.status_store import Board
+from ssdsl.runtime.health.watchdog import Watch
 
 
 def test_a_rank_that_ends_at_once_asks_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

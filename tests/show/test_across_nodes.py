@@ -8,7 +8,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
-from ssdsl.show.across_nodes import across_nodes
+from ssdsl.show.advice.across_nodes import across_nodes
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

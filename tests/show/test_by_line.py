@@ -8,8 +8,8 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
-from ssdsl.show.by_line import by_line_view
-from ssdsl.show.report import waiting_s
+from ssdsl.show.advice.by_line import by_line_view
+from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import as_json
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate

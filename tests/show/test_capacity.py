@@ -11,9 +11,9 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
-from ssdsl.show.capacity import capacity
-from ssdsl.show.check import repeated_warnings
-from ssdsl.show.report import report_json
+from ssdsl.show.advice.capacity import capacity
+from ssdsl.show.tables.check import repeated_warnings
+from ssdsl.show.tables.report import report_json
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ssdsl.show.chrome_trace import chrome_trace
+from ssdsl.show.charts.chrome_trace import chrome_trace
 from ssdsl.simulate.timeline import Event, Kind, Row, Stream, Timeline
 from tests.show.timelines import one_f_one_b, repeated, zb_h1
 

@@ -10,7 +10,7 @@ import pytest
 from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
-from ssdsl.show.communication import communication_view, communications
+from ssdsl.show.tables.communication import communication_view, communications
 from ssdsl.show.view import as_json
 from tests.captured import graph_of
 from tests.verify.test_communication import LEDGER, added

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ssdsl.show.difference import devices_view, difference_json, difference_views, summary_view, traffic_view
+from ssdsl.show.tables.difference import devices_view, difference_json, difference_views, summary_view, traffic_view
 from ssdsl.simulate.report import Traffic
 from tests.show.test_gantt import shows_all
 from tests.show.timelines import one_f_one_b, repeated, report_of, zb_h1

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
-from ssdsl.show.gantt import gantt, shortened
+from ssdsl.show.charts.gantt import gantt, shortened
 from ssdsl.show.view import View, table
 from ssdsl.simulate.timeline import Event, Kind, Row, Stream, Timeline
 from tests.show.timelines import one_f_one_b, repeated, zb_h1

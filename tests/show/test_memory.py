@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ssdsl.show.memory import memory_curve, memory_views, parts_view, peaks_view
+from ssdsl.show.tables.memory import memory_curve, memory_views, parts_view, peaks_view
 from ssdsl.simulate.timeline import Memory, Row, Timeline
 from tests.show.test_gantt import printed, shows_all
 from tests.show.timelines import one_f_one_b, repeated, zb_h1

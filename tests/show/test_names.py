@@ -14,8 +14,8 @@ from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.run.launch import Training
-from ssdsl.show.dims import dims_view
-from ssdsl.show.operators import operators_view
+from ssdsl.show.tables.dims import dims_view
+from ssdsl.show.tables.operators import operators_view
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 from tests.captured import graph_of

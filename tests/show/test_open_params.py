@@ -6,7 +6,7 @@ import pytest
 
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
-from ssdsl.show.open_params import open_params
+from ssdsl.show.tables.open_params import open_params
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 

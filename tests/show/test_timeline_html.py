@@ -17,9 +17,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from ssdsl.repl.errors import UnknownCommand
-from ssdsl.show.by_line import COLUMNS
-from ssdsl.show.sweep_html import sweep_html
-from ssdsl.show.timeline_html import timeline_html
+from ssdsl.show.advice.by_line import COLUMNS
+from ssdsl.show.charts.sweep_html import sweep_html
+from ssdsl.show.charts.timeline_html import timeline_html
 from ssdsl.show.view import View
 from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
 from ssdsl.sketch.setting import Setting

@@ -9,10 +9,10 @@ from rich.console import Console
 from ssdsl.lang.assets import library_files
 from ssdsl.lang.shipped import shipped_plans
 from ssdsl.plan.eval.paths import starred, starred_module
-from ssdsl.run.result import RankResult, RunResult, Traffic
-from ssdsl.show.catalogue import library_view, models_view, plans_view
+from ssdsl.run.results import RankResult, RunResult, Traffic
 from ssdsl.show.pattern import merged
-from ssdsl.show.run_report import communication_view, run_views, steps_view
+from ssdsl.show.tables.catalogue import library_view, models_view, plans_view
+from ssdsl.show.tables.run_report import communication_view, run_views, steps_view
 from ssdsl.show.view import FORMATS, Column, Kind, View, as_json, broken, seconds, size, table
 
 

@@ -10,13 +10,13 @@ from ssdsl.compile import compile_plan
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.simulate.activations import Activations
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.costs import Costs
-from ssdsl.simulate.fusion import Fusion
-from ssdsl.simulate.measured import Measured, Times
+from ssdsl.simulate.memory.activations import Activations
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.costs import Costs
+from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.roofline import Roofline
+from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.roofline import Roofline
 from ssdsl.simulate.simulate import simulate
 from ssdsl.workspace import Compiled
 from tests.captured import captured

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from ssdsl.simulate.activations import Kept
+from ssdsl.simulate.memory.activations import Kept
 from tests.simulate.models import BATCH, HEADS, HIDDEN, SEQ
 from tests.simulate.steps import activations, compiled
 

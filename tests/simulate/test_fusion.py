@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.compute_time import Computing
-from ssdsl.simulate.fusion import Fusion
-from ssdsl.simulate.matmul import Product, matmul_seconds
-from ssdsl.simulate.state import State
+from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.compute_time import Computing
+from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.matmul import Product, matmul_seconds
 from tests.simulate.steps import activations, cluster_of, compiled, step
 
 GPT = "gpt:tiny,layers=1,dtype=bf16,attention=eager,dropout=0.1"

@@ -10,8 +10,8 @@ from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo import ZOO
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.inputs import Inputs
+from ssdsl.simulate.memory.inputs import Inputs
+from ssdsl.simulate.price.collectives import Facts
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Kind, Stream
 from tests.simulate.steps import UNIT, activations, cluster_of, compiled, graph_of, peak, step

@@ -10,8 +10,8 @@ from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
 from ssdsl.cluster.overlap import Overlap
 from ssdsl.ir.action import Compute
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.network import Network
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport
 from tests.simulate.steps import cluster_of, compiled, roofline, step
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssdsl.simulate.measured import Times
+from ssdsl.simulate.profile.measured import Times
 from tests.simulate.steps import compiled, step
 
 # Zero Bubble (Qi et al. 2023, arXiv 2401.10241): times in ms of table 6, rates of table 5

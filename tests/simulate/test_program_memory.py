@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.runtime.alive import Alive
-from ssdsl.runtime.runner import Block
-from ssdsl.runtime.share import Share
+from ssdsl.runtime.profile.live_memory import Alive
+from ssdsl.runtime.program.rank_program import Share
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.runner import Block
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
-from ssdsl.runtime.world import World
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.inputs import Inputs
+from ssdsl.simulate.memory.inputs import Inputs
+from ssdsl.simulate.price.collectives import Facts
 from ssdsl.workspace import Compiled
 from tests.simulate.steps import activations, compiled, model_of, step
 

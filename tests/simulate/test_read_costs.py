@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.ir.action import Update
-from ssdsl.simulate import errors
-from ssdsl.simulate.measured import Measured, Times
-from ssdsl.simulate.read_costs import read_costs, write_costs
+from ssdsl.simulate.profile import errors
+from ssdsl.simulate.profile.measured import Measured, Times
+from ssdsl.simulate.profile.read_costs import read_costs, write_costs
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from tests.simulate.steps import compiled, step

@@ -16,9 +16,9 @@ from ssdsl.ir.execute import Part
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.costs import Costs
-from ssdsl.simulate.measured import Measured, Times
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.costs import Costs
+from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.run import Epilogue, Trace, epilogues, run
 from ssdsl.simulate.timeline import Kind, Stream

@@ -11,7 +11,7 @@ import pytest
 
 from ssdsl.compile import compile_source
 from ssdsl.model.load.model import Model
-from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled

@@ -9,7 +9,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
-from ssdsl.simulate.state import MIXED
+from ssdsl.simulate.memory.state import MIXED
 from ssdsl.sketch.bounds import Bounds
 from ssdsl.sketch.task_bounds import least_of
 from ssdsl.text.diagnostic import PlanError

@@ -11,10 +11,10 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.profile import Profile
-from ssdsl.simulate.profiled import Profiled
-from ssdsl.simulate.read_costs import CostsFile
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.profile.profile import Profile
+from ssdsl.simulate.profile.profiled import Profiled
+from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import Found, Search

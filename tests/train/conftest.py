@@ -10,16 +10,16 @@ import torch
 from ssdsl.compile import compile_source
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
-from ssdsl.model.initial_state import initial_state
+from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model, computing
 from ssdsl.model.trace import capture
-from ssdsl.run.assemble import assemble
-from ssdsl.run.in_process import program_of, run_ranks
-from ssdsl.runtime.dump import state
+from ssdsl.run.in_process.run_in_process import program_of, run_ranks
+from ssdsl.run.verify.assemble import assemble
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.dump import state
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
-from ssdsl.runtime.world import World
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 

@@ -9,11 +9,11 @@ import torch
 
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
-from ssdsl.run.in_process import RanksFailed, run_ranks
-from ssdsl.run.live import Live, Request
+from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
+from ssdsl.run.rank0_compiler import Live, Request
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.world import World
 from tests.train.conftest import AXES, CPU, Net, Work, batches, net
 
 SIZE, SAMPLES = 12, 30  # a last batch of 6
@@ -139,7 +139,7 @@ def test_a_mistake_of_ours_is_told_on_all_ranks(monkeypatch: pytest.MonkeyPatch)
     def fails(*_: Any) -> None:
         raise RuntimeError("a pass stumbled")
 
-    monkeypatch.setattr("ssdsl.run.live.compile_source", fails)
+    monkeypatch.setattr("ssdsl.run.rank0_compiler.compile_source", fails)
 
     def body(world: World, place: Any) -> str:
         model = model_of(net(), batches(1, SIZE)[0], AXES)

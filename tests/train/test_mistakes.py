@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch.optim import SGD, AdamW
 
-from ssdsl.run.in_process import run_ranks
-from ssdsl.run.script import _check_arguments, _compare
+from ssdsl.run.engine import _check_arguments, _compare
+from ssdsl.run.in_process.run_in_process import run_ranks
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.program import Program
+from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train import session
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
-from ssdsl.runtime.world import World
 from tests.train.conftest import batches, on_ranks, saved
 
 Act = Callable[[Engine], Any]

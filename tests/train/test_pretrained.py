@@ -8,11 +8,11 @@ import torch
 
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
-from ssdsl.run.checkpoints import from_safetensors, open_checkpoint, to_safetensors
-from ssdsl.run.in_process import run_ranks
-from ssdsl.run.live import Live, Request
+from ssdsl.run.checkpoints.convert import from_safetensors, open_checkpoint, to_safetensors
+from ssdsl.run.in_process.run_in_process import run_ranks
+from ssdsl.run.rank0_compiler import Live, Request
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.world import World
 from tests.train.conftest import CPU
 
 transformers = pytest.importorskip("transformers")

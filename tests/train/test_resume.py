@@ -19,11 +19,11 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process import program_of, run_ranks
+from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
-from ssdsl.runtime.world import World
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.train.conftest import CPU, IDLE, batches, on_ranks

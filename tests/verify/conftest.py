@@ -15,11 +15,11 @@ from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_plan
 from ssdsl.model.load.model import Model
 from ssdsl.run.errors import RunDiffers
-from ssdsl.run.growth import SingleDevice
-from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.run.result import RunResult, read_result
-from ssdsl.run.verify import difference, verify, verify_dumps
+from ssdsl.run.results import RunResult, read_result
+from ssdsl.run.verify.error_growth import SingleDevice
+from ssdsl.run.verify.verify import difference, verify, verify_dumps
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
 from tests.captured import captured as captured
@@ -52,7 +52,7 @@ def single_device_once() -> Iterator[None]:
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ssdsl.run.verify.SingleDevice", device)
+        patch.setattr("ssdsl.run.verify.verify.SingleDevice", device)
         yield
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ssdsl.compile import compile_plan
-from ssdsl.show.communication import communications
+from ssdsl.show.tables.communication import communications
 from tests.verify.conftest import ROOT, captured
 
 PAPERS = ROOT / "examples" / "papers"

@@ -7,7 +7,7 @@ import pytest
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
-from ssdsl.simulate.measured import Measured, Times
+from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.simulate import simulate
 from tests.verify.conftest import ROOT, captured
 

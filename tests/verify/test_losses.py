@@ -10,7 +10,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.launch import Training
-from ssdsl.show.check import check_views
+from ssdsl.show.tables.check import check_views
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

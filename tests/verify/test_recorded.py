@@ -8,13 +8,13 @@ import pytest
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.run.launch import Training
-from ssdsl.run.recorded import measured_timeline, measured_times
-from ssdsl.run.recorded_profile import recorded_profile
-from ssdsl.simulate.collectives import Facts
-from ssdsl.simulate.fit import lacking
-from ssdsl.simulate.measured import Measured
-from ssdsl.simulate.profiled import Profiled
-from ssdsl.simulate.read_costs import read_costs, write_costs
+from ssdsl.run.profile.recorded import measured_timeline, measured_times
+from ssdsl.run.profile.recorded_profile import recorded_profile
+from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.profile.fit import lacking
+from ssdsl.simulate.profile.measured import Measured
+from ssdsl.simulate.profile.profiled import Profiled
+from ssdsl.simulate.profile.read_costs import read_costs, write_costs
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.timeline import Kind
 

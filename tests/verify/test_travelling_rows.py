@@ -11,7 +11,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.launch import Training
-from ssdsl.show.communication import communications
+from ssdsl.show.tables.communication import communications
 from ssdsl.text.source import Source
 from tests.prove.mutations import mutants
 from tests.prove.mutations.mutant import unshared

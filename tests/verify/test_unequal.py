@@ -15,11 +15,11 @@ from ssdsl.lower.lower import lower
 from ssdsl.model.load.model import Model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
-from ssdsl.run.in_process import program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
-from ssdsl.runtime.flat_params import FlatParam
-from ssdsl.runtime.weights import Weights
-from ssdsl.runtime.world import World
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.flat_params import FlatParam
+from ssdsl.runtime.step.weights import Weights
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from tests.verify.conftest import HERE, captured

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ssdsl.model.zoo.moe_gpt import SIZES
-from ssdsl.show.communication import communications
+from ssdsl.show.tables.communication import communications
 
 EXPERTS = """
 mesh gpus(ep = 2)

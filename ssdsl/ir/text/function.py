@@ -30,7 +30,7 @@ from ssdsl.ir.text.comm import cut_text, steps_text
 from ssdsl.ir.text.types import Axes, digits_text, names_text, regions_text, time_text, var_text
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Order
-from ssdsl.model.storage import is_plain
+from ssdsl.model.memory.storage import is_plain
 
 
 def function_lines(function: Function, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from ssdsl.cluster.link import Link
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
-from ssdsl.runtime.regions import Regions, length, pieces
+from ssdsl.runtime.layout.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
 
 Axes = tuple[tuple[str, int], ...]

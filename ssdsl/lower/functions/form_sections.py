@@ -26,9 +26,9 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
+from ssdsl.model.dims.layers import layer_of, layer_paths
 from ssdsl.model.graph import Graph
-from ssdsl.model.layers import layer_of, layer_paths
-from ssdsl.model.overwritable import OWN_CALL, overwritable
+from ssdsl.model.memory.overwritable import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
 
 Place = tuple[str, Mark | None]  # an operator's layer, and the checkpoint in which it is recomputed

@@ -16,7 +16,7 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Operator
-from ssdsl.model.storage import Storage
+from ssdsl.model.memory.storage import Storage
 
 
 def gather_again(lowering: Lowering) -> Lowering:

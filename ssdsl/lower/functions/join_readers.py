@@ -20,8 +20,8 @@ from ssdsl.lower.functions.kinds import kinds_of, levels_of
 from ssdsl.lower.lowering import Kind, Lowering
 from ssdsl.lower.operators.operand_types import place_in
 from ssdsl.model.graph import Graph, Operand, Operator
-from ssdsl.model.saved import saved
-from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.memory.saved import saved
+from ssdsl.model.memory.saved_tensors import Saved
 
 Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of its readers that it has not itself
 Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an operator

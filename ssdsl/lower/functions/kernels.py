@@ -11,7 +11,7 @@ from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import axes_of, kernel_dims, parameters
 from ssdsl.plan.regions import Runs, on_axis
-from ssdsl.runtime.regions import shared
+from ssdsl.runtime.layout.regions import shared
 from ssdsl.text.diagnostic import InternalError
 
 

@@ -3,8 +3,8 @@ section or function alone is found once for each kind.
 
 Sections of a kind have the same instructions on values that get the same numbers, in the order in which they appear;
 the same values leave them, and the same are weights. The proof does not trust a kind: it compares the sections
-(`prove/alike.py`). Functions of a kind have sections of the same kinds on values that get the same numbers; only the
-simulator uses their kind.
+(`prove/functions/alike.py`). Functions of a kind have sections of the same kinds on values that get the same numbers;
+only the simulator uses their kind.
 """
 
 from collections.abc import Hashable

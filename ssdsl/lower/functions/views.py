@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ssdsl.ir.function import Function
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
-from ssdsl.model.storage import Storage, aliases
+from ssdsl.model.memory.storage import Storage, aliases
 
 
 def views_of(function: Function, operators: Mapping[str, Operator], places: Mapping[str, Storage]) -> dict[Name, Name]:

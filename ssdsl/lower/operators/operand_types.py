@@ -21,8 +21,8 @@ from dataclasses import replace
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of
 from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying
+from ssdsl.model.dims.window import around
 from ssdsl.model.graph import Operand, Operator
-from ssdsl.model.window import around
 from ssdsl.plan.regions import Regions, lengths_of
 
 Axes = tuple[tuple[str, int], ...]

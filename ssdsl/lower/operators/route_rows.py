@@ -28,10 +28,10 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.row_regions import ROUTED, Region, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
 from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value, replace_refs
-from ssdsl.model.ops.experts import TARGETS
+from ssdsl.model.memory.storage import Storage, aliases, local_strides, strides_in
+from ssdsl.model.ops.families.experts import TARGETS
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.storage import Storage, aliases, local_strides, strides_in
 from ssdsl.model.target import TorchWord, target
 from ssdsl.plan.plan import Index, OpPlan, Plan
 

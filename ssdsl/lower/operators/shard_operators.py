@@ -12,9 +12,9 @@ from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
+from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import kernel_dims
-from ssdsl.model.window import Prefix
 from ssdsl.plan.plan import Index
 from ssdsl.plan.regions import lengths_of, parts_of
 from ssdsl.text.diagnostic import Diagnostic, PlanError

@@ -12,8 +12,8 @@ from ssdsl.lower.lowering import Lowering, Typed, TypedOperand
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
 from ssdsl.model.graph import Operand, Operator
-from ssdsl.model.saved import saved
-from ssdsl.model.saved_tensors import Saved
+from ssdsl.model.memory.saved import saved
+from ssdsl.model.memory.saved_tensors import Saved
 
 Cut = tuple[Axes, tuple[OpSplit, ...], frozenset[str]]  # the devices' axes, the splits, where gradients stay addends
 Addends = tuple[tuple[int, ...], ...]  # the numbers of the operands that are addends, for each sum that is carried

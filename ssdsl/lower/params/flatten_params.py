@@ -19,8 +19,8 @@ from ssdsl.ir.param import (
 from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.resized_errors import GradientsApart
+from ssdsl.model.dims.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.model.layers import layer_of, layer_paths
 from ssdsl.plan.plan import Shard as StateShard
 from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import PlanError

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ssdsl.model.call import Call
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.capture import Capture
 from ssdsl.model.discover.defined import module_of
 from ssdsl.model.discover.experiment import whole
+from ssdsl.model.discover.found import Found
 from ssdsl.model.discover.kept import keep, key_of, known, read_found
+from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import Job
-from ssdsl.model.found import Found
 from ssdsl.model.ops.registry import find, is_random
-from ssdsl.model.search_path import search_path
 
 START_S = 300.0  # limit for a process to start and to import torch, on a busy machine
 BUSY = 10  # a call may take so many times its processor time

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture.call import Call, Tensor
 from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
+from ssdsl.model.discover.found import Found
 from ssdsl.model.discover.letters import Candidate, letters
 from ssdsl.model.discover.linear import linear_in
 from ssdsl.model.discover.scale import Setting, settings
 from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
-from ssdsl.model.found import Found
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 

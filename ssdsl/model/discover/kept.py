@@ -10,9 +10,9 @@ from typing import Any
 
 from ssdsl.lang.assets import cache_folder
 from ssdsl.lang.save import put_whole
-from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture.call import Call, Tensor
 from ssdsl.model.discover.defined import implementation
-from ssdsl.model.found import Found
+from ssdsl.model.discover.found import Found
 
 VERSION = 1  # of the experiments: results of other versions are not used
 _in_memory: dict[str, Found] = {}

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
-from ssdsl.model.call import Call
+from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.overloads import target_of
 from ssdsl.model.discover.draws import Draw
 from ssdsl.model.discover.letters import CLOSE, COARSE
 from ssdsl.model.discover.trial import Fails, Tensors, Trial
 from ssdsl.model.graph import refs_in
-from ssdsl.model.overloads import target_of
 
 FACTOR = -2.5
 

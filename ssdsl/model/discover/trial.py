@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call
+from ssdsl.model.capture.call import Call
 from ssdsl.model.graph import replace_refs
 
 Tensors = tuple[torch.Tensor, ...]

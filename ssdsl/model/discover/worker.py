@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.overloads import overload_named
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.trial import LIMIT_S
-from ssdsl.model.overloads import overload_named
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from ssdsl.text.source import Source
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
-    from ssdsl.runtime.bits import Generator
+    from ssdsl.runtime.random.counter_rng import Generator
 
 
 def load(

@@ -21,7 +21,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import Deferred, Fewer, TooMany, initial_draws
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.model.ops.registry import use_rows
-from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 

@@ -13,8 +13,8 @@ from ssdsl.model.load.initialisers import has_meta, initialised
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
 from ssdsl.model.load.unmaterialised import Deferred, ReadsNumbers
-from ssdsl.runtime.bits import Generator
-from ssdsl.runtime.recipe import Recipes
+from ssdsl.runtime.program.recipes import Recipes
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 
 Inputs = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor

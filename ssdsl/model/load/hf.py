@@ -19,7 +19,7 @@ from ssdsl.model.load.hf_tasks import PAIRS, TASKS, NoExample, Sizes, positions,
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.options import CHOICES, DTYPES, known_options, own_options, read_option, read_value
 from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
-from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 
 SIZES = {

@@ -12,8 +12,8 @@ from ssdsl.model.load.hf_tasks import Example, Sizes, batch_of, model_class
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.options import DTYPES
 from ssdsl.model.load.unmaterialised import made
-from ssdsl.runtime.bits import Generator
-from ssdsl.runtime.recipe import Recipes
+from ssdsl.runtime.program.recipes import Recipes
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 
 BATCHES = 4

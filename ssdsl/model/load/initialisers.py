@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.load.errors import NoInitialiser, NumbersNeeded
 from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, with_tensors
-from ssdsl.runtime.bits import Generator
-from ssdsl.runtime.recipe import Recipes
+from ssdsl.runtime.program.recipes import Recipes
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 OWN = ("reset_parameters", "_reset_parameters")  # initialise a module's own weights

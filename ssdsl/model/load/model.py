@@ -15,8 +15,8 @@ import torch
 from ssdsl.model.load.batch import taken
 from ssdsl.model.load.outputs import Batch, Where, loss_of, outputs_of
 from ssdsl.model.load.unmaterialised import with_numbers
-from ssdsl.runtime.bits import Generator
-from ssdsl.runtime.recipe import Recipes
+from ssdsl.runtime.program.recipes import Recipes
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.text.diagnostic import Diagnostic
 

@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.observe.call import memory_of
-from ssdsl.runtime.bits import Generator
-from ssdsl.runtime.draws import Draws
-from ssdsl.runtime.recipe import INITIAL, Recipes, Step, View
+from ssdsl.runtime.program.recipes import INITIAL, Recipes, Step, View
+from ssdsl.runtime.random.counter_rng import Generator
+from ssdsl.runtime.random.single_device import Draws
 
 LARGE = 1 << 14  # elements; smaller tensors are real
 HUGE = 1 << 30  # bytes; larger hollow tensors get no reserved memory

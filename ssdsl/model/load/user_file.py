@@ -14,7 +14,7 @@ from ssdsl.lang.suggest import nearest, suggest
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
 from ssdsl.model.load.model import USER_PREFIX
 from ssdsl.model.load.unmaterialised import ReadsNumbers
-from ssdsl.runtime.user_module import import_file
+from ssdsl.runtime.program.user_module import import_file
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 

@@ -16,7 +16,7 @@ from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
 from ssdsl.model.load.unmaterialised import made
 from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.family import ConfigSize, Family, Size
-from ssdsl.runtime.bits import Generator
+from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from ssdsl.model.capture.overloads import as_torch, overload
 from ssdsl.model.graph import Graph, Operator, Value, replace_refs
-from ssdsl.model.overloads import as_torch, overload
 from ssdsl.model.target import Target, TorchWord
 
 Shape = tuple[int, ...]

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from ssdsl.model.graph import Graph, Operator, Origin
+from ssdsl.model.memory.storage import Storage
 from ssdsl.model.observe.call import empty, filled, memory_of, results_of
 from ssdsl.model.ops.saved_by_kernels import is_fused_attention
-from ssdsl.model.storage import Storage
-from ssdsl.runtime.cut import contiguous
+from ssdsl.runtime.layout.cut import contiguous
 
 
 class Laid(NamedTuple):

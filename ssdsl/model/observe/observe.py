@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from ssdsl.model.graph import Graph, Operator, Stage
+from ssdsl.model.memory.observed import Observed
 from ssdsl.model.observe.layout import storages
 from ssdsl.model.observe.overwritable import overwritable
 from ssdsl.model.observe.saved import saved_by, saved_by_parts
-from ssdsl.model.observed import Observed
 from ssdsl.model.ops.op import MEASURED
 from ssdsl.model.ops.reader import Reader
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from ssdsl.model.graph import Graph, Operator, numbered
+from ssdsl.model.memory.observed import ExtraShape, Place, SavedByParts, SavedShapes
+from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.observe.call import Shape, Spec, learns, memory_of, run
-from ssdsl.model.observed import ExtraShape, Place, SavedByParts, SavedShapes
 from ssdsl.model.ops.reader import Reader
-from ssdsl.model.storage import strides_in
 from ssdsl.model.target import Target
 
 # With distinct primes as sizes, a product of axes tells which axes it is of: 11 x 17 is no other product.

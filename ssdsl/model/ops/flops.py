@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture.call import Call, Tensor
 from ssdsl.model.graph import Dim
 from ssdsl.model.ops.registry import row
 from ssdsl.model.ops.typed_call import TypedCall

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ssdsl.runtime import random
-from ssdsl.runtime.bits import step_keys
-from ssdsl.runtime.routed import combine, count_rows, dispatch, expert_mm, routed_mm
+from ssdsl.runtime.kernels.experts import combine, count_rows, dispatch, expert_mm, routed_mm
+from ssdsl.runtime.random import distributions
+from ssdsl.runtime.random.counter_rng import step_keys
 
 LIBRARY: Any = torch.library.Library("ssdsl", "DEF")  # type: ignore[no-untyped-call]
 Tensor = torch.Tensor
@@ -24,16 +24,16 @@ ATTENTION = (
 
 
 def _of_distribution(name: str) -> Function:
-    return lambda like, *rest: random.DISTRIBUTIONS[name](*rest)
+    return lambda like, *rest: distributions.DISTRIBUTIONS[name](*rest)
 
 
 DRAWS: dict[str, Function] = {
     "step_keys(Tensor seed_and_step, int count)": step_keys,
     "key(Tensor keys, int number)": lambda keys, number: keys[number],
-    f"dropout(Tensor x, float p, {NOISE})": random.dropout,
-    f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')})": random.attention_dropout,
+    f"dropout(Tensor x, float p, {NOISE})": distributions.dropout,
+    f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')})": distributions.attention_dropout,
 }
-for distribution in random.DISTRIBUTIONS:
+for distribution in distributions.DISTRIBUTIONS:
     form = f"{distribution}(Tensor? like, float first, float second, {NOISE}, ScalarType dtype)"
     DRAWS[form] = _of_distribution(distribution)
 for form, function in DRAWS.items():

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ssdsl.model.dims.signature import Signature, parse_signature
 from ssdsl.model.graph import Operator
+from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
-from ssdsl.model.saved_tensors import Saved
-from ssdsl.model.signature import Signature, parse_signature
 
 Rule = Callable[[TypedCall], Signature | None]
 SavedRule = str | Callable[[Reader], Saved | None] | None

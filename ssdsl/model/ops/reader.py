@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssdsl.model.graph import Graph, Operand, Operator, Value, refs_in
-from ssdsl.model.saved_tensors import Saved
-from ssdsl.model.storage import local_strides
+from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.model.memory.storage import local_strides
 
 
 def given_arguments(operator: Operator) -> dict[str, Any]:

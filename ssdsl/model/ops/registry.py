@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call
-from ssdsl.model.found import Found
-from ssdsl.model.ops import elementwise, random
+from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.overloads import overload_named
+from ssdsl.model.discover.found import Found
 from ssdsl.model.ops.errors import BadRows
+from ssdsl.model.ops.families import elementwise, random
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.overloads import overload_named
 from ssdsl.text.diagnostic import PlanError
 
 GROUP = "ssdsl.ops"  # the entry points under which packages give rows

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ssdsl.model.graph import Operator
-from ssdsl.model.ops import (
+from ssdsl.model.ops.families import (
     attention,
     complex,
     contraction,

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ssdsl.model.graph import Operator, Value
+from ssdsl.model.memory.saved_tensors import Saved, extra
+from ssdsl.model.memory.storage import is_one_axis
 from ssdsl.model.ops.reader import Reader
-from ssdsl.model.saved_tensors import Saved, extra
-from ssdsl.model.storage import is_one_axis
 
 HALVES = ("bfloat16", "float16")  # some kernels compute on copies in float32
 Shape = tuple[int, ...]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture.call import Call, Tensor
 
 Shape = tuple[int, ...]
 

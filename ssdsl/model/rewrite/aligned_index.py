@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.known_numbers import known_numbers
 from ssdsl.model.rewrite.new_call import new_call

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.capture import Capture
+from ssdsl.model.capture.errors import StatisticsRead
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.rewrite.new_call import replace_call, temporary
-from ssdsl.model.trace_errors import StatisticsRead
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.known_numbers import LARGEST, known_numbers, with_numbers
 

@@ -1,8 +1,8 @@
 """Rewrites random operators as pure functions of the draw's key and the logical positions of the numbers.
 
 All keys of a step follow from its seed and number, which the trainer gives. The draws are numbered in the order of the
-forward, as `ssdsl/runtime/draws.py` numbers them on a single device. Operators that torch composes of several draws
-arrive here decomposed, except recurrent layers and attention.
+forward, as `runtime/random/single_device.py` numbers them on a single device. Operators that torch composes of several
+draws arrive here decomposed, except recurrent layers and attention.
 """
 
 import math
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ssdsl.model.analyse import Analysis
-from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.capture import Capture, kind_of
+from ssdsl.model.capture.errors import RandomOperator
+from ssdsl.model.dims.analyse import Analysis
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.registry import is_random, row
 from ssdsl.model.rewrite.normalise import rename
-from ssdsl.model.trace_errors import RandomOperator
-from ssdsl.runtime.bits import Generator
-from ssdsl.runtime.draws import end_of
+from ssdsl.runtime.random.counter_rng import Generator
+from ssdsl.runtime.random.single_device import end_of
 from ssdsl.text.diagnostic import PlanError
 
 aten, own = torch.ops.aten, torch.ops.ssdsl

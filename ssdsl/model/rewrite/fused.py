@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.capture import Capture, kind_of
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.registry import find
 

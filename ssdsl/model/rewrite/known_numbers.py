@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import torch
 
-from ssdsl.model.call import Call
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import replace_refs
-from ssdsl.runtime.cut import contiguous
+from ssdsl.runtime.layout.cut import contiguous
 
 LARGEST = 1 << 20  # elements of a constant that is computed
 

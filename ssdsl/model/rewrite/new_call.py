@@ -4,8 +4,8 @@ from collections.abc import Generator
 
 import torch
 
-from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture, kind_of
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.capture import Capture, kind_of
 from ssdsl.model.graph import Ref
 
 

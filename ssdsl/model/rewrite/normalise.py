@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Origin, Ref, replace_refs
-from ssdsl.model.ops.loss import LOSSES
-from ssdsl.model.ops.move import REGROUPINGS
+from ssdsl.model.ops.families.loss import LOSSES
+from ssdsl.model.ops.families.move import REGROUPINGS
 from ssdsl.model.rewrite.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.rewrite.buffer_updates import check_statistics, compute_updates
 from ssdsl.model.rewrite.fused import take_apart

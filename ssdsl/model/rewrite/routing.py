@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ssdsl.model.analyse import signature_of
-from ssdsl.model.call import Call, Tensor
-from ssdsl.model.capture import Capture
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.capture import Capture
+from ssdsl.model.dims.analyse import signature_of
+from ssdsl.model.dims.signature import Axis
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.normalise import rename
-from ssdsl.model.signature import Axis
 
 aten = torch.ops.aten
 SORTS = {"aten::sort": 1, "aten::sort.stable": 1, "aten::argsort": 0, "aten::argsort.stable": 0}  # number of the order

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def grouped(net: "torch.nn.Module", groups: int) -> "torch.nn.Module":
     """The module with batch norms that take the statistics of each of `groups` equal parts of the batch by itself."""
-    from ssdsl.model.grouped_norm import micro_batch_statistics
+    from ssdsl.model.rewrite.grouped_norm import micro_batch_statistics
 
     return micro_batch_statistics(net, groups) if groups > 1 else net
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..parts import LocalTensor
+from ..layout.parts import LocalTensor
 
 Ints = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..parts import LocalTensor
+from ..layout.parts import LocalTensor
 
 Path = tuple[str, ...]
 Scalar = bool | int | float | torch.Tensor  # a tensor of no axes

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from ..control import Control
 from ..errors import EngineError
-from ..parts import LocalTensor
+from ..layout.parts import LocalTensor
+from ..ranks.control import Control
 from .content import MODEL, STATE, Path, Scalar, content_of
 from .folder import newest
 from .reader import Checkpoint

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from ..errors import EngineError
-from ..parts import LocalTensor
+from ..layout.parts import LocalTensor
 from .boxes import boxes_of
 from .content import MODEL, Path
 from .folder import METADATA, STATE, SUMS, newest

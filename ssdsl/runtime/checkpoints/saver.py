@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import torch
 
-from ..control import Control
 from ..errors import EngineError
-from ..parts import LocalTensor
+from ..layout.parts import LocalTensor
+from ..ranks.control import Control
 from .content import Content, Path, Scalar
 from .folder import STATE, SUMS, Kept, begin, finish, remove, write_synced
 from .plain import to_json

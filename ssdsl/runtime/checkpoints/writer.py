@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 
 from ..errors import EngineError
-from ..parts import LocalTensor
+from ..layout.parts import LocalTensor
 from .boxes import Box, boxes_of, divided
 from .content import MODEL, Path, Scalar
 from .plain import to_json

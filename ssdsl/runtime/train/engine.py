@@ -12,25 +12,25 @@ from typing import Any
 
 import torch
 
-from ..cut import Piece
+from ..data.batch import Batch, Tensors, compare, named
+from ..data.batch_spec import Given
+from ..data.loader import Loader, loader_options
 from ..errors import EngineError
-from ..parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
-from ..program import Program
-from ..rank_setup import join_world, role_of, tie_groups, weights_of
-from ..record import Recorder
-from ..share import Share
-from ..weights import Weights
-from ..world import World
-from .batch import Batch, Tensors, compare, named
+from ..layout.cut import Piece
+from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
+from ..profile.recorder import Recorder
+from ..program.program import Program
+from ..program.rank_program import Share
+from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
+from ..ranks.world import World
+from ..step.weights import Weights
+from .engine_checkpoints import Keeper
 from .evaluation import Gather, gathered
-from .feed import Given
-from .keeping import Keeper
-from .loader import Loader, loader_options
+from .loss_scale import Scaler
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
 from .programs import Outputs, Programs
-from .scaler import Scaler
-from .update import Update, Wish
+from .step_end import Update, Wish
 
 
 class Engine:

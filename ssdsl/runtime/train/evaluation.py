@@ -5,9 +5,9 @@ from typing import Literal
 
 import torch
 
-from ..control import Control
-from ..cut import elements_at
-from ..share import Share
+from ..layout.cut import elements_at
+from ..program.rank_program import Share
+from ..ranks.control import Control
 
 Gather = Literal["all", "first"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..table import Table
+from ..program.table import Table
 
 FILE = "metrics.jsonl"
 # Dense peaks in flop/s of 16-bit matrix products by a word of the device's name, as the makers publish them.
@@ -42,7 +42,7 @@ class Work:
         """The work of a program. Tokens are the elements of the first input of whole numbers with several axes.
 
         >>> from types import SimpleNamespace
-        >>> from ssdsl.runtime.table import Input
+        >>> from ssdsl.runtime.program.table import Input
         >>> Work.of(SimpleNamespace(inputs={"ids": Input((4, 64), "int64", ())}, flops=10))
         Work(samples=4, tokens=256, flops=10)
         """

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..flat_params import FlatParam
-from ..parts import LocalTensor
-from ..state import State
+from ..layout.parts import LocalTensor
+from ..program.initial_state import State
+from ..step.flat_params import FlatParam
 
 Groups = Mapping[str, Mapping[str, Any]]
 Make = type[torch.optim.Optimizer]

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import EngineError
-from ..program import Program
-from ..state import State
+from ..program.initial_state import State
+from ..program.program import Program
 
 Outputs = tuple[str, ...] | None  # names of what evaluation returns beside the loss; None: all that forward returns
 

@@ -16,10 +16,10 @@ from types import TracebackType
 import torch.distributed as dist
 
 from ..errors import EngineError
-from ..pulse import Pulse
-from ..start import join_ranks, transport
-from ..watch import Watch
-from ..world import World
+from ..health.heartbeat import Pulse
+from ..health.start import join_ranks, transport
+from ..health.watchdog import Watch
+from ..ranks.world import World
 from .engine import Engine
 from .programs import Programs
 

@@ -12,9 +12,9 @@ import torch
 from ..checkpoints.content import MODEL, STATE, Content, Path, Scalar, content_of
 from ..checkpoints.loader import new_state, read_on_all
 from ..checkpoints.reader import Checkpoint
-from ..control import Control
 from ..errors import EngineError
-from ..parts import LocalTensor as Held
+from ..layout.parts import LocalTensor as Held
+from ..ranks.control import Control
 from .optimizer import Optimizer, Stepped
 from .schedulers import schedulers_of
 

@@ -13,20 +13,20 @@ from torch import nn
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_plan
-from ssdsl.model.call import Call, Tensor
+from ssdsl.model.capture.call import Call, Tensor
 from ssdsl.model.discover import discover as discovery
 from ssdsl.model.discover import kept
 from ssdsl.model.discover.experiment import experiment
-from ssdsl.model.found import Found
+from ssdsl.model.discover.found import Found
 from ssdsl.model.graph import Graph, Ref
 from ssdsl.model.load.model import Model
+from ssdsl.model.memory.saved import saved
 from ssdsl.model.observe import call, overwritable
 from ssdsl.model.observe import saved as observe_saved
-from ssdsl.model.saved import saved
 from ssdsl.model.target import Target
 from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
-from ssdsl.show.operators import operators_view
+from ssdsl.show.tables.operators import operators_view
 from ssdsl.show.view import as_json
 from tests.model.discover import operators
 

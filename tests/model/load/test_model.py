@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ssdsl.model.check_capture import check_capture
+from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import computing
 from ssdsl.model.trace import capture

@@ -12,7 +12,7 @@ import ssdsl.model.load.unmaterialised as deferred
 from ssdsl.model.load import load
 from ssdsl.model.load.unmaterialised import Deferred, ReadsNumbers, initial_draws, with_numbers
 from ssdsl.model.trace import capture
-from ssdsl.runtime.recipe import read_recipes, write_recipes
+from ssdsl.runtime.program.recipes import read_recipes, write_recipes
 
 
 class Mixed(nn.Module):

@@ -7,7 +7,7 @@ from ssdsl.ir.comm import Exchange, Narrow, Step
 from ssdsl.ir.function import Concat, Op, Reshard, Slice
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
-from ssdsl.runtime.regions import Regions
+from ssdsl.runtime.layout.regions import Regions
 from tests.prove.mutations.mutant import Found, instructions, mutation, put, with_function
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from ssdsl.runtime.cut import Piece
-from ssdsl.runtime.table import Input
-from ssdsl.runtime.train.feed import Feed
+from ssdsl.runtime.data.batch_spec import Feed
+from ssdsl.runtime.layout.cut import Piece
+from ssdsl.runtime.program.table import Input
 
 BATCH, LENGTH = 8, 6
 TABLE = {"x": Input((BATCH, LENGTH), "float32", ()), "y": Input((BATCH,), "int64", ())}

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ssdsl.runtime.control import Control
+from ssdsl.runtime.data.loader import Loader
+from ssdsl.runtime.data.workers import Workers
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.train.loader import Loader
-from ssdsl.runtime.train.workers import Workers
-from ssdsl.runtime.transport import Distributed
+from ssdsl.runtime.ranks.control import Control
+from ssdsl.runtime.ranks.transport import Distributed
 from tests.runtime.train.data import BATCH, Numbers, feeds
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from ssdsl.run.in_process import RanksFailed, Turns
-from ssdsl.run.mailbox import Exchange, Threaded
-from ssdsl.runtime.control import Control
+from ssdsl.run.in_process.mailbox import Exchange, Threaded
+from ssdsl.run.in_process.run_in_process import RanksFailed, Turns
+from ssdsl.runtime.ranks.control import Control
 
 
 def together(count: int, body: Callable[[Control], Any]) -> list[Any]:

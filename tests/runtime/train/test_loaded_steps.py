@@ -12,14 +12,14 @@ from torch.utils.data import Dataset
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process import program_of
-from ssdsl.run.mailbox import Threaded
-from ssdsl.runtime.program import Program
+from ssdsl.run.in_process.mailbox import Threaded
+from ssdsl.run.in_process.run_in_process import program_of
+from ssdsl.runtime.data.batch_spec import Feed
+from ssdsl.runtime.data.loader import Loader
+from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.train.feed import Feed
-from ssdsl.runtime.train.loader import Loader
 from ssdsl.runtime.train.programs import InMemory
-from ssdsl.runtime.world import World
 from tests.runtime.train.ranks import on_ranks
 
 ROOT = Path(__file__).parents[3]

@@ -19,11 +19,11 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ssdsl.runtime.control import Control
+from ssdsl.runtime.data.batch_spec import Given
+from ssdsl.runtime.data.loader import Loader
+from ssdsl.runtime.data.workers import Workers
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.train.feed import Given
-from ssdsl.runtime.train.loader import Loader
-from ssdsl.runtime.train.workers import Workers
+from ssdsl.runtime.ranks.control import Control
 from tests.runtime.train.data import BATCH, PLANS, Flow, Noisy, Numbers, Stateful, feeds
 from tests.runtime.train.ranks import together
 
@@ -249,9 +249,9 @@ def test_a_collate_function_that_mixes_samples() -> None:
 
 
 def test_an_input_without_samples_is_whole() -> None:
-    from ssdsl.runtime.cut import Piece
-    from ssdsl.runtime.table import Input
-    from ssdsl.runtime.train.feed import Feed
+    from ssdsl.runtime.data.batch_spec import Feed
+    from ssdsl.runtime.layout.cut import Piece
+    from ssdsl.runtime.program.table import Input
 
     inputs = {"x": Input((4, 2), "float32", ()), "mask": Input((3, 3), "bool", ())}
     data = [{"x": torch.full((2,), float(key))} for key in range(8)]

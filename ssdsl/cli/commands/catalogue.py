@@ -1,0 +1,29 @@
+"""`ssdsl models` and `ssdsl plans`: lists of the models and plans that come with ssdsl."""
+
+from ssdsl.cli import options
+from ssdsl.cli.terminal import print_json, results
+
+
+def models(json: options.Json = False) -> None:
+    """List the models that come with ssdsl, in all their sizes."""
+    from ssdsl.show.tables.catalogue import models_json, models_view
+    from ssdsl.show.view import table
+
+    if json:
+        print_json(models_json())
+    else:
+        results.print(table(models_view(), results.width))
+
+
+def plans(json: options.Json = False) -> None:
+    """List the plans that come with ssdsl, and the functions of its standard library."""
+    from ssdsl.lang.assets import library_files
+    from ssdsl.lang.shipped import shipped_plans
+    from ssdsl.show.tables.catalogue import library_view, plans_json, plans_view
+    from ssdsl.show.view import table
+
+    if json:
+        print_json(plans_json(shipped_plans(), library_files()))
+        return
+    for view in (plans_view(shipped_plans()), library_view(library_files())):
+        results.print(table(view, results.width))

@@ -1,0 +1,72 @@
+"""`ssdsl check`: all checks of a plan, without running it."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.clusters import named_cluster
+from ssdsl.cli.names import complete_cluster
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.terminal import print_json, results, show_diagnostics
+from ssdsl.text.diagnostic import Diagnostic
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="Also check the nodes and the memory of a cluster: one of `ssdsl clusters`, or a TOML file.",
+        autocompletion=complete_cluster,
+    ),
+]
+
+
+def check(
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    cluster: Cluster = None,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Check a plan against a model without running it: coverage, order, deadlock, repeated work.
+
+    With a cluster also nodes and memory: exits with 1 where a device has too little.
+    """
+    overrides = settings(set_)
+    chosen = named_cluster(cluster)
+    loaded = load(plan, model, meta=meta)
+    program = compiled(loaded, overrides, cluster=chosen)
+    from ssdsl.plan.model_index import index_model
+    from ssdsl.show.tables.check import check_json, check_views, repeated_warnings
+    from ssdsl.show.tables.open_params import open_params
+    from ssdsl.show.view import table
+
+    found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
+    if chosen is not None:
+        from ssdsl.show.advice.across_nodes import across_nodes
+        from ssdsl.show.advice.capacity import capacity
+        from ssdsl.simulate.simulate import simulate
+
+        with working("simulating"):
+            found += across_nodes(program.program, chosen)
+            report = simulate(program.program, program.source, chosen)
+        found += capacity(program.program, program.source, report)
+    show_diagnostics(found)
+    program = replace(program, warnings=(*program.warnings, *found))
+    too_much = any(d.severity == "error" for d in found)
+    if json:
+        print_json({**check_json(program), "capture": loaded.comparison})
+    else:
+        for view in check_views(program):
+            results.print(table(view, results.width))
+        if opened := open_params(loaded.source, loaded.path.parent, index_model(loaded.graph), program.plan.devices):
+            results.print(opened, markup=False)
+        results.print(loaded.comparison)
+        results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
+    if too_much:
+        raise typer.Exit(1)

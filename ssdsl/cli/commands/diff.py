@@ -1,0 +1,97 @@
+"""`ssdsl diff`: the changes from one plan to another in time, memory and bytes."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.clusters import chosen_cluster
+from ssdsl.cli.names import complete_plan
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import Loaded, compiled, load, parsed, simulated
+from ssdsl.cli.terminal import print_json, results
+
+if TYPE_CHECKING:
+    from ssdsl.text.source import Source
+
+After = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="AFTER", help="The plan to compare it with.", show_default="the same", autocompletion=complete_plan
+    ),
+]
+And = Annotated[
+    list[str],
+    typer.Option(
+        "--and",
+        "-a",
+        metavar="NAME=N",
+        help="Set a param of the second plan only: --set T=2 --and T=4 compares a plan with itself. Repeatable.",
+        default_factory=list,
+        show_default=False,
+    ),
+]
+
+
+def diff(
+    before: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    and_: And,
+    after: After = None,
+    cluster: options.Cluster = "laptop",
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Compare two plans for a model on a cluster, or one plan under two settings: step time, bubble, memory, traffic.
+
+    A param that only one of them has is set for that one.
+    """
+    overrides, later = settings(set_), settings(and_, "--and")
+    if after is None and not later:
+        raise typer.BadParameter("name a second plan, or its settings, as in --and T=4", param_hint="'AFTER'")
+    chosen = chosen_cluster(cluster)
+    first = load(before, model, meta=meta)
+    second = _of_same_model(first, after or before)
+    from ssdsl.show.tables.difference import difference_json, difference_views
+    from ssdsl.show.view import table
+
+    was = simulated(compiled(first, _known(first, overrides, first, second), cluster=chosen), chosen)
+    now = simulated(compiled(second, {**_known(second, overrides, first, second), **later}, cluster=chosen), chosen)
+    names = (before, after) if after is not None else _called(first, overrides, later)
+    if json:
+        print_json(difference_json(was, now, names))
+        return
+    for view in difference_views(was, now, names):
+        results.print(table(view, results.width))
+
+
+def _called(loaded: Loaded, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:
+    """The names of two settings of a plan: their different params, as `T=2` and `T=4`."""
+    from ssdsl.lang.parse import parse
+    from ssdsl.plan.declarations import params
+
+    values = {p.name: p.default for p in params(parse(loaded.source))} | before
+    different = [name for name in later if values.get(name) != later[name]] or list(later)
+    first, second = (" ".join(f"{n}={v[n]}" for n in different if n in v) for v in (values, values | later))
+    return (first, second) if first != second else (f"{first} again", second)
+
+
+def _of_same_model(loaded: Loaded, plan: str) -> Loaded:
+    path, source = parsed(plan)
+    return replace(loaded, path=path, source=source)
+
+
+def _known(loaded: Loaded, overrides: dict[str, int], *both: Loaded) -> dict[str, int]:
+    """The settings for a plan: all but those of params that only the other one has."""
+    mine = _params(loaded.source)
+    other = {name for one in both for name in _params(one.source)} - mine
+    return {name: value for name, value in overrides.items() if name not in other}
+
+
+def _params(source: "Source") -> set[str]:
+    from ssdsl.lang import nodes
+    from ssdsl.lang.parse import parse
+
+    return {s.name.text for s in parse(source).statements if isinstance(s, nodes.Param)}

@@ -1,0 +1,100 @@
+"""`ssdsl profile`: records the times of operators, communication and the engine, for simulations of other plans."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import Loaded, captured, compiled, parsed, worded
+from ssdsl.cli.terminal import talk
+from ssdsl.cli.training import compared, train, workplace
+
+if TYPE_CHECKING:
+    from ssdsl.run.results import RunResult
+    from ssdsl.simulate.profile.profile import Profile
+    from ssdsl.workspace import Compiled
+
+LEAST_STEPS = 4  # the fourth step is the first in which operators are timed one by one
+
+Plans = Annotated[
+    list[str],
+    typer.Argument(metavar="PLAN[,NAME=N]...", help="Plans, each with its own settings, as pipeline,S=2,M=4."),
+]
+Out = Annotated[
+    str, typer.Option("--out", "-o", metavar="FILE", help="The profile; what is missing is added to one that exists.")
+]
+Steps = Annotated[int, typer.Option(min=LEAST_STEPS, help="Training steps of each run.")]
+
+
+def profile(
+    plans: Plans,
+    model: options.Model,
+    out: Out,
+    set_: options.Set,
+    steps: Steps = 12,
+    seed: options.Seed = 0,
+    precision: options.WithPrecision = None,
+    optimizer: options.AnyOptimizer = "adamw",
+    processes: options.Processes = None,
+    timeout: options.Timeout = 600.0,
+) -> None:
+    """Record what the operators of some plans take on this machine, so that any plan of the same operators can be
+    simulated: `ssdsl simulate PLAN --model M --costs FILE`.
+
+    A plan is run for some steps, unless the profile has all that it needs.
+    """
+    from ssdsl.run.launch import Training
+    from ssdsl.simulate.profile.read_costs import write_profile
+
+    overrides = settings(set_)
+    chosen = [_chosen(words) for words in plans]
+    sources = [parsed(plan) for plan, _ in chosen]
+    held = captured(model, seed, precision=precision.value if precision is not None else None, trains=True)
+    known = _known(Path(out))
+    for (path, source), (_, own) in zip(sources, chosen, strict=True):
+        loaded = Loaded(path, source, held)
+        program = compiled(loaded, overrides | own)
+        lacking = _lacking(known, program)
+        if not lacking:
+            talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False)
+            continue
+        training = Training(steps, seed, optimizer=optimizer, record=True, timeout_s=timeout)
+        with workplace(None) as folder:
+            result = train(compared(loaded), program, training, folder, processes, False)
+        known = _with(known, program, result, Path(out))
+        write_profile(out, known)
+        talk.print(f"{worded(program)}: recorded", highlight=False)
+    talk.print(f"{out}: for `ssdsl simulate --costs {out}`", highlight=False)
+
+
+def _chosen(words: str) -> tuple[str, dict[str, int]]:
+    """A plan and its own settings: `pipeline,S=2,M=4`."""
+    plan, *own = words.split(",")
+    return plan, settings(own)
+
+
+def _known(path: Path) -> "Profile | None":
+    from ssdsl.simulate.profile.read_costs import read_costs
+
+    return read_costs(path).profile if path.exists() else None
+
+
+def _lacking(known: "Profile | None", program: "Compiled") -> bool:
+    from ssdsl.simulate.profile.fit import lacking
+
+    return known is None or bool(lacking(program.program, known))
+
+
+def _with(known: "Profile | None", program: "Compiled", result: "RunResult", path: Path) -> "Profile":
+    """The profile with the measurements of a run added."""
+    from ssdsl.run.profile.recorded_profile import recorded_profile
+    from ssdsl.simulate.profile.fit import check_machine
+    from ssdsl.simulate.profile.profile import merged
+
+    found = recorded_profile(program.program, result, worded(program))
+    if known is None:
+        return found
+    check_machine(str(path), known.machine, found.machine)
+    return merged([known, found])

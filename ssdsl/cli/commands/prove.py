@@ -1,0 +1,30 @@
+"""`ssdsl prove`: proves that the compiled program computes what a single device computes, without running it."""
+
+from dataclasses import asdict
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.clusters import named_cluster
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import compiled, load
+from ssdsl.cli.terminal import print_json, results
+
+
+def prove(
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    cluster: options.ForCluster = None,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Prove that the program of a plan computes what a single device computes, without running it.
+
+    Derives the part of the model that each local tensor is, forward and backward, and checks every instruction, every
+    sum of gradients, every message and the order on every device. Exits with 1 and shows what could not be proved.
+    """
+    overrides = settings(set_)
+    proof = compiled(load(plan, model, meta=meta), overrides, cluster=named_cluster(cluster)).proof
+    if json:
+        print_json({k: v for k, v in asdict(proof).items() if k != "failures"})
+    else:
+        results.print(str(proof), style="green")

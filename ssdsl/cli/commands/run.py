@@ -1,0 +1,168 @@
+"""`ssdsl run`: compiles a plan, launches it with torchrun, trains, and reports."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.clusters import named_cluster
+from ssdsl.cli.options import Device, Generator, settings
+from ssdsl.cli.pictures import save_trace
+from ssdsl.cli.pipeline import compiled, evaluation, load, worded
+from ssdsl.cli.terminal import print_json, results, talk
+from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, workplace
+from ssdsl.cli.unused import refuse_unused
+
+if TYPE_CHECKING:
+    from ssdsl.run.results import RunResult
+    from ssdsl.workspace import Compiled
+
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Save the measured times of tasks and operators, for `ssdsl simulate --costs FILE`."
+    ),
+]
+Trace = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Save the last step as Chrome trace events, beside a simulation with its times."),
+]
+
+
+def run(
+    context: typer.Context,
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    data: options.Data = None,
+    steps: options.Steps = 10,
+    seed: options.Seed = 0,
+    generator: options.WithGenerator = Generator.HASH,
+    cluster: options.ForCluster = None,
+    meta: options.Meta = False,
+    device: options.OnDevice = Device.CPU,
+    backend: options.WithBackend = None,
+    optimizer: options.AnyOptimizer = "adamw",
+    lr: options.LearningRate = 1e-3,
+    clip: options.Clip = None,
+    accumulate: options.Accumulate = 1,
+    precision: options.WithPrecision = None,
+    eval_data: options.EvalData = None,
+    eval_every: options.EvalEvery = None,
+    save: options.Save = None,
+    save_every: options.SaveEvery = None,
+    keep: options.Keep = 3,
+    resume: options.Resume = None,
+    allow_nan: options.AllowNan = False,
+    processes: options.Processes = None,
+    timeout: options.Timeout = 600.0,
+    nnodes: options.NodeCount = 1,
+    node_rank: options.NodeRank = 0,
+    rdzv_endpoint: options.Endpoint = None,
+    nproc_per_node: options.PerNode = None,
+    max_restarts: options.Restarts = 0,
+    out: options.Out = None,
+    profile: Profile = None,
+    trace: Trace = None,
+    json: options.Json = False,
+) -> None:
+    """Train a model as a plan says, one process per device, and report.
+
+    The report has the loss of each step, the step time, communication per collective, and peak memory per process. On
+    several nodes, type the same command on each, with its own --node-rank; node 0 reports.
+    """
+    unused = {} if eval_data is not None else {"eval_every": "give --eval-data too"}
+    if save is None and out is None:
+        unused |= dict.fromkeys(("save_every", "keep"), "give --save, or --out, too")
+    refuse_unused(context, unused)
+    overrides = settings(set_)
+    nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
+    loaded = load(
+        plan, model, seed, generator.value, meta, precision.value if precision is not None else None, trains=True
+    )
+    chosen = named_cluster(cluster)
+    program = compiled(loaded, overrides, cluster=chosen)
+    from ssdsl.run.data import check_data
+    from ssdsl.run.launch import Training
+    from ssdsl.show.tables.run_report import run_views
+    from ssdsl.show.view import table
+
+    recorded = profile is not None or trace is not None
+    check_optimizer(optimizer)
+    save = save or (str(Path(out) / "checkpoints") if out is not None else None)
+    training = Training(
+        steps,
+        seed,
+        device.value,
+        optimizer,
+        lr,
+        recorded,
+        timeout,
+        data=check_data(data, loaded.model) if data is not None else None,
+        backend=backend,
+        clip=clip,
+        accumulate=accumulate,
+        eval_data=check_data(eval_data, loaded.model) if eval_data is not None else None,
+        eval_every=eval_every,
+        save=absolute(save),
+        save_every=save_every,
+        keep=keep,
+        resume=absolute(resume),
+        allow_nan=allow_nan,
+    )
+    evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None
+    loaded = compared(loaded)
+    with workplace(out, nodes) as folder:
+        result = train(
+            loaded, program, training, folder, processes, False, nodes, nproc_per_node, max_restarts, evaluates
+        )
+    if nodes.rank > 0:
+        talk.print(f"node {nodes.rank} of {nodes.count}: its {len(result.ranks)} ranks have trained; node 0 reports")
+        return
+    warn_of_losses(result, lr)
+    if recorded:
+        _save(program, result, profile, trace)
+    if json:
+        print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
+        return
+    for view in run_views(result):
+        results.print(table(view, results.width))
+    results.print(loaded.comparison)
+
+
+def check_optimizer(name: str) -> None:
+    """Raises typer.BadParameter for an optimizer that torch does not have."""
+    from ssdsl.lang.suggest import suggest
+    from ssdsl.runtime.train.optimizer import optimizers
+
+    if name.lower() not in (known := optimizers()):
+        hint = suggest(name.lower(), known) or f"torch.optim has {', '.join(known)}"
+        raise typer.BadParameter(f"there is no optimizer `{name}`: {hint}", param_hint="'--optimizer'")
+
+
+def absolute(folder: str | None) -> str | None:
+    """The absolute path of a folder, because processes may start in another one."""
+    return str(Path(folder).absolute()) if folder is not None else None
+
+
+def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: str | None) -> None:
+    """Saves the measurements of a recorded run, as costs and as a timeline."""
+    from ssdsl.cli.commands.clusters import chosen_cluster
+    from ssdsl.run.profile.recorded import measured_timeline, measured_times
+    from ssdsl.run.profile.recorded_profile import recorded_profile
+    from ssdsl.simulate.profile.fit import digest
+    from ssdsl.simulate.profile.measured import Measured
+    from ssdsl.simulate.profile.read_costs import write_costs
+    from ssdsl.simulate.simulate import simulate
+
+    times = measured_times(program.program, result)
+    if profile is not None:
+        operators = recorded_profile(program.program, result, worded(program)) if result.ranks[0].clocked else None
+        write_costs(profile, times, worded(program), digest(program.program), operators)
+        talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
+    if trace is not None:
+        costs = Measured(program.program, times)
+        simulated = simulate(program.program, program.source, chosen_cluster("laptop"), costs)
+        save_trace(trace, measured_timeline(program.program, program.source, result), simulated.timeline)

@@ -1,0 +1,186 @@
+"""`ssdsl search`: fills in what plans leave open, for a model on a cluster."""
+
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.compile import put
+from ssdsl.cli.commands.sweep import Values, numbers_of
+from ssdsl.cli.names import complete_plan
+from ssdsl.cli.pictures import save_page
+from ssdsl.cli.pipeline import Loaded, captured, compiled, state_of
+from ssdsl.cli.terminal import print_json, print_text, results, talk
+from ssdsl.lang.save import check_folder, save_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ssdsl.cluster.cluster import Cluster
+    from ssdsl.sketch.search import Found, Search, Tried
+
+Plans = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PLAN]...",
+        help="Plans whose params are searched: files, or names of `ssdsl plans`. Without, all that come with ssdsl.",
+        autocompletion=complete_plan,
+        show_default=False,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLAN", help="Compare with this plan at its defaults.", show_default="the first plan, or data_parallel"
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|A..B",
+        help="How many devices a plan takes; of a range the best use of each device is sought.",
+        show_default="all of the cluster",
+    ),
+]
+Memory = Annotated[float, typer.Option(min=1e-6, max=1.0, help="The share of each device's memory that is used.")]
+Top = Annotated[int, typer.Option(min=1, help="How many of the best are shown.")]
+Tries = Annotated[int, typer.Option(min=1, help="How many plans are simulated at most.")]
+Seconds = Annotated[float | None, typer.Option(min=1e-3, help="How long to search at most.", show_default="no end")]
+Orders = Annotated[bool, typer.Option("--orders/--no-orders", help="Seek other cuts and other orders for pipelines.")]
+Out = Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Write the best plan.")]
+Html = Annotated[
+    str | None, typer.Option("--html", metavar="FILE", help="Save a page with a plot of time against memory.")
+]
+Compile = Annotated[str | None, typer.Option("--compile", metavar="DIR", help="Write the best plan's program.")]
+
+
+def search(
+    model: options.Model,
+    set_: Values,
+    plans: Plans = None,
+    baseline: Baseline = None,
+    cluster: options.Cluster = "laptop",
+    costs: options.Costs = None,
+    devices: Devices = None,
+    memory: Memory = 1.0,
+    top: Top = 5,
+    tries: Tries = 100,
+    seconds: Seconds = None,
+    orders: Orders = True,
+    out: Out = None,
+    compile_: Compile = None,
+    html: Html = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Search what plans leave open: widths, micro-batches, and params that list what may be tried.
+
+    Settings are ranked by simulated steps; those that are shown are proved. Ctrl-C ends with the best so far. Exits
+    with 1 if no plan fits.
+    """
+    from ssdsl.cli.commands.clusters import chosen_cluster
+    from ssdsl.sketch.texts import read_texts
+
+    for file in (out, html):
+        check_folder(file)
+    on = chosen_cluster(cluster)
+    wanted = _range(devices, on)
+    texts = read_texts(plans or (), baseline)
+    held = captured(model, meta=meta, precision=precision)
+    graph = held.graph
+    from ssdsl.show.tables.search import pareto_text, search_json, search_views
+    from ssdsl.show.view import table
+    from ssdsl.simulate.profile.read_costs import read_costs
+    from ssdsl.sketch.search import search_of
+
+    state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
+    work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times)
+    found = work.proved(_searched(work, tries, seconds, orders), top)
+    title = f"search for {graph.name} on {on.name}"
+    if json:
+        print_json(search_json(found, graph, on, top))
+    else:
+        for view in search_views(title, found, graph, on, top):
+            results.print(table(view, results.width))
+        print_text(pareto_text(found, results.width) + "\n")
+    if html is not None:
+        from ssdsl.show.charts.sweep_html import sweep_html
+
+        save_page(html, sweep_html(title, tuple(t.setting for t in (found.baseline, *found.tried))))
+    if (best := found.best) is None:
+        raise typer.Exit(1)
+    path, source = texts.of(best.sketch.file)
+    if out is not None:
+        _write(out, found, best, source.text, talk if json else results)
+    if compile_ is not None:
+        loaded = Loaded(path, best.sketch.source, held)
+        put(loaded, compiled(loaded, best.setting.params, cluster=on), compile_, (), on)
+
+
+def _range(devices: str | None, cluster: "Cluster") -> range:
+    """The range of the numbers of devices that a plan may take. Raises typer.BadParameter."""
+    from ssdsl.sketch.sketch import wanted_devices
+
+    first, dots, last = (devices or str(cluster.size)).partition("..")
+    if not first.isdecimal() or (dots and not last.isdecimal()):
+        text = f"`{devices}` is neither a number nor a range, as 64 or 1..64"
+        raise typer.BadParameter(text, param_hint="'--devices'")
+    try:
+        return wanted_devices(int(first), int(last or first), cluster)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--devices'") from None
+
+
+def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -> "Found":
+    """The result of the search. On a terminal the best so far is shown; Ctrl-C ends the search."""
+    last: Found | None = None
+    with _progress() as say:
+        try:
+            for last in work.run(tries, seconds or float("inf")):
+                say(last)
+            if orders and last is not None:
+                last = work.refined(last)
+        except KeyboardInterrupt:
+            if last is None:
+                raise
+            talk.print("stopped: this is the best so far")
+    assert last is not None, "a search gives the baseline first"
+    return last
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[Found], None]]":
+    if not talk.is_terminal:
+        yield lambda found: None
+        return
+    with talk.status("reading the plans") as status:
+
+        def say(found: "Found") -> None:
+            from ssdsl.show.view import seconds
+
+            best = found.best
+            words = "no plan fits yet"
+            if best is not None:
+                words = f"best {best.sketch.name} {best.setting.words}: {seconds(best.report.step_s)}"
+            status.update(f"{len(found.tried)} of {found.settings:,} simulated; {words}")
+
+        yield say
+
+
+def _write(file: str, found: "Found", best: "Tried", before: str, console: "Console") -> None:
+    """Saves the best plan, and prints how it differs from the original."""
+    from ssdsl.sketch.reasons import notes
+    from ssdsl.sketch.write import written
+
+    text = written(best.sketch, best.setting.params, notes(found, best), Path(file).resolve().parent)
+    save_text(file, text)
+    names = best.sketch.source.name, file
+    for line in difflib.unified_diff(before.splitlines(), text.splitlines(), *names, lineterm="", n=1):
+        console.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,211 @@
+"""`ssdsl show`: views of a model under a plan."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.clusters import chosen_cluster, named_cluster
+from ssdsl.cli.names import complete_cluster
+from ssdsl.cli.options import settings
+from ssdsl.cli.pipeline import Loaded, check_params, compiled, compiled_for, fits, load, planned, simulated, state_of
+from ssdsl.cli.terminal import print_json, print_text, results
+from ssdsl.cli.unused import refuse_unused
+
+if TYPE_CHECKING:
+    from ssdsl.cluster.cluster import Cluster as Links
+    from ssdsl.show.view import View as Table
+    from ssdsl.simulate.report import Report
+    from ssdsl.workspace import Compiled
+
+
+class What(StrEnum):
+    DIMS = "dims"
+    OPS = "ops"
+    GRAPH = "graph"
+    TASKS = "tasks"
+    COMM = "comm"
+    PROGRAM = "program"
+    SCHEDULE = "schedule"
+    MEMORY = "memory"
+
+
+HELP = (
+    "dims: what a plan can split by. graph: the captured model, as typed text. ops: how the plan cuts and places each "
+    "operator. tasks: what each role runs, in order. "
+    "comm: the communication that follows. program: all of it, as typed text. schedule: a chart of who does what when. "
+    "memory: what each device holds."
+)
+COMPILED = (What.TASKS, What.COMM, What.PROGRAM)
+TIMED = (What.SCHEDULE, What.MEMORY)
+USES = {  # options that are not for every view
+    "every": (What.DIMS, What.GRAPH, What.OPS, *COMPILED),
+    "cluster": (*COMPILED, *TIMED),
+    "costs": TIMED,
+    "window": (What.SCHEDULE,),
+    "transfers": (What.SCHEDULE,),
+    "role": (What.PROGRAM,),
+    "master_weights": TIMED,
+    "fp32_grads": TIMED,
+}
+View = Annotated[What, typer.Argument(help=HELP)]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="Choose communication and count time for it: one of `ssdsl clusters`, or a TOML file.",
+        show_default="laptop in schedule and memory, else processes of one machine",
+        autocompletion=complete_cluster,
+    ),
+]
+Window = Annotated[
+    str | None, typer.Option(metavar="FROM..TO", help="Of the schedule only this part, in milliseconds.")
+]
+Transfers = Annotated[bool, typer.Option("--transfers", help="In the schedule, a row for the transfers as well.")]
+Every = Annotated[bool, typer.Option("--all", help="A row for each, where repeated layers are shown as one.")]
+Role = Annotated[
+    str | None, typer.Option("--role", metavar="NAME", help="Of the program only what this role has, as gpus_pp0.")
+]
+
+
+def show(
+    context: typer.Context,
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    view: View = What.DIMS,
+    every: Every = False,
+    cluster: Cluster = None,
+    costs: options.Costs = None,
+    window: Window = None,
+    transfers: Transfers = False,
+    role: Role = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Show what a plan makes of a model."""
+    refuse_unused(context, {name: _only(views) for name, views in USES.items() if view not in views})
+    overrides = settings(set_)
+    check_params(plan, overrides)
+    chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
+    loaded = load(plan, model, meta=meta, precision=precision)
+    if view is What.GRAPH:
+        _graph(loaded, every, json)
+        return
+    if view is What.PROGRAM:
+        _program(compiled(loaded, overrides, cluster=chosen), role, every, json)
+        return
+    if view in TIMED:
+        assert chosen is not None
+        program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
+        report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
+        _timed(report, view, window, transfers, json)
+        fits(program, report)
+        return
+    if json and view is What.TASKS:
+        from ssdsl.show.tables.tasks import tasks_json
+
+        print_json(tasks_json(compiled(loaded, overrides, cluster=chosen).program))
+        return
+    views = _views(loaded, overrides, view, every, chosen)
+    from ssdsl.show.view import as_json, table
+
+    if json:
+        print_json([row for shown in views for row in as_json(shown)])
+        return
+    for shown in views:
+        results.print(table(shown, results.width))
+
+
+def _only(views: tuple[What, ...]) -> str:
+    return f"it is for {' and '.join(f'`show {view}`' for view in views)}"
+
+
+def _views(
+    loaded: Loaded, overrides: dict[str, int], view: What, every: bool, cluster: "Links | None"
+) -> "tuple[Table, ...]":
+    from ssdsl.show.tables.communication import communication_view
+    from ssdsl.show.tables.dims import dims_view
+    from ssdsl.show.tables.operators import operators_view
+    from ssdsl.show.tables.tasks import tasks_views
+
+    match view:
+        case What.DIMS:
+            return (dims_view(loaded.graph, every),)
+        case What.OPS:
+            return (operators_view(planned(loaded, overrides), every),)
+        case What.TASKS:
+            return tasks_views(compiled(loaded, overrides, cluster=cluster).program, every)
+        case What.COMM:
+            return (communication_view(compiled(loaded, overrides, cluster=cluster).program, every),)
+    raise AssertionError(f"{view} is drawn from a simulation")
+
+
+def _graph(loaded: Loaded, every: bool, json: bool) -> None:
+    """Prints the captured model as text."""
+    from ssdsl.show.tables.graph import shown_graph
+
+    text = shown_graph(loaded.graph, every=every or json)
+    if json:
+        print_json({"graph": text})
+    else:
+        print_text(text)
+
+
+def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:
+    """Prints the program as text, all of it or one role's part."""
+    from ssdsl.lang.suggest import suggest
+    from ssdsl.show.tables.program import shown_program
+
+    program = compiled.program
+    roles = [r for r in program.roles if role in (None, r.name)]
+    if not roles:
+        known = [r.name for r in program.roles]
+        hint = suggest(role or "", known) or f"there are {', '.join(known[:8])}"
+        raise typer.BadParameter(f"there is no role `{role}`: {hint}", param_hint="'--role'")
+    text = shown_program(program, roles if role is not None else None, every=every or json)
+    if json:
+        print_json({"program": text})
+    else:
+        print_text(text)
+
+
+def _timed(report: "Report", view: What, window: str | None, transfers: bool, json: bool) -> None:
+    """Prints the views of a simulated step."""
+    from ssdsl.show.charts.gantt import gantt
+    from ssdsl.show.tables.memory import memory_curve, memory_views
+    from ssdsl.show.tables.report import report_json
+    from ssdsl.show.view import table
+
+    if json:
+        print_json(report_json(report))
+        return
+    if view is What.SCHEDULE:
+        results.print(gantt(report.timeline, results.width, transfers, _seconds(window, report.step_s)))
+        return
+    for shown in memory_views(report.timeline):
+        results.print(table(shown, results.width))
+    results.print(memory_curve(report.timeline, results.width))
+
+
+def _seconds(window: str | None, step_s: float) -> tuple[float, float] | None:
+    """`--window 10..20` in milliseconds, as seconds. Raises typer.BadParameter where it is outside the step."""
+    if window is None:
+        return None
+    start, dots, end = window.partition("..")
+    try:
+        found = float(start or 0) / 1e3, float(end) / 1e3 if end else step_s
+    except ValueError:
+        found = (0.0, 0.0)
+    if not dots or not 0 <= found[0] < min(found[1], step_s):
+        step_ms = f"{step_s * 1e3:.3g}"
+        raise typer.BadParameter(
+            f"`{window}` is no part of 0..{step_ms} ms, as in --window 10..20", param_hint="'--window'"
+        )
+    return found

@@ -1,0 +1,65 @@
+"""`ssdsl simulate`: the time, memory and traffic of a step, without running it."""
+
+from typing import Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.clusters import chosen_cluster
+from ssdsl.cli.options import settings
+from ssdsl.cli.pictures import save_html, save_trace
+from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
+from ssdsl.cli.terminal import print_json, results
+
+Trace = Annotated[
+    str | None,
+    typer.Option("--trace", metavar="FILE", help="Save Chrome trace events, which https://ui.perfetto.dev opens."),
+]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Save a page with the timeline, the memory and the plan by line."),
+]
+
+
+def simulate(
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    cluster: options.Cluster = "laptop",
+    costs: options.Costs = None,
+    trace: Trace = None,
+    html: Html = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Simulate one training step on a cluster: step time, bubble, memory, traffic.
+
+    Exits with 1 where a device has too little memory for it, and says what would help.
+
+    Compute is a roofline per operator, communication alpha-beta per collective and link. Only roles are simulated, so
+    a thousand devices cost what their roles do.
+    """
+    overrides = settings(set_)
+    chosen = chosen_cluster(cluster)
+    loaded = load(plan, model, meta=meta, precision=precision)
+    program = compiled(loaded, overrides, cluster=compiled_for(chosen, costs))
+    report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
+    from ssdsl.show.advice.by_line import by_line_view
+    from ssdsl.show.tables.report import report_json, report_views
+    from ssdsl.show.view import as_json, table
+
+    lines = by_line_view(program.program, chosen, report)
+    if trace is not None:
+        save_trace(trace, report.timeline)
+    if html is not None:
+        save_html(html, report.timeline, lines)
+    if json:
+        print_json({**report_json(report), "lines": as_json(lines)})
+    else:
+        for view in (*report_views(report), lines):
+            results.print(table(view, results.width))
+    if not fits(program, report):
+        raise typer.Exit(1)

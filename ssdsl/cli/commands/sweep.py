@@ -1,0 +1,124 @@
+"""`ssdsl sweep`: simulates a plan under many values of its params, in one table; the model is captured once."""
+
+import math
+from collections.abc import Iterator
+from itertools import islice, product
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.pictures import save_page
+from ssdsl.cli.pipeline import Loaded, check_params, load, parsed, state_of, working
+from ssdsl.cli.terminal import print_json, results
+from ssdsl.sketch.setting import Setting
+from ssdsl.text.diagnostic import PlanError
+
+if TYPE_CHECKING:
+    from ssdsl.simulate.memory.state import State
+
+MOST = 1000  # settings
+Values = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=N,...",
+        help="Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other. Without, those "
+        "that stand in the plan: `param T = 2 in [1, 2, 4]`.",
+        default_factory=list,
+        show_default=False,
+    ),
+]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Save a page with the table and a plot of time against memory."),
+]
+
+
+def sweep(
+    plan: options.Plan,
+    model: options.Model,
+    set_: Values,
+    cluster: options.Cluster = "laptop",
+    html: Html = None,
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
+    meta: options.Meta = False,
+    json: options.Json = False,
+) -> None:
+    """Simulate a plan under many values of its params: step time, bubble, memory, traffic of each, the best marked.
+
+    What the compiler refuses is a row with its code and its reason. Exits with 1 if no setting fits the cluster.
+    """
+    chosen = list(_settings(numbers_of(set_)) if set_ else _open(plan))
+    check_params(plan, chosen[0])
+    loaded = load(plan, model, meta=meta, precision=precision)
+    state = state_of(master_weights, fp32_grads)
+    from ssdsl.show.tables.sweep import sweep_json, sweep_view
+    from ssdsl.show.view import table
+    from ssdsl.sketch.setting import best_of
+
+    found = tuple(_tried(loaded, chosen, cluster, state))
+    title = f"{loaded.source.name.rpartition('/')[2]} for {loaded.graph.name} on {cluster}"
+    if html is not None:
+        from ssdsl.show.charts.sweep_html import sweep_html
+
+        save_page(html, sweep_html(title, found))
+    if json:
+        print_json(sweep_json(plan, cluster, found))
+    else:
+        results.print(table(sweep_view(title, found), results.width))
+    if best_of(found) is None:
+        raise typer.Exit(1)
+
+
+def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str, state: "State") -> Iterator[Setting]:
+    from ssdsl.cli.commands.clusters import chosen_cluster
+    from ssdsl.workspace import Workspace
+
+    on = chosen_cluster(cluster)
+    workspace = Workspace(loaded.graph, on)
+    for params in chosen:
+        setting = Setting(params)
+        try:
+            with working(f"simulating {setting.words}"):
+                candidate = workspace.candidate(loaded.source, params, loaded.path.parent)
+                workspace.proved(candidate)
+                yield Setting(params, workspace.simulate(candidate, on, state=state))
+        except PlanError as error:
+            yield Setting(params, refused=error.diagnostics[0])
+
+
+def numbers_of(values: list[str]) -> dict[str, tuple[int, ...]]:
+    """`--set T=1,2,4` as the numbers of each param, without duplicates. Raises typer.BadParameter."""
+    found: dict[str, list[int]] = {}
+    for text in values:
+        name, equal, numbers = (part.strip() for part in text.partition("="))
+        words = [word.strip() for word in numbers.split(",")]
+        if not (equal and name.isidentifier() and all(w.removeprefix("-").isdecimal() for w in words)):
+            raise typer.BadParameter(f"`{text}` is not NAME=N,N,..., as in --set T=1,2,4", param_hint="'--set'")
+        found.setdefault(name, []).extend(int(w) for w in words)
+    return {name: tuple(dict.fromkeys(numbers)) for name, numbers in found.items()}
+
+
+def _settings(numbers: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
+    """Every combination of the params' values; the last param changes first. Raises typer.BadParameter for too many."""
+    if (count := math.prod(map(len, numbers.values()))) > MOST:
+        raise typer.BadParameter(f"these are {count:,} settings; at most {MOST:,} are tried", param_hint="'--set'")
+    return (dict(zip(numbers, row, strict=True)) for row in product(*numbers.values()))
+
+
+def _open(plan: str) -> list[dict[str, int]]:
+    """The settings that the plan itself lists. Raises typer.BadParameter for none, or too many."""
+    from ssdsl.lang.parse import parse
+    from ssdsl.plan.declarations import open_settings
+
+    found = list(islice(open_settings(parse(parsed(plan)[1])), MOST + 1))
+    if not found:
+        way = "or write them behind a param of the plan, `param T = 2 in [1, 2, 4]`"
+        raise typer.BadParameter(f"say which values to try, as in --set T=1,2,4, {way}", param_hint="'--set'")
+    if len(found) > MOST:
+        raise typer.BadParameter(f"the plan says more than {MOST:,} settings; choose some", param_hint="'--set'")
+    return found

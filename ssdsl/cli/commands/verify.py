@@ -1,0 +1,64 @@
+"""`ssdsl verify`: compares the plan's losses, gradients and weights with those of a single device."""
+
+import typer
+
+from ssdsl.cli import options
+from ssdsl.cli.commands.clusters import named_cluster
+from ssdsl.cli.options import Device, Generator, Optimizer, settings
+from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.terminal import print_json, results, show_diagnostics
+from ssdsl.cli.training import compared, train, warn_of_losses, workplace
+
+
+def verify(
+    plan: options.Plan,
+    model: options.Model,
+    set_: options.Set,
+    steps: options.Steps = 3,
+    seed: options.Seed = 0,
+    generator: options.WithGenerator = Generator.HASH,
+    cluster: options.ForCluster = None,
+    meta: options.Meta = False,
+    device: options.OnDevice = Device.CPU,
+    backend: options.WithBackend = None,
+    optimizer: options.WithOptimizer = Optimizer.SGD,
+    lr: options.LearningRate = 0.1,
+    processes: options.Processes = None,
+    timeout: options.Timeout = 600.0,
+    out: options.Out = None,
+    json: options.Json = False,
+) -> None:
+    """Train as the plan says and on a single device, and compare.
+
+    Compares the loss and every gradient of each step, every weight and every buffer after the last. Exits with 1 and
+    names the first tensor that differs, if one does.
+    """
+    overrides = settings(set_)
+    loaded = load(plan, model, seed, generator.value, meta, trains=True)
+    program = compiled(loaded, overrides, cluster=named_cluster(cluster))
+    from ssdsl.run.launch import Training
+    from ssdsl.run.verify.verify import difference
+    from ssdsl.run.verify.verify import verify as compare
+    from ssdsl.show.tables.verdict import verdict_json, verdict_view
+    from ssdsl.show.view import table
+
+    training = Training(
+        steps, seed, device.value, optimizer.value, lr, timeout_s=timeout, backend=backend, allow_nan=True
+    )
+    loaded = compared(loaded)
+    with workplace(out) as folder:
+        result = train(loaded, program, training, folder, processes, dump=True)
+        with working("training on a single device"):
+            comparisons = compare(loaded.model, training, result, folder / "program")
+    warn_of_losses(result, lr)
+    if json:
+        print_json(verdict_json(comparisons, program.plan.devices))
+    else:
+        results.print(table(verdict_view(comparisons), results.width))
+        results.print(loaded.comparison)
+    if wrong := difference(comparisons):
+        show_diagnostics([wrong])
+        raise typer.Exit(1)
+    if not json:
+        count = sum(not c.in_float64 for c in comparisons)
+        results.print(f"equal: {count} tensors on {program.plan.devices} devices and on one", style="green")

@@ -1,0 +1,55 @@
+"""A call as captured, before its dimensions are known."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ssdsl.model.discover.found import Found
+from ssdsl.model.graph import Order, refs_in
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """The shape and dtype of a value, and whether a gradient can flow through it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    differentiable: bool = False
+
+    @property
+    def has_fractions(self) -> bool:
+        """Whether its numbers are no integers, so that they may have gradients."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
+
+    `found` is the rule that experiments showed, if the operator has no row. `orders` has the memory order of each
+    tensor in `refs` on one device, if the operator asks for it.
+    """
+
+    name: str
+    kind: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    path: str
+    source: str
+    outputs: tuple[str, ...]
+    found: Found | None = None
+    orders: tuple[Order, ...] = ()
+
+    def refs(self) -> tuple[str, ...]:
+        """The names of all tensors it reads, in the order of its arguments."""
+        return tuple(refs_in((self.args, tuple(self.kwargs.values()))))
+
+    def argument(self, name: str) -> Any:
+        """An argument by the name that the operator's schema gives it, or its default."""
+        for position, parameter in enumerate(self.target._schema.arguments):
+            if parameter.name == name:
+                if position < len(self.args):
+                    return self.args[position]
+                default = parameter.default_value
+                return self.kwargs.get(name, tuple(default) if isinstance(default, list) else default)
+        return self.kwargs.get(name)

@@ -1,0 +1,300 @@
+"""Captures a module as calls: exports it, decomposes it to operators with rules, and names every tensor."""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves, tree_unflatten
+
+from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.decompose import Decomposed, decompose
+from ssdsl.model.capture.errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
+from ssdsl.model.capture.export import Exported, export, failure, quiet
+from ssdsl.model.capture.node_place import path_of, source_of, span_of
+from ssdsl.model.capture.on_meta import without_numbers
+from ssdsl.model.checks.inplace_changes import hidden_writes
+from ssdsl.model.graph import Order, Origin, Ref
+from ssdsl.model.load.model import Model
+from ssdsl.model.memory.memory_order import asks_for_order, behind_view, fills_memory, order_of
+from ssdsl.text.diagnostic import PlanError
+
+aten = torch.ops.aten
+CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
+
+
+@dataclass(slots=True)
+class Capture:
+    """The calls of one forward pass with its loss, and the tensors that they read from outside."""
+
+    calls: list[Call] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    loss: str = ""
+    updates: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    def results(self) -> set[str]:
+        """The values that the calls are for: the loss, new values of buffers, and outputs that were asked for."""
+        return {self.loss, *self.updates.values(), *self.outputs.values()}
+
+
+def capture_calls(model: Model) -> Capture:
+    """The calls of the model's forward in execution order, functional (no call changes a tensor in place).
+
+    Raises PlanError when torch.export cannot capture the module or its result is no scalar loss.
+    """
+    exported = export(model)
+    found = _decomposed(model, exported)
+    capture = Capture()
+    names = _placeholders(exported.program, found, model, capture)
+    _Reader(capture, model.name, names).read(found.graph)
+    _outputs(exported.program, found, model, names, capture)
+    return capture
+
+
+def _decomposed(model: Model, exported: Exported) -> Decomposed:
+    """The exported program in operators that have rules, none of which changes a tensor in place."""
+    try:
+        with quiet():
+            found = decompose(exported.program)
+    except Exception as error:  # torch raises its own, of any type
+        cause = next((n for n in exported.program.graph.nodes if _depends_on_data(n.meta.get("val"))), None)
+        raise PlanError(failure(model, error) if cause is None else _data_dependent(model.name, cause)) from error
+    written = {name.removeprefix("module.") for name in found.changed}
+    for name in sorted(exported.decisive & written):
+        fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
+        raise PlanError(CaptureFailed(None, model.name, fact))
+    changed = exported.written if model.evaluation is None else ()  # an evaluation leaves the model as it is
+    if lost := tuple(hidden_writes(exported.program, model, changed, written)):
+        raise PlanError(*lost)
+    return found
+
+
+def _placeholders(
+    program: torch.export.ExportedProgram, found: Decomposed, model: Model, capture: Capture
+) -> dict[str, str]:
+    """Registers inputs, weights, buffers and constants; returns the value name of each placeholder node."""
+    from torch.export.graph_signature import InputKind
+
+    inputs = iter(model.batches[0])
+    held = model.evaluation.buffers if model.evaluation is not None else frozenset()
+
+    def is_state(target: str | None) -> bool:
+        return target in found.changed or (target or "").removeprefix("module.") in held
+
+    names: dict[str, str] = {}
+    weights = dict(model.module.named_parameters(remove_duplicate=False))
+    first_name = {id(w): name for name, w in reversed(weights.items())}  # tied weights are one value, under one name
+    nodes = {n.name: n for n in found.graph.find_nodes(op="placeholder")}
+    for spec in found.signature.input_specs:
+        node = nodes[spec.arg.name]
+        target = (spec.target or "").removeprefix("module.")
+        value = node.meta.get("val")
+        if spec.kind is InputKind.TOKEN:
+            raise PlanError(
+                CaptureFailed(None, model.name, "an operator of it checks values or has side effects", CHECK)
+            )
+        if spec.kind is InputKind.USER_INPUT:
+            name, origin = next(inputs), Origin.INPUT
+        elif spec.kind is InputKind.PARAMETER:
+            name, origin = first_name[id(weights[target])], Origin.WEIGHT
+        elif spec.kind is InputKind.BUFFER:
+            name, origin = target, Origin.BUFFER if is_state(spec.target) else Origin.CONSTANT
+            if origin is Origin.CONSTANT:
+                constant = _constant(program, spec.target or "", model)
+                known = model.numbers(name, constant)
+                capture.constants[name] = constant if known is None else known
+        else:
+            tensor = _constant(program, spec.target or "", model)
+            name, origin = _constant_name(target, tensor, model), Origin.CONSTANT
+            capture.constants[name] = tensor
+        names[node.name] = name
+        if name in capture.origins and (origin is Origin.INPUT or capture.origins[name] is Origin.INPUT):
+            fact = f"`{name}` is the name of an input and of a weight or buffer"
+            raise PlanError(CaptureFailed(None, model.name, fact, "give one of them another name"))
+        if isinstance(value, torch.Tensor):
+            learns = origin is Origin.WEIGHT and weights[name].requires_grad
+            capture.tensors[name] = Tensor(tuple(value.shape), _dtype(value), learns)
+            capture.origins[name] = origin
+    return names
+
+
+def _constant(program: torch.export.ExportedProgram, target: str, model: Model) -> torch.Tensor:
+    tensor = program.state_dict.get(target)
+    if tensor is None:
+        tensor = program.constants[target]
+    if not isinstance(tensor, torch.Tensor):  # an object of torch's own
+        if isinstance(tensor, torch.Generator):
+            fact, change = (
+                "the forward draws from a generator of its own",
+                "draw without one: `--seed` decides the numbers",
+            )
+        else:
+            fact, change = f"the forward uses an object of `{type(tensor).__name__}`", "use tensors and numbers"
+        raise PlanError(CaptureFailed(None, model.name, fact, change))
+    return without_numbers(tensor.detach())
+
+
+def _constant_name(target: str, tensor: torch.Tensor, model: Model) -> str:
+    """The name of a tensor that torch.export has lifted and numbered. Where the training program has another tensor of
+    that name, the evaluation's gets a name of its own."""
+    known = model.evaluation.constants.get(target) if model.evaluation is not None else None
+    if known is None or (known.dtype == tensor.dtype and torch.equal(known, tensor)):
+        return target
+    return f"{target}_evaluated"
+
+
+def _output_names(program: torch.export.ExportedProgram) -> list[str]:
+    """The names of the outputs beside the loss, in the order of the results."""
+    spec = program.call_spec.out_spec
+    assert spec is not None
+    _, places = tree_unflatten(range(spec.num_leaves), spec)
+    return sorted(places, key=places.__getitem__)
+
+
+def _outputs(
+    program: torch.export.ExportedProgram, found: Decomposed, model: Model, names: dict[str, str], capture: Capture
+) -> None:
+    from torch.export.graph_signature import OutputKind
+
+    wanted = iter(_output_names(program) if model.evaluation is not None else ())
+    for spec in found.signature.output_specs:
+        name = names.get(spec.arg.name or "") if hasattr(spec.arg, "name") else None
+        if spec.kind is OutputKind.BUFFER_MUTATION and name:
+            if model.evaluation is not None:
+                continue  # an evaluation leaves the model as it is
+            capture.updates[(spec.target or "").removeprefix("module.")] = name
+        elif spec.kind is OutputKind.USER_OUTPUT:
+            if capture.loss and name is not None and (output := next(wanted, None)) is not None:
+                capture.outputs[output] = name
+                continue
+            if name is None or capture.loss:
+                raise PlanError(NotALoss(None, model.name, "several results" if capture.loss else "no tensor"))
+            capture.loss = name
+    if capture.tensors[capture.loss].shape != ():
+        shape = list(capture.tensors[capture.loss].shape)
+        raise PlanError(NotALoss(None, model.name, f"a tensor of shape {shape}"))
+
+
+@dataclass
+class _Reader:
+    """Walks an fx graph and appends its calls to the capture."""
+
+    capture: Capture
+    model: str
+    names: dict[str, Any]
+
+    def read(self, graph: fx.Graph) -> None:
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self._node(node)
+
+    def _node(self, node: fx.Node) -> None:
+        if node.target is operator.getitem:
+            results, at = node.args
+            self.names[node.name] = self.names[str(results)][at]
+        elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            fact = f"`{node.target}` takes functions as arguments"
+            change = "write it without functions as arguments; `torch.where` chooses between tensors"
+            raise PlanError(CaptureFailed(span_of(node), self.model, fact, change))
+        elif not str(node.target).startswith("aten._assert"):
+            self._call(node)
+
+    def _call(self, node: fx.Node) -> None:
+        value = node.meta.get("val")
+        results = list(value) if isinstance(value, (list, tuple)) else [value]
+        if value is None:  # a check of values
+            return
+        if any(map(_depends_on_data, results)):
+            raise PlanError(_data_dependent(self.model, node))
+        args, orders = tuple(map(self._argument, node.args)), _orders(node) if asks_for_order(node.target) else ()
+        if node.target is aten.as_strided.default and not fills_memory(node.all_input_nodes[0].meta["val"]):
+            args, orders = self._in_memory(node, args)
+        name = self._free(node.name)
+        outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
+        for output, result in zip(outputs, results, strict=True):
+            if isinstance(result, torch.Tensor):
+                self.capture.tensors[output] = Tensor(tuple(result.shape), _dtype(result))
+        self.names[node.name] = outputs if isinstance(value, (list, tuple)) else name
+        self.capture.calls.append(
+            Call(
+                name,
+                kind_of(node.target),
+                node.target,
+                args,
+                {k: self._argument(v) for k, v in node.kwargs.items()},
+                path_of(node),
+                source_of(node),
+                tuple(outputs),
+                orders=orders,
+            )
+        )
+
+    def _in_memory(self, node: fx.Node, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Order, ...]]:
+        """The arguments of an `as_strided` of a view, which may read memory around the view: the detached base of the
+        view, with the view scattered into it."""
+        view, base = node.all_input_nodes[0], behind_view(node.all_input_nodes[0])
+        shown, whole = view.meta["val"], base.meta["val"]
+        place = tuple(shown.shape), shown.stride(), shown.storage_offset()
+        still = self._added(node, "still", whole, aten.detach.default, self._argument(base))
+        made = (still, self._argument(view), *place)
+        around = self._added(node, "around", whole, aten.as_strided_scatter.default, *made, of=(whole, shown))
+        start = args[3] if len(args) > 3 and args[3] is not None else place[2]
+        return (around, *args[1:3], start), (order_of(whole),)
+
+    def _added(
+        self, near: fx.Node, word: str, like: torch.Tensor, target: Any, *args: Any, of: Sequence[torch.Tensor] = ()
+    ) -> Ref:
+        """Adds a call that torch.export has not recorded; `of` are the tensors whose memory order it depends on."""
+        name = self._free(f"{near.name}_{word}")
+        self.capture.tensors[name] = Tensor(tuple(like.shape), _dtype(like))
+        orders, place = tuple(map(order_of, of)), (path_of(near), source_of(near))
+        self.capture.calls.append(Call(name, kind_of(target), target, args, {}, *place, (name,), orders=orders))
+        return Ref(name)
+
+    def _free(self, name: str) -> str:
+        """A name that no weight, buffer or input has: `t`, or else `t_call`."""
+        while name in self.capture.origins:
+            name = f"{name}_call"
+        return name
+
+    def _argument(self, item: Any) -> Any:
+        if isinstance(item, fx.Node):
+            return Ref(self.names[item.name])
+        if isinstance(item, (list, tuple)):
+            return tuple(self._argument(i) for i in item)
+        return item
+
+
+def _data_dependent(model: str, node: fx.Node) -> CaptureFailed:
+    kind = kind_of(node.target)
+    fact = f"`{kind}` gives a number, or a shape, that depends on a tensor's values"
+    return CaptureFailed(span_of(node), model, fact, INSTEAD.get(kind, CONTROL_FLOW))
+
+
+def _orders(node: fx.Node) -> tuple[Order, ...]:
+    """The memory order of each tensor that a node reads, in the order of its arguments."""
+    read = (leaf for leaf in tree_leaves((node.args, node.kwargs)) if isinstance(leaf, fx.Node))
+    return tuple(order_of(leaf.meta["val"]) for leaf in read)
+
+
+def _depends_on_data(result: Any) -> bool:
+    """Whether a result is a number read from a tensor, or has a size that is known only when it runs."""
+    if isinstance(result, (list, tuple)):
+        return any(map(_depends_on_data, result))
+    if isinstance(result, torch.Tensor):
+        return any(isinstance(n, torch.SymInt) for n in result.shape)
+    return isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def kind_of(target: Any) -> str:
+    """The name that selections and the rule table give an operator: `linear` for `aten.linear.default`."""
+    return str(target).split(".")[1]
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

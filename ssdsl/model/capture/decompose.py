@@ -1,0 +1,309 @@
+"""Rewrites an exported program in operators that have rules, none of which changes a tensor in place.
+
+`run_decompositions` of torch traces the whole program once more, which takes as long as exporting it. Here the graph is
+copied call by call instead. A call that torch composes of others is replaced by those, recorded once for all calls of
+equal shapes. A call that changes a tensor becomes one that makes a new tensor, which later calls read. torch traces
+only programs that cannot be copied so: a view is changed, and its base or another view is read later.
+"""
+
+import contextlib
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ssdsl.model.capture.grad_mode_regions import AUTOCAST
+from ssdsl.model.checks.inplace_changes import base_of
+from ssdsl.model.memory.memory_order import AS_STRIDED
+from ssdsl.model.ops.registry import is_known
+from ssdsl.model.rewrite.instance_norm import instance_norm
+
+aten = torch.ops.aten
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+DATA = (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers that depend on a tensor's values
+KEPT = (aten.dropout.default, aten.batch_norm.default)  # composed of others that change tensors
+# Calls that are not copied: the first read memory around a view, the last changes buffers, which its name hides.
+TRACED = (*AS_STRIDED, aten.instance_norm.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposed:
+    """A graph of operators with rules.
+
+    `signature` names the nodes of its inputs and outputs, `changed` are the buffers that get a new value.
+    """
+
+    graph: fx.Graph
+    signature: torch.export.ExportGraphSignature
+    changed: frozenset[str]
+
+
+class _TraceAll(Exception):
+    """The program cannot be copied call by call."""
+
+
+def decompose(program: torch.export.ExportedProgram) -> Decomposed:
+    """The program in operators with rules; raises what torch raises where that is impossible."""
+    with contextlib.suppress(_TraceAll):
+        return _Copy(program).decomposed()
+    with _draws_kept():
+        traced = program.run_decompositions(dict(_composites()))
+    changed = frozenset(traced.graph_signature.buffers_to_mutate.values())
+    return Decomposed(traced.graph, traced.graph_signature, changed)
+
+
+def _draws_kept() -> contextlib.AbstractContextManager[None]:
+    """Within it, calls that draw numbers stay in the graph though nothing reads them: draws are numbered."""
+    from torch._inductor import config
+
+    return config.patch(fallback_random=True)  # type: ignore[no-any-return]
+
+
+def _composites() -> dict[Any, Any]:
+    """The decompositions of composite operators (autograd differentiates what they are composed of) without a rule,
+    and of instance_norm, which changes buffers though its name does not show it."""
+    found = {
+        target: decomposition
+        for target, decomposition in dict(torch.export.default_decompositions()).items()
+        if isinstance(target, torch._ops.OpOverload)
+        and target.has_kernel_for_dispatch_key(COMPOSITE)
+        and not is_known(target)
+    }
+    return found | {aten.instance_norm.default: instance_norm}
+
+
+class _Copy:
+    """A functional copy of a program's graph. `copies` maps each node to its newest value in the copy: another one
+    after each call that changes its tensor in place."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
+        self.graph = fx.Graph()
+        self.copies: dict[fx.Node, Any] = {}
+        self.recorded: dict[Any, fx.Graph] = {}
+        self.aliases = _Aliases(program.graph)
+        inputs = program.graph_signature.input_specs
+        self.buffers = {spec.arg.name: spec.target or "" for spec in inputs if spec.kind is InputKind.BUFFER}
+        self.changed: dict[str, fx.Node] = {}
+
+    def decomposed(self) -> Decomposed:
+        """The copy; raises _TraceAll where a call cannot be copied."""
+        for node in self.program.graph.nodes:
+            self.copies[node] = self._copied(node)
+        signature = self.program.graph_signature
+        updates = [
+            OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(self.copies[node].name), buffer)
+            for buffer, node in self.changed.items()
+        ]
+        results: Any = self.graph.output_node().args[0]
+        outputs = [_named(spec, result) for spec, result in zip(signature.output_specs, results, strict=True)]
+        changed = frozenset({*self.changed, *self._statistics()})
+        return Decomposed(self.graph, replace(signature, output_specs=[*updates, *outputs]), changed)
+
+    def _statistics(self) -> Iterator[str]:
+        """The buffers that batch norms in training change, which their calls do not show."""
+        for node in self.graph.find_nodes(op="call_function", target=aten.batch_norm.default):
+            for statistics in node.args[3:5] if node.args[5] else ():
+                if isinstance(statistics, fx.Node):
+                    if statistics.name not in self.buffers:
+                        raise _TraceAll
+                    yield self.buffers[statistics.name]
+
+    def _copied(self, node: Any) -> Any:
+        """The copy of a node; for a composed call, the nodes of its results."""
+        if node.target is operator.getitem and not isinstance(self.copies[node.args[0]], fx.Node):
+            return self.copies[node.args[0]][node.args[1]]
+        if any(isinstance(leaf, DATA) for leaf in tree_leaves(node.meta.get("val"))):
+            raise _TraceAll
+        if node.op != "call_function" or node.target is operator.getitem:
+            return self.graph.node_copy(node, self.copies.__getitem__)
+        if node.target is AUTOCAST or _is_composed(node.target):
+            return self._inlined(node)
+        if node.target in TRACED or not isinstance(node.target, torch._ops.OpOverload):
+            raise _TraceAll
+        if node.target._schema.is_mutable:
+            return self._new_value(node)
+        return self._call(node.target, self._given(node), node.meta)
+
+    def _given(self, node: fx.Node) -> Any:
+        return fx.node.map_arg((node.args, node.kwargs), self.copies.__getitem__)
+
+    def _call(self, target: Any, given: Any, meta: dict[str, Any]) -> fx.Node:
+        word = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
+        args, kwargs = given
+        node = self.graph.create_node("call_function", target, args, kwargs, name=self.graph._target_to_str(word))
+        node.meta = meta
+        return node
+
+    def _new_value(self, node: Any) -> fx.Node:
+        """The new value of the tensor that a call changes: the result of the functional form of that call."""
+        target, tensor = _functional_form(node.target), _value(node.args[0])
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), _value)
+        with _on_fakes(tensor.fake_mode):
+            made = target(*args, **kwargs)
+        if _like(made) != _like(tensor):
+            raise _TraceAll
+        value = self._call(target, self._given(node), {**node.meta, "val": made})
+        base = base_of(node)
+        if base.op == "placeholder":
+            if base.name not in self.buffers:
+                raise _TraceAll
+            self.changed[self.buffers[base.name]] = base
+        for same in self.aliases.changed_by(node):
+            self.copies[same] = value
+        return value
+
+    def _inlined(self, node: Any) -> Any:
+        """Copies what a call is composed of; returns the nodes of its results."""
+        tensors = [given for given in node.all_input_nodes if given.op != "get_attr"]
+        words = {given: f"x{number}" for number, given in enumerate(tensors)}
+        arguments = str(fx.node.map_arg((node.args, node.kwargs), lambda given: words.get(given, given)))
+        key = node.target, arguments, *(_like(_value(given)) for given in tensors)
+        if key not in self.recorded:
+            self.recorded[key] = _record(node, tensors, self.program.graph_module)
+        parts = self.recorded[key]
+        given = map(self.copies.__getitem__, tensors)
+        inside: dict[fx.Node, Any] = dict(zip(parts.find_nodes(op="placeholder"), given, strict=True))
+        for part in (inner for inner in parts.nodes if inner.op == "call_function"):
+            meta = {**node.meta, "val": part.meta["val"]}
+            inside[part] = self._call(part.target, fx.node.map_arg((part.args, part.kwargs), inside.__getitem__), meta)
+        return fx.node.map_arg(parts.output_node().args[0], inside.__getitem__)
+
+
+def _named(spec: OutputSpec, result: Any) -> OutputSpec:
+    """An output of a program, with the name of its node in the copy."""
+    return replace(spec, arg=TensorArgument(result.name)) if isinstance(result, fx.Node) else spec
+
+
+class _Aliases:
+    """The nodes of a graph that share memory."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.position = {node: number for number, node in enumerate(graph.nodes)}
+        self.sharing: dict[int, list[fx.Node]] = {}
+        for node in graph.nodes:
+            tensors = (leaf for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor))
+            for memory in set(map(_memory, tensors)):
+                self.sharing.setdefault(memory, []).append(node)
+
+    def changed_by(self, node: fx.Node) -> list[fx.Node]:
+        """The nodes that are the tensor that a call changes; raises _TraceAll where a view of it is read later."""
+        at, root = self.position[node], _root(node)
+        before = [n for n in self.sharing[_memory(_value(node))] if self.position[n] <= at]
+        if any(_root(n) is not root and self._is_read(n, at) for n in before):
+            raise _TraceAll
+        return [n for n in before if _root(n) is root and n is not node]
+
+    def _is_read(self, node: fx.Node, at: int) -> bool:
+        """Whether a node is read after a position; inputs, weights and buffers always are."""
+        return node.op == "placeholder" or any(self.position[user] > at for user in node.users)
+
+
+def _root(node: Any) -> Any:
+    """The node whose tensor a chain of in-place calls changes and returns; for any other call, the node itself."""
+    while isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        node = node.args[0]
+    return node
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _value(node: fx.Node) -> Any:
+    """The fake tensor of a node; raises _TraceAll if its shape depends on data, or is not known."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or any(isinstance(size, torch.SymInt) for size in value.shape):
+        raise _TraceAll
+    return value
+
+
+def _like(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
+
+
+@cache
+def _functional_form(target: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The operator that computes what another one writes into its first tensor; raises _TraceAll if there is none."""
+    packet = getattr(getattr(torch.ops, target.namespace), target.overloadpacket.__name__.removesuffix("_"), None)
+    found = getattr(packet, target._overloadname, None)
+    changed = [argument for argument in target._schema.arguments if argument.alias_info is not None]
+    if found is None or torch.Tag.inplace not in target.tags or len(changed) != 1 or found._schema.is_mutable:
+        raise _TraceAll
+    return found  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _on_fakes(mode: Any) -> Iterator[None]:
+    """Runs operators on fake tensors; raises _TraceAll where torch cannot."""
+    try:
+        with mode:
+            yield
+    except Exception as error:  # whatever an operator raises
+        raise _TraceAll from error
+
+
+@cache
+def _is_composed(target: Any) -> bool:
+    """Whether torch composes an operator of others, and it has no rule or may return what it was given."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    if target in KEPT or target._schema.is_mutable or not target.has_kernel_for_dispatch_key(COMPOSITE):
+        return False
+    aliases = any(argument.alias_info is not None for argument in target._schema.arguments)
+    return aliases or torch.Tag.maybe_aliasing_or_mutating in target.tags or not is_known(target)
+
+
+def _record(node: Any, tensors: list[fx.Node], module: fx.GraphModule) -> fx.Graph:
+    """The calls that a call is composed of, as a graph with one placeholder for each of its tensors."""
+    if not tensors:
+        raise _TraceAll
+    values = {given: _value(given) for given in tensors}
+    recorder = _Recorder(list(values.values()))
+    with torch._C._AutoDispatchBelowAutograd(), _on_fakes(values[tensors[0]].fake_mode), recorder:
+        if node.target is AUTOCAST:
+            device, dtype, enabled, cached, function, *given = node.args
+            with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cached):
+                results = module.get_submodule(function.target)(*map(values.__getitem__, given))
+        else:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            results = node.target.decompose(*args, **kwargs)
+    recorder.graph.output(recorder.nodes_of(results))
+    return recorder.graph
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records calls on tensors as a graph: those that arrive below autograd, before torch decomposes anything."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph = fx.Graph()
+        self.nodes = {id(tensor): self.graph.placeholder(f"x{number}") for number, tensor in enumerate(tensors)}
+
+    def nodes_of(self, item: Any) -> Any:
+        return tree_map_only(torch.Tensor, lambda tensor: self.nodes[id(tensor)], item)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _is_composed(func):
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
+        results = func(*args, **(kwargs or {}))
+        if func.namespace == "prim" and not isinstance(results, torch.Tensor):  # a device
+            return results
+        if func._schema.is_mutable or not is_known(func):  # a check of values, for example
+            raise _TraceAll
+        node = self.graph.call_function(func, *self.nodes_of((args, kwargs or {})))
+        node.meta["val"] = results  # which keeps it alive, so that no other tensor gets its id
+        for number, result in enumerate(results) if not isinstance(results, torch.Tensor) else ():
+            self.nodes[id(result)] = self.graph.call_function(operator.getitem, (node, number))
+            self.nodes[id(result)].meta["val"] = result
+        if isinstance(results, torch.Tensor):
+            self.nodes[id(results)] = node
+        return results

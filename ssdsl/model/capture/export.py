@@ -1,0 +1,201 @@
+"""Runs torch.export, and refuses everything in a forward that it would silently drop or change."""
+
+import contextlib
+import io
+import logging
+import re
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.proxy import TracerBase
+
+from ssdsl.model.capture.errors import CONTROL_FLOW, MASK, NUMPY, CaptureFailed, NotALoss
+from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
+from ssdsl.model.capture.known_conditions import Constants, answering
+from ssdsl.model.capture.module_error import own_failure
+from ssdsl.model.capture.on_meta import captured_batch, device_of
+from ssdsl.model.capture.preserve import attributes_kept, module_kept
+from ssdsl.model.capture.source_line import is_own, module_name, of_function, raised
+from ssdsl.model.checks.custom_gradient import wrong_gradients
+from ssdsl.model.checks.errors import TensorChanged
+from ssdsl.model.checks.hooks import lost_hooks
+from ssdsl.model.checks.inplace_changes import lost_writes
+from ssdsl.model.checks.python_state import Snapshot, changes, replaced, snapshot, unsteady, written
+from ssdsl.model.checks.side_effects import Witness, watching
+from ssdsl.model.evaluation_errors import OutputMissing
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.outputs import NoLoss, NoSuchOutput
+from ssdsl.model.rewrite.recurrent import split_recurrent
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
+ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
+CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
+
+
+class LossOf(torch.nn.Module):
+    """The module that is exported: it computes a model's loss from the tensors of a batch, and finds side effects."""
+
+    def __init__(self, model: Model, witness: Witness, constants: Constants) -> None:
+        super().__init__()
+        self.module = model.module
+        self.model = model
+        self.watch = _Watch(witness)
+        self.constants = constants
+
+    def forward(self, *batch: torch.Tensor) -> Any:
+        before = snapshot(self.module)
+        self.constants.find(self.module)
+        with watching(self.watch.witness), answering(self.constants):
+            results = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
+        self.watch.compare(before, self.module)
+        return results if self.model.evaluation is not None else results[0]
+
+    def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, dict[str, torch.Tensor]]:
+        """The loss, and the outputs that an evaluation wants."""
+        try:
+            return self.model.results(batch, self.module)
+        except NoSuchOutput as error:
+            self.watch.missing = OutputMissing(None, error.name, error.known)
+            raise
+
+
+class _Watch:
+    """The side effects of one call of the module."""
+
+    def __init__(self, witness: Witness) -> None:
+        self.witness = witness
+        self.changed: tuple[str, ...] = ()
+        self.written: tuple[str, ...] = ()
+        self.replaced: tuple[Diagnostic, ...] = ()
+        self.missing: Diagnostic | None = None
+
+    def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
+        self.changed = changes(before, module)
+        self.written = written(before, module)
+        self.replaced = tuple(replaced(before, module, self.witness.assigned))
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A module with its loss as a graph in which regions are operators.
+
+    `decisive` are the buffers that its control flow read, `written` those that the forward changed in place.
+    """
+
+    program: torch.export.ExportedProgram
+    decisive: frozenset[str]
+    written: tuple[str, ...]
+
+
+def export(model: Model) -> Exported:
+    """Exports the module with its loss.
+
+    Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
+    """
+    if found := tuple(lost_hooks(model.module)):
+        raise PlanError(*found)
+    paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
+    witness = Witness(paths, _device(model))
+    constants = Constants.of(model)
+    wrapped = LossOf(model, witness, constants)
+    try:
+        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
+            program = torch.export.export(wrapped, batch, strict=False)
+    except NoLoss as error:
+        raise PlanError(NotALoss(None, model.name, str(error))) from error
+    except Exception as error:  # torch.export raises its own and the module's errors of any type
+        if wrapped.watch.missing is not None:
+            raise PlanError(wrapped.watch.missing) from error
+        raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
+    found = (*witness.found, *lost_writes(program, model))
+    found += () if witness.found else wrapped.watch.replaced  # which may be the same, without a line
+    with quiet():
+        found += tuple(wrong_gradients(model, witness.functions))
+        if wrapped.watch.changed and not found:
+            found += tuple(unsteady(model, witness.assigned))
+    if found:
+        raise PlanError(*found)
+    write_regions(program.graph_module)
+    split_recurrent(program.graph_module)
+    return Exported(program, frozenset(constants.used), wrapped.watch.written)
+
+
+@contextlib.contextmanager
+def _own_lines() -> Iterator[None]:
+    """Within it, operators record every line of the user's code that led to them, not only those in a `forward`."""
+
+    def own(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
+        return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
+
+    known = TracerBase._filter_traceback_frames
+    setattr(TracerBase, "_filter_traceback_frames", own)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(TracerBase, "_filter_traceback_frames", known)  # noqa: B010
+
+
+def _device(model: Model) -> str:
+    """The kind of device on which the model is captured."""
+    return next((p.device.type for p in model.module.parameters() if not p.is_meta), "cpu")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Within it, prints, warnings and log messages are dropped: torch.export prints the whole graph when it fails."""
+    level, held = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def failure(model: Model, error: Exception) -> Diagnostic:
+    """The diagnostic for a failed export: the module's own mistake, if it fails without torch.export as well."""
+    reason = SYMBOLS.sub(_sorted, str(error).strip().split("\n")[0]) or type(error).__name__
+    if (own := _eager(model)) is not None:
+        return own_failure(model, "forward", own)
+    if attribute := ATTRIBUTE.match(reason):
+        return _attribute_changed(model, attribute[1])
+    lines = "".join(traceback.format_tb(error.__traceback__))
+    causes = (
+        ("torch.ctc_loss(" in lines, CTC),
+        (".numpy()" in reason, NUMPY),
+        ("Size-like symbols: u" in reason, MASK),
+    )
+    change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)
+    place = raised(error)
+    span = place.span() if place is not None and is_own(place.file) else None
+    return CaptureFailed(span, model.name, f"torch.export says: {reason}", change)
+
+
+def _sorted(symbols: re.Match[str]) -> str:
+    """The symbols of a message, sorted: torch lists them in no fixed order."""
+    return ", ".join(sorted(symbols[0].split(", ")))
+
+
+def _eager(model: Model) -> Exception | None:
+    """The exception that the module raises without torch.export; None if it raises none."""
+    try:
+        with quiet(), module_kept(model.module), device_of(model):
+            model.compute(model.example())
+    except Exception as error:  # whatever the user's code raises
+        return None if "meta tensor" in str(error) else error
+    return None
+
+
+def _attribute_changed(model: Model, name: str) -> TensorChanged:
+    path, _, last = name.rpartition(".")
+    place = of_function(type(model.module.get_submodule(path)).forward)
+    reason = "it is no registered buffer, so a program keeps its value at capture"
+    change = f"register it in __init__: self.register_buffer('{last}', ...)"
+    span = place.span() if place else None
+    return TensorChanged(span, f"attribute `{name}`", "changed", module_name(path), reason, change)

@@ -1,0 +1,1 @@
+"""Finds what a forward does that its captured graph would not do, before training differs."""

@@ -1,0 +1,209 @@
+"""Compares the captured graph with the untouched module in one process: the loss, every gradient and every buffer of
+one step.
+
+Capture refuses what it can see. A forward can also depend on a global variable, the time or whether it is being
+compiled; then the numbers differ, and no plan is to blame. Both run nearly the same kernels, so only rounding may
+differ: 1e-4 of a tensor's largest element, and 5e-2 where anything is computed in half precision. Whether a weight gets
+a gradient at all is compared as well: an optimizer decays a weight whose gradient is zero, and leaves one alone that
+has none.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ssdsl.model.capture.initial_state import constants_of
+from ssdsl.model.capture.module_error import own_failure
+from ssdsl.model.capture.overloads import as_torch, overload
+from ssdsl.model.capture.preserve import module_kept
+from ssdsl.model.checks.errors import CaptureDiffers
+from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import named_tensors
+from ssdsl.runtime.layout.cut import contiguous
+from ssdsl.runtime.random.single_device import Draws
+from ssdsl.text.diagnostic import PlanError
+
+ALLOWED = 1e-4
+FLOOR = 1e-6  # of the largest gradient of the model: less than this is rounding
+HALF = 500  # times as much is allowed in half precision
+SEED_AND_STEP = (0, 0)  # of random numbers
+SMALL = 4_000_000  # numbers of weights and buffers
+QUICK = 1e9  # floating-point operations of a step
+Values = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The graph computes what the module does."""
+
+    gradients: int
+    buffers: int
+
+    def __str__(self) -> str:
+        counts = [(self.gradients, "gradient"), (self.buffers, "buffer")]
+        words = ["loss", *(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)]
+        return f"capture: compared with the module once: {', '.join(words)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """The graph was not run beside the module."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"capture: not compared with the module: {self.reason}"
+
+
+Comparison = Compared | NotCompared
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The results of one step of forward and backward."""
+
+    loss: torch.Tensor
+    gradients: Values
+    buffers: Values
+
+
+def check_if_small(model: Model, graph: Graph) -> Comparison:
+    """As `check_capture`, for models that are so small that it takes no time; others are checked before they train."""
+    tensors = [*model.module.parameters(), *model.module.buffers()]
+    if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
+        return NotCompared(
+            "the weights have no numbers here" if model.is_meta else "`run` and `verify` do, as it is large"
+        )
+    return check_capture(model, graph)
+
+
+def check_capture(model: Model, graph: Graph) -> Comparison:
+    """Runs one step of the module and of the graph; raises PlanError for the first tensor in which they differ.
+
+    Models on the meta device are not compared: they cannot run.
+    """
+    if model.is_meta or any(t.is_meta for t in model.batches[0].values()):
+        return NotCompared("the weights have no numbers here")
+    with module_kept(model.module):
+        try:
+            module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
+        except Exception as error:  # whatever the user's code raises; its forward ran when it was captured
+            raise PlanError(own_failure(model, "backward", error)) from error
+    found = _of_graph(model, graph)
+    half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
+    _compare(model, "the loss", found.loss, module.loss, half * ALLOWED * abs(float(module.loss)))
+    floor = FLOOR * max((_largest(g) for g in module.gradients.values()), default=0.0)
+    for name in dict.fromkeys([*module.gradients, *found.gradients]):
+        what = f"the gradient of `{name}`"
+        if name not in module.gradients or name not in found.gradients:
+            raise PlanError(_differs(model, what, *(_kind(s.gradients.get(name)) for s in (found, module))))
+        expected = module.gradients[name]
+        _compare(model, what, found.gradients[name], expected, half * (ALLOWED * _largest(expected) + floor))
+    for name, buffer in module.buffers.items():
+        _compare(model, f"buffer `{name}`", found.buffers[name], buffer, half * ALLOWED * _largest(buffer))
+    return Compared(len(module.gradients), len(module.buffers))
+
+
+def _kind(gradient: torch.Tensor | None) -> str:
+    if gradient is None:
+        return "none"
+    return "one" if gradient.any() else "zeros"
+
+
+def _compare(model: Model, what: str, graph: torch.Tensor, module: torch.Tensor, allowed: float) -> None:
+    got, expected = _real(graph), _real(module)
+    error = (got - expected).abs()
+    same = torch.isnan(got) & torch.isnan(expected) | (got == expected)  # infinities too
+    error = error.masked_fill(same, 0.0).nan_to_num(nan=math.inf)
+    if error.numel() and float(error.max()) > allowed:
+        at = int(error.argmax())
+        raise PlanError(_differs(model, what, *(f"{float(t.flatten()[at]):.6g}" for t in (got, expected))))
+
+
+def _differs(model: Model, what: str, graph: str, module: str) -> CaptureDiffers:
+    numbers = f"the graph gives {graph}, the module {module}"
+    return CaptureDiffers(None, model.name, what, numbers, _reason(model))
+
+
+def _reason(model: Model) -> str:
+    """A hint at the cause: whether the module by itself gives the same loss twice."""
+    losses = []
+    for _ in range(2):
+        with module_kept(model.module):
+            losses.append(float(_of_module(model, {n: t.clone() for n, t in model.batches[0].items()}).loss))
+    if losses[0] != losses[1]:
+        return f"the module by itself gives {losses[0]:.9g} and then {losses[1]:.9g} for the same batch and weights"
+    return "the module by itself gives the same loss every time"
+
+
+def _of_module(model: Model, batch: Values) -> _Step:
+    named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
+    with Draws(*SEED_AND_STEP, model.generator):
+        loss = model.compute(batch)
+        gradients = _gradients(loss, named)
+    return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
+
+
+def _of_graph(model: Model, graph: Graph) -> _Step:
+    """One step of the graph. As in a plan, every weight that the graph trains has a gradient, of zeros if need be."""
+    values = _outside(model, graph)
+    for operator in graph.operators:
+        results = _run(operator, values)
+        for operand, result in zip(operator.outputs, results, strict=True):
+            values[operand.value] = result
+    named = {v.name: values[v.name] for v in graph.of(Origin.WEIGHT) if v.name in graph.learning}
+    found = _gradients(values[graph.loss], named)
+    gradients = {n: found.get(n, torch.zeros_like(w)) for n, w in named.items()}
+    return _Step(values[graph.loss].detach(), gradients, _buffers(model, graph, values))
+
+
+def _buffers(model: Model, graph: Graph, values: Values) -> Values:
+    """The buffers after the step, each under its first name: the new value, if the graph computes one; else the tensor
+    that operators read and may have changed in place; else, if none reads it, the module's own."""
+    names: dict[int, list[str]] = {}
+    for name, buffer in model.module.named_buffers(remove_duplicate=False):
+        names.setdefault(id(buffer), []).append(name)
+    found = {}
+    for first, buffer in model.module.named_buffers():
+        own = names[id(buffer)]
+        new = [graph.updates[n] for n in own if n in graph.updates] or [n for n in own if n in values]
+        found[first] = values[new[0]].detach() if new else buffer
+    return found
+
+
+def _gradients(loss: torch.Tensor, weights: Values) -> Values:
+    if not weights:
+        return {}
+    found = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+    return {n: g.to_dense() for n, g in zip(weights, found, strict=True) if g is not None}
+
+
+def _outside(model: Model, graph: Graph) -> Values:
+    """Inputs, and copies of weights, buffers and constants."""
+    module = model.module
+    state: dict[str, Any] = named_tensors(module) | constants_of(graph) | model.batches[0]
+    state |= {v.name: torch.tensor(SEED_AND_STEP) for v in graph.of(Origin.SEED)}
+    outside = [n for n, v in graph.values.items() if v.origin is not Origin.OPERATOR]
+    return {n: state[n].detach().clone().requires_grad_(state[n].requires_grad) for n in outside}
+
+
+def _run(operator: Operator, values: Values) -> tuple[torch.Tensor, ...]:
+    if operator.orders:  # it asks how they lie
+        pairs = zip(operator.refs(), operator.orders, strict=True)
+        values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
+    target, *args = replace_refs(operator.args, values.__getitem__, as_torch)
+    result = overload(target)(*args, **dict(replace_refs(operator.kwargs, values.__getitem__, as_torch)))
+    every = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(t for t in every if isinstance(t, torch.Tensor))
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(_real(tensor).abs().max()) if tensor.numel() else 0.0
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor of any dtype as float64; complex ones as pairs."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()

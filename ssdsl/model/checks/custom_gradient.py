@@ -1,0 +1,115 @@
+"""Checks that the backward of custom `autograd.Function`s is the derivative of their forward, on the example batch.
+
+A capture holds the operators of the forward, and a program differentiates these. So the backward is compared with
+torch's own derivative of the forward, for every call that one run of the model makes. A derivative is linear in the
+incoming gradient; gradients of several sizes are tried, so that a backward that clips is found.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ssdsl.model.capture.preserve import module_kept
+from ssdsl.model.capture.source_line import Place
+from ssdsl.model.checks.errors import CustomGradient
+from ssdsl.model.load.model import Model
+from ssdsl.text.diagnostic import Diagnostic
+
+SCALES = (1.0, -1e3, 1e6, 1e-3)  # of the incoming gradients
+ALLOWED = 1e-3  # of the largest element; a half-precision type rounds by more
+CHANGE = "write it with operators: `x + (y - x).detach()` has the value of `y` and the gradient of `x`"
+
+
+def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Iterator[Diagnostic]:
+    """A diagnostic for every function of the model's forward whose backward is not its forward's derivative."""
+    if not functions or model.is_meta:  # nothing runs on the meta device, so nothing can be wrong
+        return
+    found: dict[type[Any], str] = {}
+    with module_kept(model.module), _compared(found):
+        model.compute(model.example())
+    for function, place in functions.items():
+        if reason := found.get(function, "it was not called when the model ran by itself"):
+            yield CustomGradient(place.span(), function.__name__, reason, place.where, CHANGE)
+
+
+@contextlib.contextmanager
+def _compared(found: dict[type[Any], str]) -> Iterator[None]:
+    """Within it, every `apply` is compared first; `found` collects why a function is wrong, or "" where it is not."""
+    original = vars(torch.autograd.Function)["apply"]
+
+    def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+        if not cls.__module__.startswith("torch.") and not found.get(cls):
+            found[cls] = _reason(lambda *given: original.__func__(cls, *given, **kwargs), cls, args)
+        return original.__func__(cls, *args, **kwargs)
+
+    setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(torch.autograd.Function, "apply", original)  # noqa: B010
+
+
+class _Context:
+    """The context that a forward gets in place of torch's."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors: torch.Tensor) -> None:
+        self.saved_tensors = tensors
+
+    save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_backward
+
+
+def _reason(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) -> str:
+    """The reason why a function's backward is wrong; "" where it is the derivative of the forward."""
+    with torch.enable_grad():
+        ours, theirs = _own(args), _own(args)
+        custom = _tensors(apply(*ours))
+        plain = _tensors(_forward(cls, theirs))
+    if len(custom) != len(plain):
+        return "its forward cannot be compared"
+    seed = torch.Generator().manual_seed(0)
+    for scale in SCALES:
+        coming = [scale * torch.randn(t.shape, generator=seed, device="cpu").to(t) for t in custom]
+        got = _gradients(custom, ours, coming)
+        expected = _gradients(plain, theirs, coming)
+        for one, other in zip(got, expected, strict=True):
+            allowed = ALLOWED * 20 if one.dtype in (torch.bfloat16, torch.float16) else ALLOWED
+            error = (one - other).abs()
+            if one.numel() and not error.max() <= allowed * other.abs().max():  # `not <=`: NaN is wrong too
+                at = int(error.argmax())
+                values = (float(t.flatten()[at]) for t in (one, other))
+                return "it gives {:.4g} where the derivative of the forward is {:.4g}".format(*values)
+    return ""
+
+
+def _own(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with copies of their tensors, which require gradients if the given ones do."""
+    return tuple(a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in args)
+
+
+def _forward(cls: type[Any], args: tuple[Any, ...]) -> Any:
+    given = tuple(a.view_as(a) if isinstance(a, torch.Tensor) else a for a in args)  # so that it may change them
+    if cls.setup_context is not torch.autograd.Function.setup_context:
+        return cls.forward(*given)
+    context = _Context()
+    context.needs_input_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+    return cls.forward(context, *given)
+
+
+def _tensors(results: Any) -> list[torch.Tensor]:
+    every = results if isinstance(results, (tuple, list)) else [results]
+    return [t for t in every if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def _gradients(
+    outputs: list[torch.Tensor], inputs: tuple[Any, ...], coming: list[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    learning = [a for a in inputs if isinstance(a, torch.Tensor) and a.requires_grad]
+    pairs = [(t, c) for t, c in zip(outputs, coming, strict=True) if t.requires_grad]
+    if not pairs:
+        return tuple(torch.zeros_like(a) for a in learning)
+    heads, gradients = zip(*pairs, strict=True)
+    return torch.autograd.grad(heads, learning, gradients, retain_graph=True, materialize_grads=True, allow_unused=True)

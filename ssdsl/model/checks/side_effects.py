@@ -1,0 +1,180 @@
+"""Detects side effects of a forward that leave no trace in its graph, with the lines that cause them.
+
+`torch.export` runs the forward once and records operators. Functions of the autograd engine (custom gradients, hooks)
+and assignments of Python are no operators. For the time of one capture they are replaced here by ones that note the
+caller's line, and then do the same.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ssdsl.model.capture.source_line import Place, running
+from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
+from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
+from ssdsl.text.diagnostic import Diagnostic
+
+DRAWS = "random uniform randint randrange choice choices sample shuffle gauss normalvariate expovariate".split()
+REENTRANT = torch.utils.checkpoint.CheckpointFunction
+
+
+@dataclass(slots=True)
+class Witness:
+    """The side effects that were seen: mistakes are in `found`. Custom functions and assigned attributes, each with the
+    first line, may be mistakes; that is decided after the capture."""
+
+    paths: dict[int, str]
+    device: str
+    found: list[Diagnostic] = field(default_factory=list)
+    functions: dict[type[Any], Place] = field(default_factory=dict)
+    assigned: dict[str, Place] = field(default_factory=dict)
+
+    def say(self, make: Callable[[Place], Diagnostic], direct: bool = False) -> None:
+        """Adds a diagnostic for the line that is running, if that is in the model's forward; equal ones once."""
+        place = running(self.paths, direct)
+        if place is not None and (one := make(place)) not in self.found:
+            self.found.append(one)
+
+
+@contextlib.contextmanager
+def watching(witness: Witness) -> Iterator[None]:
+    """Within it, functions that leave no trace in the graph tell the witness that they are called."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, replacement in _replacements(witness):
+            before = vars(owner).get(name)
+            setattr(owner, name, replacement)
+            stack.callback(delattr if before is None else setattr, owner, name, *([] if before is None else [before]))
+        yield
+
+
+def _replacements(w: Witness) -> Iterator[tuple[Any, str, Any]]:
+    yield torch.autograd.Function, "apply", classmethod(_apply(w, vars(torch.autograd.Function)["apply"].__func__))
+    for name in ("register_hook", "register_post_accumulate_grad_hook"):
+        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), w, _hook(name))
+    yield torch.Tensor, "data", _data(w)
+    yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
+    yield torch.nn.Module, "__setattr__", _setattr(w, torch.nn.Module.__setattr__)
+    yield torch.autograd, "backward", _telling(torch.autograd.backward, w, _backward)
+    yield torch.autograd, "grad", _grad(torch.autograd.grad)
+    yield saved_tensors_hooks, "__init__", _saved(w, saved_tensors_hooks.__init__)
+    yield torch.amp.autocast_mode.autocast, "__init__", _autocast(w, torch.amp.autocast_mode.autocast.__init__)
+    for name in DRAWS:
+        yield random, name, _telling(getattr(random, name), w, _drawn(f"`random.{name}`"), direct=True)
+
+
+def _telling(
+    function: Callable[..., Any], w: Witness, make: Callable[[Place], Diagnostic], direct: bool = False
+) -> Callable[..., Any]:
+    def told(*args: Any, **kwargs: Any) -> Any:
+        w.say(make, direct)
+        return function(*args, **kwargs)
+
+    return told
+
+
+def _apply(w: Witness, function: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+        if cls is REENTRANT:
+            w.say(_reentrant)
+        elif not cls.__module__.startswith("torch.") and (place := running(w.paths)) is not None:
+            w.functions.setdefault(cls, place)
+        return function(cls, *args, **kwargs)
+
+    return apply
+
+
+def _reentrant(place: Place) -> Diagnostic:
+    reason = "a reentrant checkpoint hides the gradients of what it runs"
+    change = "call torch.utils.checkpoint.checkpoint with use_reentrant=False"
+    return CustomGradient(place.span(), "CheckpointFunction", reason, place.where, change)
+
+
+def _hook(name: str) -> Callable[[Place], Diagnostic]:
+    return lambda place: HookLost(place.span(), f"the hook of `{name}`", f"a tensor of {place.where}")
+
+
+def _backward(place: Place) -> Diagnostic:
+    return HookLost(place.span(), "`backward`", place.where)
+
+
+def _data(w: Witness) -> property:
+    """`x.data` as `x.detach()`, which it equals as long as nothing is assigned to it."""
+    known: Any = torch._C.TensorBase.data
+
+    def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        w.say(_data_set, direct=True)
+        known.__set__(tensor, value)
+
+    def read(tensor: torch.Tensor) -> Any:
+        return known.__get__(tensor) if running(w.paths, direct=True) is None else tensor.detach()
+
+    return property(read, write)
+
+
+def _data_set(place: Place) -> Diagnostic:
+    reason = "a program keeps the tensor's old value"
+    change = "compute a new tensor, or register the tensor as a buffer and change it in place"
+    return TensorChanged(place.span(), "a tensor's `.data`", "assigned", place.where, reason, change)
+
+
+def _setattr(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
+    def assign(module: torch.nn.Module, name: str, value: Any) -> None:
+        path = w.paths.get(id(module))
+        if path is not None and (place := running(w.paths)) is not None:
+            w.assigned.setdefault(f"{path}.{name}".removeprefix("."), place)
+        function(module, name, value)
+
+    return assign
+
+
+def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The forward of batch norms. Without a momentum, torch's reads a number from a buffer; this uses tensors only."""
+
+    def forward(norm: Any, x: torch.Tensor) -> torch.Tensor:
+        if norm.momentum is None and norm.training and norm.track_running_stats:
+            norm._check_input_dim(x)
+            return grouped_batch_norm(norm, x, 1)
+        return function(norm, x)
+
+    return forward
+
+
+def _grad(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`autograd.grad`, with results detached unless `create_graph`: no gradient flows through them, though it could
+    through the operators that capture records."""
+
+    def grad(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
+        found = function(*args, create_graph=create_graph, **kwargs)
+        return found if create_graph else tuple(g if g is None else g.detach() for g in found)
+
+    return grad
+
+
+def _saved(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
+    def init(hooks: Any, *args: Any, **kwargs: Any) -> None:
+        if type(hooks) is saved_tensors_hooks:  # those of torch (checkpoint, save_on_cpu) give back what they took
+            w.say(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
+        function(hooks, *args, **kwargs)
+
+    return init
+
+
+def _autocast(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
+    def init(region: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **kw: Any) -> None:
+        if enabled and device_type != w.device:
+            w.say(lambda p: AutocastElsewhere(p.span(), device_type, w.device, p.where))
+        function(region, device_type, dtype, enabled, *args, **kw)
+
+    return init
+
+
+def _drawn(what: str) -> Callable[[Place], Diagnostic]:
+    reason = f"{what} draws a number once, at capture, and the program would use it in every step"
+    change = "draw none in the forward"
+    return lambda p: StateChanged(p.span(), "draws random numbers in Python", p.where, reason, change)

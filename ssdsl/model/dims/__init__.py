@@ -1,0 +1,1 @@
+"""Finds the named dimensions of a model: rules of operators, followed through the captured calls."""

@@ -1,0 +1,273 @@
+"""Names dimension classes in the words of the field.
+
+The user's own names come first, then the letters of operators' rows (`vocab`, `hidden`, `heads`), then names that
+follow from the place of a dimension in the graph (`seq`, `experts`, `ffn`), and at last the weight or the operator that
+introduces it: `h.0.mixer.A_log.1`. A name does not depend on operators that do not have the dimension.
+"""
+
+from collections.abc import Callable, Iterator
+
+from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.capture import Capture
+from ssdsl.model.dims.analyse import Analysis, Reading
+from ssdsl.model.graph import Origin
+from ssdsl.model.load.batch import automatic
+from ssdsl.model.load.model import Model
+from ssdsl.model.ops.families.attention import attention, softmax
+from ssdsl.model.ops.families.random import attention_dropout
+from ssdsl.model.ops.op import regroup
+from ssdsl.model.ops.registry import row
+
+CAST = "aten::_to_copy"
+SPACE = ("depth", "height", "width", "length")
+IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
+IN_GROUPS = {"heads": "heads_per_group"}  # the name of the inner piece, where a dimension is in two pieces
+BESIDE = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of it in an axis of a weight: fused projections
+
+Names = Iterator[tuple[list[int], str]]
+Operands = list[tuple[str, list[list[str]], bool]]
+
+
+def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]:
+    """The name of every class of dimensions, by class. Several classes may share one name (one per layer, say)."""
+    naming = _Naming(model, capture, found, {})
+    for rule in RULES:
+        for leaves, name in rule(naming):
+            for depth, leaf in enumerate(leaves):
+                inner = IN_GROUPS.get(name) if depth == 1 else None
+                naming.names.setdefault(leaf, inner or (f"{name}_inner{depth}" if depth else name))
+    return naming.names
+
+
+class _Naming:
+    """A model's readings, and the names given so far."""
+
+    def __init__(self, model: Model, capture: Capture, found: Analysis, names: dict[int, str]) -> None:
+        self.model, self.capture, self.found, self.names = model, capture, found, names
+        self.weights = {name for name, origin in capture.origins.items() if origin is Origin.WEIGHT}
+        for call in capture.calls:
+            if self.weights.issuperset(call.refs() or ("",)) and (call.target.name() == CAST or row(call).regroups):
+                self.weights.update(call.outputs)
+        self.computed = {o for reading in found.readings for o in reading.call.outputs} | set(model.axes)
+        self.taken = {name for axes in model.axes.values() for name in axes}
+        self.pixels = {leaf for leaves, _ in _of_letters(*SPACE)(self) if len(leaves) == 1 for leaf in leaves}
+        self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
+
+    def looks_up(self, reading: Reading) -> bool:
+        """Whether it is an embedding of an input or of computed indices, not of constant positions."""
+        is_embedding = reading.call.target.name() == "aten::embedding" and "vocab" in reading.slots
+        return is_embedding and reading.call.refs()[1] in self.computed
+
+    def leaves(self, reading: Reading, letter: str) -> list[int]:
+        """The dimensions of a letter of a call; none if it has no such letter."""
+        slot = reading.slots.get(letter)
+        return self.found.factors.leaves(slot.factors) if slot else []
+
+    def axis(self, reading: Reading, operands: Operands, number: int, axis: int) -> list[int]:
+        """The dimensions of one axis of an operand."""
+        slots = operands[number][1][axis]
+        return [leaf for slot in slots for leaf in self.found.factors.leaves(reading.slots[slot].factors)]
+
+    def size(self, leaves: list[int]) -> int:
+        size = 1
+        for leaf in leaves:
+            size *= self.found.factors.size(leaf)
+        return size
+
+    def all(self, reading: Reading, operands: Operands) -> set[int]:
+        """All dimensions of these operands of a call."""
+        slots = {slot for _, axes, _ in operands for axis in axes for slot in axis}
+        return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
+
+    def is_weight(self, value: str) -> bool:
+        """Whether a value is a weight, a cast of one, or one that is reshaped or transposed."""
+        return value in self.weights
+
+    def projects(self, reading: Reading) -> bool:
+        """Whether the call applies weights to one activation."""
+        rest = [self.capture.tensors[r] for r in reading.call.refs() if not self.is_weight(r)]
+        return row(reading.call).projects and sum(t.has_fractions for t in rest) == 1
+
+
+def _of_inputs(n: _Naming) -> Names:
+    """Axes of inputs have the names that the user or convention gives them."""
+    return ((leaves, name) for leaves, name, own in _inputs(n) if own)
+
+
+def _of_nameless_inputs(n: _Naming) -> Names:
+    """Axes of inputs that nobody has named have their input's name and their number."""
+    return ((leaves, name) for leaves, name, own in _inputs(n) if not own)
+
+
+def _inputs(n: _Naming) -> Iterator[tuple[list[int], str, bool]]:
+    """The axes of the inputs: dimensions, name, and whether somebody chose that name."""
+    for name, axes in n.model.axes.items():
+        for at, (factors, axis) in enumerate(zip(n.found.axes.get(name, ()), axes, strict=False)):
+            yield n.found.factors.leaves(factors), axis, axis != automatic(name, at)
+
+
+def _of_attention(n: _Naming) -> Names:
+    """Heads, and the positions of queries and keys, unless the user calls something else a sequence."""
+    for reading in n.found.readings:
+        if row(reading.call).dims in (attention, attention_dropout):
+            yield n.leaves(reading, "heads"), "heads"
+            yield from _positions(n, (n.leaves(reading, "s"), n.leaves(reading, "t")))
+
+
+def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
+    """One dimension of positions is a sequence. Several, which attention sees as one, are a window of an image, unless
+    other operators name them: between convolutions, pixels are called height and width in attention too."""
+    for leaves in axes:
+        name = "seq" if len(leaves) == 1 else "window"
+        if name not in n.taken and (len(leaves) == 1 or not n.pixels.issuperset(leaves)):
+            yield leaves, name
+
+
+def _of_tables(n: _Naming) -> Names:
+    """`vocab`, `positions`, `classes` and `hidden`: the axes of embeddings' tables and of losses' scores, and the
+    stream between layers."""
+    sizes = [n.size(n.found.factors.leaves(v)) for v in n.vocabularies]
+    for reading in n.found.readings:
+        if leaves := n.leaves(reading, "vocab"):
+            if reading.call.target.name() == "aten::embedding":
+                yield leaves, "vocab" if n.looks_up(reading) else "positions"
+            else:
+                yield leaves, "vocab" if n.size(leaves) in sizes else "classes"
+    for reading in n.found.readings:
+        if reading.call.target.name() != "aten::embedding" or n.looks_up(reading):
+            yield n.leaves(reading, "hidden"), "hidden"
+
+
+def _of_softmax(n: _Naming) -> Names:
+    """Attention in plain operators: the second axis of scores with four axes is the heads."""
+    for reading in n.found.readings:
+        if row(reading.call).dims is softmax and (heads := n.leaves(reading, "heads")):
+            yield heads, "heads"
+            yield from _positions(n, tuple(n.axis(reading, reading.inputs, 0, axis) for axis in (2, 3)))
+
+
+def _of_letters(*roles: str) -> Callable[[_Naming], Names]:
+    """A rule: letters that a row calls by one of these names have it; a prime marks a second one (`hidden'`)."""
+
+    def rule(n: _Naming) -> Names:
+        for role in roles:
+            for reading in n.found.readings:
+                for letter in reading.slots:
+                    if letter.rstrip("'") == role:
+                        yield n.leaves(reading, letter), role
+
+    return rule
+
+
+def _of_values(n: _Naming) -> Names:
+    for reading in n.found.readings:
+        yield n.leaves(reading, "value_dim"), "head_dim"
+
+
+def _beside_heads(n: _Naming) -> Names:
+    """In an axis of heads, the innermost dimension is `head_dim`."""
+    for axes in n.found.axes.values():
+        for leaves in map(n.found.factors.leaves, axes):
+            words = [n.names.get(leaf, "") for leaf in leaves]
+            if len(leaves) > 1 and set(words[:-1]) <= {"heads", "heads_per_group"}:
+                yield leaves[-1:], "head_dim"
+
+
+def _in_front(n: _Naming) -> Names:
+    """The number of projections that one weight fuses, in front of the dimension that each of them makes."""
+    for name in (name for name, origin in n.capture.origins.items() if origin is Origin.WEIGHT):
+        for leaves in map(n.found.factors.leaves, n.found.axes[name]):
+            words = [n.names.get(leaf, "") for leaf in leaves]
+            for word, fused in BESIDE.items():
+                if words[1:2] == [word]:
+                    yield leaves[:1], fused
+
+
+def _of_experts(n: _Naming) -> Names:
+    """Letters of a product that the weight, the activation and the result have: each expert has a weight."""
+    for reading in n.found.readings:
+        weights = [i for i in reading.inputs if n.is_weight(i[0])]
+        if row(reading.call).contraction and len(weights) == 1 and len(reading.inputs) > 1:
+            operands = (*reading.inputs, *reading.outputs)
+            shared = set.intersection(*({slot for axis in axes for slot in axis} for _, axes, _ in operands))
+            yield from ((n.leaves(reading, letter), "experts") for letter in reading.slots if letter in shared)
+
+
+def _between_projections(n: _Naming) -> Names:
+    """Dimensions that one projection makes and another sums over, with no operator between that needs them whole.
+
+    No projection has two that are called `ffn`, so that splitting by it cuts the first projection by its results and
+    the second by what it sums over (Megatron-LM, 2019). Dimensions of few projections go first: one that all layers
+    have is the stream between them, `hidden`.
+    """
+    users: dict[int, list[int]] = {}
+    made, summed, barred, streams = set[int](), set[int](), set[int](), set[int]()
+    for number, reading in enumerate(n.found.readings):
+        given, result = n.all(reading, reading.inputs), n.all(reading, reading.outputs)
+        if n.projects(reading):
+            made |= result & n.all(reading, reading.inputs[1:])
+            summed |= given - result
+            streams |= _twice(n, reading)
+            for leaf in sorted(given | result):
+                users.setdefault(leaf, []).append(number)
+        elif row(reading.call).dims is not regroup:
+            barred |= _not_passed(n, reading, given, result)
+    free = [leaf for leaf in users if leaf in made & summed and leaf not in barred | set(n.names)]
+    cut: set[int] = set()
+    for leaf in sorted((leaf for leaf in free if leaf not in streams), key=lambda leaf: len(users[leaf])):
+        if not cut & set(users[leaf]):
+            cut |= set(users[leaf])
+            yield [leaf], "ffn"
+    yield from (([leaf], "hidden") for leaf in free)
+
+
+def _twice(n: _Naming, reading: Reading) -> set[int]:
+    """Dimensions that a projection both sums over and makes: `x + linear(x)`."""
+    letters = [set(n.leaves(reading, letter)) for letter in reading.slots]
+    return {leaf for leaves in letters for leaf in leaves if sum(leaf in other for other in letters) > 1}
+
+
+def _not_passed(n: _Naming, reading: Reading, given: set[int], result: set[int]) -> set[int]:
+    """Dimensions of an operator that it does not just pass on, element by element or slice by slice."""
+    if row(reading.call).contraction:
+        return given | result
+    fixed = {leaf for name, slot in reading.slots.items() if slot.letter.fixed for leaf in n.leaves(reading, name)}
+    return fixed | (given ^ result) & given
+
+
+def _of_weights(n: _Naming) -> Names:
+    for name in (name for name, origin in n.capture.origins.items() if origin is Origin.WEIGHT):
+        for at, factors in enumerate(n.found.axes[name]):
+            yield n.found.factors.leaves(factors), f"{name}.{at}"
+
+
+def _of_results(n: _Naming) -> Names:
+    for call in n.capture.calls:
+        for output in (o for o in call.outputs if o in n.found.axes):
+            for factors in n.found.axes[output]:
+                yield n.found.factors.leaves(factors), f"{introducer(call)}.out"
+    for name in n.capture.origins:
+        for at, factors in enumerate(n.found.axes[name]):
+            yield n.found.factors.leaves(factors), f"{name}.{at}"
+
+
+def introducer(call: Call) -> str:
+    return call.path or call.name
+
+
+RULES = (  # the strongest first
+    _of_inputs,
+    _of_attention,
+    _of_tables,
+    _of_softmax,
+    _of_letters("heads", "hidden", "head_dim", "experts"),
+    _of_values,
+    _beside_heads,
+    _of_experts,
+    _between_projections,
+    _in_front,
+    _of_letters(*IMAGE),
+    _of_nameless_inputs,
+    _of_weights,
+    _of_results,
+)

@@ -1,0 +1,69 @@
+"""Facts that torch showed of a call at capture: memory that may be overwritten, and tensors saved for backward.
+
+Sizes of saved tensors are products of operands' axes, so that they hold for parts too: a kernel sees only the sizes of
+axes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssdsl.model.memory.saved_tensors import Extra, Saved
+
+Shape = tuple[int, ...]
+Place = tuple[int, int]  # the number of an operand, inputs before outputs, and of one of its axes
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraShape:
+    """A saved tensor that is neither operand nor result: `size_bytes` times the sizes of `axes`."""
+
+    what: str
+    size_bytes: int
+    axes: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedShapes:
+    """The tensors that a call saves for backward: inputs and outputs by their numbers, and other tensors."""
+
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    extras: tuple[ExtraShape, ...] = ()
+
+    def at(self, shapes: Sequence[Shape], inputs: Sequence[str], outputs: Sequence[str]) -> Saved:
+        """The tensors that a part saves, whose operands have these shapes and names."""
+        return Saved(
+            tuple(dict.fromkeys(inputs[i] for i in self.inputs)),
+            tuple(outputs[i] for i in self.outputs),
+            tuple(Extra(e.what, e.size_bytes * math.prod(shapes[o][a] for o, a in e.axes)) for e in self.extras),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SavedByParts:
+    """The tensors that parts of any size save; `of_one` has exceptions, for parts in which these axes have size 1."""
+
+    saved: SavedShapes
+    of_one: tuple[tuple[tuple[Place, ...], SavedShapes], ...] = ()
+
+    def at(self, shapes: Sequence[Shape]) -> SavedShapes | None:
+        """The tensors saved for these shapes; None if several exceptions apply that differ."""
+        found = {saved for axes, saved in self.of_one if all(shapes[operand][axis] == 1 for operand, axis in axes)}
+        return min(found, default=self.saved, key=id) if len(found) < 2 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The facts that torch showed of a call.
+
+    `results`: the numbers of results that a collective may overwrite, as they are new tensors that autograd does not
+    keep. `gradients`: the numbers of values read, in the order in which the call first reads them, whose gradients may
+    be overwritten. Both are None if the call does not run on tensors without numbers. `whole`: the tensors that the
+    unsplit call saves. `parts`: those that parts save, None if their sizes are no products of axes.
+    """
+
+    results: frozenset[int] | None = None
+    gradients: frozenset[int] | None = None
+    whole: SavedShapes | None = None
+    parts: SavedByParts | None = None

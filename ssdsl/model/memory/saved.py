@@ -1,0 +1,64 @@
+"""The tensors of an operator that autograd keeps for its backward."""
+
+from collections.abc import Sequence
+
+from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.memory.observed import SavedShapes
+from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.model.ops.op import MEASURED, SavedRule
+from ssdsl.model.ops.reader import Reader, kernel_dims
+
+
+def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, function: str | None = None) -> Saved:
+    """The tensors that autograd keeps of a call until its backward has run; none where no gradient flows.
+
+    `sizes` are the local sizes of the operator's dimensions, by default the full ones. A kernel of parts has its own
+    rule: that of the kernel with this `function` ("": no kernel), by default that of the row's kernel if the dimensions
+    that it combines are split. Weights are named like any operand. The tensors are those that PyTorch's CPU kernels
+    keep, without Python scalars.
+    """
+    if not any(graph.values[o.value].differentiable for o in operator.outputs):
+        return Saved()
+    reader = Reader(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
+    op = operator.row
+    rule = op.saved
+    for kernel in (k for k in (op.ring, op.kernel) if k is not None):
+        is_split = any(map(reader.is_split, kernel_dims(operator, *kernel.axis)))
+        if is_split if function is None else kernel.function == function:
+            rule = kernel.saved
+    return _by(rule, reader)
+
+
+def saved_when_fused(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Saved:
+    """The same for the fused kernel that GPUs have for an operator."""
+    if not any(graph.values[o.value].differentiable for o in operator.outputs):
+        return Saved()
+    op = operator.row
+    return _by(op.saved if op.fused is None else op.fused, Reader(operator, graph, sizes))
+
+
+def _by(rule: SavedRule, reader: Reader) -> Saved:
+    if rule is MEASURED:
+        return _observed(reader)
+    found = reader.named(rule) if isinstance(rule, str) else rule(reader)
+    return _observed(reader) if found is None else found
+
+
+def _observed(reader: Reader) -> Saved:
+    """The tensors that the call was seen to save at capture, or is seen to save now."""
+    operator = reader.operator
+    shapes = [reader.shape(o.axes) for o in (*operator.inputs, *operator.outputs)]
+    found = _shapes(reader, shapes)
+    return found.at(shapes, [o.value for o in operator.inputs], [o.value for o in operator.outputs])
+
+
+def _shapes(reader: Reader, shapes: Sequence[tuple[int, ...]]) -> SavedShapes:
+    operator, seen = reader.operator, reader.operator.observed
+    if seen is not None and seen.whole is not None:
+        if not any(map(reader.is_split, range(len(operator.dims)))):
+            return seen.whole
+        if seen.parts is not None and (found := seen.parts.at(shapes)) is not None:
+            return found
+    from ssdsl.model.observe.saved import saved_by  # torch has to be asked once more
+
+    return saved_by(operator, reader.graph, reader.sizes)

@@ -1,0 +1,1 @@
+"""The rows of operators, a file for each family."""

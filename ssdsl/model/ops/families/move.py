@@ -1,0 +1,130 @@
+"""The rows of operators that regroup, reorder, join or repeat elements and compute nothing."""
+
+from ssdsl.model.dims.signature import Axis, Signature, axes, kept_whole, signature, whole
+from ssdsl.model.ops.families.elementwise import broadcast
+from ssdsl.model.ops.op import Op, regroup
+from ssdsl.model.ops.typed_call import TypedCall
+
+
+def transpose(call: TypedCall) -> Signature:
+    names = axes(call.rank)
+    a, b = (int(d) % len(names) for d in (call.args[1:3] or (0, -1)))
+    out = list(names)
+    out[a], out[b] = out[b], out[a]
+    return signature([names], [out])
+
+
+def permute(call: TypedCall) -> Signature:
+    names = axes(call.rank)
+    return signature([names], [[names[d] for d in call.args[1]]])
+
+
+def as_bytes(call: TypedCall) -> Signature:
+    """The same bytes as numbers of another dtype; if that has another width, the last axis changes its size."""
+    names = axes(call.rank)
+    if call.shape == call.result:
+        return signature([names], [names])
+    return signature([[*names[:-1], whole("before")]], [[*names[:-1], whole("after")]])
+
+
+def expand(call: TypedCall) -> Signature:
+    return signature([broadcast(call.shape, call.result)], [axes(len(call.result))])
+
+
+def select(call: TypedCall) -> Signature:
+    """One index of an axis, or (`unbind`) all of them, each as a result: the axis vanishes."""
+    names, at = axes(call.rank), call.axis("dim")
+    given = [*names[:at], kept_whole(names[at]), *names[at + 1 :]]
+    return signature([given], [[*names[:at], *names[at + 1 :]]] * len(call.outputs))
+
+
+def pad(call: TypedCall) -> Signature:
+    """Padded axes are whole, and new ones in the result; the amounts are given in pairs, the last axis first."""
+    padded = {call.rank - 1 - i // 2 for i, n in enumerate(call.args[1]) if n}
+    given, out = ([whole(f"{w}{i}") if i in padded else a for i, a in enumerate(axes(call.rank))] for w in "ab")
+    return signature([given], [out])
+
+
+def repeat(call: TypedCall) -> Signature:
+    """A repeated axis is repetitions x the axis before, and the latter may be split."""
+    names, times = axes(call.rank), call.args[1]
+    new = len(times) - len(names)
+    out: list[Axis] = [whole(f"r{i}") for i in range(new)]
+    pairs = zip(names, times[new:], strict=True)
+    out += [n if k == 1 else (*whole(f"r{i}", k), *n) for i, (n, k) in enumerate(pairs, new)]
+    return signature([names], [out])
+
+
+def diagonal(call: TypedCall) -> Signature:
+    names = axes(call.rank)
+    gone = {call.axis("dim1"), call.axis("dim2")}
+    given = [kept_whole(n) if i in gone else n for i, n in enumerate(names)]
+    return signature([given], [[*(n for i, n in enumerate(names) if i not in gone), whole("diagonal")]])
+
+
+def unfold(call: TypedCall) -> Signature:
+    """Windows along one axis, each as a new last axis."""
+    names, at = axes(call.rank), call.axis("dimension")
+    given = [kept_whole(n) if i == at else n for i, n in enumerate(names)]
+    out = [whole(f"windows{i}") if i == at else n for i, n in enumerate(names)]
+    return signature([given], [[*out, whole("inside")]])
+
+
+def cat(call: TypedCall) -> Signature:
+    """The joined axis is whole. An empty vector may be joined to tensors of any rank, and adds nothing."""
+    rank = len(call.result)
+    names, at = axes(rank), call.axis("dim", rank)
+
+    def joined(axis: Axis) -> list[Axis]:
+        return [axis if i == at else n for i, n in enumerate(names)]
+
+    parts = [whole(f"p{k}") for k in range(len(call.inputs))]
+    rows = [joined(p) if len(s) == rank else [p] for p, s in zip(parts, call.shapes, strict=True)]
+    return signature(rows, [joined(whole("whole"))])
+
+
+def stack(call: TypedCall) -> Signature:
+    names, at = axes(call.rank), call.axis("dim", call.rank + 1)
+    return signature([names] * len(call.inputs), [[*names[:at], whole("which"), *names[at:]]])
+
+
+def split(call: TypedCall) -> Signature:
+    """Equal parts: the axis is parts x the size of a part, and the latter may be split. Unequal ones: it is whole."""
+    names, at = axes(call.rank), call.axis("dim")
+
+    def instead(axis: Axis) -> list[Axis]:
+        return [axis if i == at else n for i, n in enumerate(names)]
+
+    if len({t.shape[at] for t in call.outputs}) > 1:
+        outs = [instead(whole(f"p{k}")) for k in range(len(call.outputs))]
+        return signature([instead(kept_whole(names[at]))], outs)
+    return signature([instead((*whole("which", len(call.outputs)), *names[at]))], [names] * len(call.outputs))
+
+
+def glu(call: TypedCall) -> Signature:
+    """One half of an axis gates the other: the axis is 2 x the rest, and the rest may be split."""
+    names, at = axes(call.rank), call.axis("dim")
+    return signature([[(*whole("half", 2), *n) if i == at else n for i, n in enumerate(names)]], [names])
+
+
+REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()  # all become `reshape`
+
+OPS = (
+    *(Op(f"aten::{kind}", regroup, linear_in=("self",), regroups=True) for kind in REGROUPINGS),
+    Op("aten::view.dtype", as_bytes, stops_gradient=True),
+    Op("aten::transpose", transpose, linear_in=("self",), text=".transpose", regroups=True),
+    Op("aten::t", transpose, linear_in=("self",), regroups=True),
+    Op("aten::permute", permute, linear_in=("self",), text=".permute", regroups=True),
+    Op("aten::select", select, linear_in=("self",), text=".select", regroups=True),
+    Op("aten::unbind", select, linear_in=("self",), text=".unbind", regroups=True),
+    Op("aten::split", split, regroups=True),
+    Op("aten::split_with_sizes", split, regroups=True),
+    Op("aten::expand", expand, linear_in=("self",)),
+    Op("aten::pad", pad),
+    Op("aten::repeat", repeat),
+    Op("aten::diagonal", diagonal),
+    Op("aten::unfold", unfold),
+    Op("aten::cat", cat, linear_in=("tensors",)),
+    Op("aten::stack", stack, linear_in=("tensors",)),
+    Op("aten::glu", glu),
+)

@@ -1,0 +1,85 @@
+"""The rows of normalisations: dimensions that statistics reduce are whole, or a kernel combines their parts."""
+
+from ssdsl.model.dims.signature import Axis, Letter, Signature, axes, free, signature, whole, whole_axes
+from ssdsl.model.ops.op import Collective, Op, PartKernel
+from ssdsl.model.ops.saved_by_kernels import (
+    batch_norm_part_saves,
+    batch_norm_saves,
+    group_norm_part_saves,
+    instance_norm_part_saves,
+    instance_norm_saves,
+    layer_norm_saves,
+    rms_norm_saves,
+)
+from ssdsl.model.ops.typed_call import TypedCall
+
+
+def layer_norm(call: TypedCall) -> Signature:
+    """Normalises over the last axes; its weights have only these."""
+    count = len(call.args[1])
+    normal = [whole("hidden")] if count == 1 else whole_axes(count, "n")
+    names = [*axes(call.rank - count), *normal]
+    return signature([names, *[normal] * (len(call.inputs) - 1)], [names])
+
+
+def group_norm(call: TypedCall) -> Signature:
+    """Statistics of each example's groups of channels: split in space, the kernel reduces them over the parts."""
+    names = [free("b"), whole("channels"), *_combined(call.rank - 2, "d")]
+    return signature([names, *[[whole("channels")]] * (len(call.inputs) - 1)], [names])
+
+
+def instance_norm(call: TypedCall) -> Signature:
+    """Statistics of each example's channels."""
+    names = [free("b"), free("channels"), *_combined(call.rank - 2, "d")]
+    return signature([names, *[[names[1]]] * (len(call.inputs) - 1)], [names])
+
+
+def batch_norm(call: TypedCall) -> Signature:
+    """Statistics over all but the channels: split along the batch or in space, the kernel reduces them over the
+    parts."""
+    names = [free("b"), free("channels"), *axes(call.rank - 2)]
+    if call.argument("training"):
+        names = [*_combined(1, "b"), free("channels"), *_combined(call.rank - 2, "d")]
+    return signature([names, *[[free("channels")]] * (len(call.inputs) - 1)], [names])
+
+
+def _combined(count: int, word: str) -> list[Axis]:
+    """`count` axes whose parts a kernel combines."""
+    return [(Letter(f"{word}{i}", combined=True),) for i in range(count)]
+
+
+STATISTICS = "{input}, {weight}, {bias}, {running_mean}, {running_var}, {momentum}, {eps}, {count}, {group}"
+BATCH_NORM_PARTS = PartKernel(
+    axis=("input", None),
+    call=f"batch_norm_parts({STATISTICS})",
+    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each channel the mean, then the variance
+    backward=(Collective(2, width=4),),
+    saved=batch_norm_part_saves,
+)
+GROUP_NORM_PARTS = PartKernel(
+    axis=("input", None),
+    call="group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})",
+    forward=lambda operator, _: (Collective(operator.args[2], width=4),) * 2,  # for each example's groups
+    backward=lambda operator, _: (Collective(2 * operator.args[2], width=4),),
+    saved=group_norm_part_saves,
+)
+INSTANCE_NORM_PARTS = PartKernel(
+    axis=("input", None),
+    call="instance_norm_parts({input}, {weight}, {bias}, {eps}, {count}, {group})",
+    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each example's channel
+    backward=(Collective(2, width=4),),
+    saved=instance_norm_part_saves,
+)
+
+OPS = (
+    Op(
+        "aten::layer_norm",
+        layer_norm,
+        saved=layer_norm_saves,
+        text="F.layer_norm({input}, {normalized_shape}, {weight}, {bias}, {eps})",
+    ),
+    Op("aten::rms_norm", layer_norm, saved=rms_norm_saves),
+    Op("aten::group_norm", group_norm, kernel=GROUP_NORM_PARTS),
+    Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS, saved=instance_norm_saves),
+    Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS, saved=batch_norm_saves),
+)

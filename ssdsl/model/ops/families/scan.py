@@ -1,0 +1,103 @@
+"""The rows of operators that work along some axes, such as sorts: these axes cannot be split.
+
+A kernel merges the parts of running sums, and of the largest elements.
+"""
+
+from collections.abc import Callable
+
+from ssdsl.model.dims.signature import Signature, axes, combined, signature, whole, whole_axes
+from ssdsl.model.graph import Operator
+from ssdsl.model.ops.families.whole import behind
+from ssdsl.model.ops.op import Collective, Op, PartKernel, Rule, SavedRule
+from ssdsl.model.ops.reader import argument
+from ssdsl.model.ops.saved_by_kernels import cumprod_part_saves, topk_part_saves
+from ssdsl.model.ops.typed_call import TypedCall
+
+
+def along(dims_of: Callable[[TypedCall], object]) -> Rule:
+    """The rule of an operator that works along the axes that `dims_of` finds: a number, several, or None for 0.
+
+    They are the same dimensions in the results, unless their size changes.
+    """
+
+    def rule(call: TypedCall) -> Signature:
+        dims = dims_of(call)
+        chosen = dims if isinstance(dims, tuple) else (0 if dims is None else dims,)
+        along = {int(d) % call.rank for d in chosen}
+        given = [whole(a[0].name) if i in along else a for i, a in enumerate(axes(call.rank))]
+        return signature([given] * len(call.inputs), [behind(given, call.shape, call.result)] * len(call.outputs))
+
+    return rule
+
+
+def _rolled(call: TypedCall) -> object:
+    """The axes that are rolled; all, if none is given: `roll` then flattens the tensor."""
+    return call.argument("dims") or tuple(range(call.rank))
+
+
+def running(call: TypedCall) -> Signature:
+    """Running sums and products of elements and those before them: a part needs the totals of the parts before it."""
+    names, at = axes(call.rank), call.axis("dim")
+    if not names:
+        return along(lambda call: call.argument("dim"))(call) or signature([], [])
+    names[at] = combined(names[at][0].name)
+    return signature([names], [names])
+
+
+def largest(call: TypedCall) -> Signature:
+    """The largest elements of an axis: they are among the largest of each part, so a kernel merges these."""
+    names, at = axes(call.rank), int(call.argument("dim")) % max(1, call.rank)
+    if not names or call.inputs[0].dtype in ("bool", "uint8"):
+        return along(lambda call: call.argument("dim"))(call) or signature([], [])
+    given, found = list(names), list(names)
+    given[at], found[at] = combined(names[at][0].name), whole("found")
+    return signature([given], [found] * len(call.outputs))
+
+
+ALONG_DIM = "cummax cummin sort argsort slice".split()
+
+
+def _of_each(operator: Operator, parts: int) -> tuple[Collective, ...]:
+    """All parts get one number from each part, for each row."""
+    return (Collective(parts, width=4),)
+
+
+def _running_parts(kind: str, saved: SavedRule, *arguments: str) -> PartKernel:
+    """The kernel in which each part gets the totals of all parts, and in backward the gradients of these."""
+    call = f"{kind}_parts({', '.join(['{self}', '{dim}', '{part}', '{group}', *arguments])})"
+    return PartKernel(axis=("self", "dim"), call=call, forward=_of_each, backward=_of_each, saved=saved)
+
+
+def _candidates(operator: Operator, parts: int) -> tuple[Collective, ...]:
+    """All parts get the `k` largest elements of each part, and their places."""
+    count = parts * argument(operator, "k")
+    return Collective(count), Collective(count, width=8)
+
+
+TOPK_PARTS = PartKernel(
+    axis=("self", "dim"),
+    call="topk_parts({self}, {k}, {dim}, {largest}, {start}, {part}, {group})",
+    forward=_candidates,
+    backward=(),  # a part takes the gradients of what it has found
+    saved=topk_part_saves,
+)
+
+
+def histc(call: TypedCall) -> Signature:
+    """A histogram over equal intervals. Histograms of parts add up, if the bounds are given and not found in data."""
+    if call.argument("min") == call.argument("max"):
+        return signature([whole_axes(call.rank, "a")], [[whole("bins")]])
+    return signature([axes(call.rank)], [[whole("bins")]])
+
+
+OPS = (
+    Op("aten::histc", histc, stops_gradient=True),
+    Op("aten::cumsum", running, kernel=_running_parts("cumsum", "", "{dtype}")),
+    Op("aten::cumprod", running, kernel=_running_parts("cumprod", cumprod_part_saves, "{dtype}")),
+    Op("aten::logcumsumexp", running, kernel=_running_parts("logcumsumexp", cumprod_part_saves)),
+    Op("aten::topk", largest, kernel=TOPK_PARTS),
+    *(Op(f"aten::{kind}", along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
+    Op("aten::flip", along(lambda call: call.argument("dims"))),
+    Op("aten::roll", along(_rolled), text=".roll"),
+    *(Op(f"aten::{kind}", along(lambda call: (-2, -1))) for kind in ("tril", "triu")),
+)

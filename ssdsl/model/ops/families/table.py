@@ -1,0 +1,152 @@
+"""The rows of operators on tables: embeddings, indexing, gathering and scattering."""
+
+from collections.abc import Mapping
+
+from ssdsl.model.dims.signature import (
+    ONE,
+    Signature,
+    axes,
+    free,
+    kept_whole,
+    parse_signature,
+    signature,
+    whole,
+    whole_axes,
+)
+from ssdsl.model.ops.families.whole import all_whole
+from ssdsl.model.ops.op import Op, PartKernel, Rule
+from ssdsl.model.ops.saved_by_kernels import embedding_part_saves, gather_part_saves
+from ssdsl.model.ops.typed_call import TypedCall
+
+
+def embedding(call: TypedCall) -> Signature:
+    """The vocabulary vanishes, so results of its parts add up. It is whole if gradients depend on words' frequency."""
+    return (
+        all_whole(call) if call.argument("scale_grad_by_freq") else parse_signature("vocab hidden, ... -> ... hidden")
+    )
+
+
+def index(call: TypedCall) -> Signature:
+    """x[i, j, ...]: the indexed axes vanish, those of the index tensors (which broadcast) appear in their place."""
+    names = axes(call.rank)
+    places = [i for i, item in enumerate(call.args[1]) if item is not None]
+    rank = len(call.result) - (len(names) - len(places))
+    at = places[0] if places[-1] - places[0] == len(places) - 1 else 0  # if others stand between, they come first
+    full = call.result[at : at + rank]
+    rows = [
+        [ONE if n == 1 != full[i + rank - len(s)] else free(f"i{i + rank - len(s)}") for i, n in enumerate(s)]
+        for s in call.shapes[1:]
+    ]
+    kept = [n for i, n in enumerate(names) if i not in places]
+    given = [kept_whole(n) if i in places else n for i, n in enumerate(names)]
+    return signature([given, *rows], [[*kept[:at], *axes(rank, "i"), *kept[at:]]])
+
+
+def index_select(call: TypedCall) -> Signature:
+    names, at = axes(call.rank), call.axis("dim")
+    given = [*names[:at], kept_whole(names[at]), *names[at + 1 :]]
+    return signature([given, [free("i")]], [[*names[:at], free("i"), *names[at + 1 :]]])
+
+
+def gather(call: TypedCall) -> Signature:
+    """The input and the indices share all axes but the one gathered along; others that differ in size are whole.
+
+    Each index lies in one part of that axis, and the other parts give zero: the parts add up.
+    """
+    (x, i), at = call.shapes, call.axis("dim")
+    alike = [k != at and x[k] == i[k] for k in range(len(x))]
+    adds_up = call.inputs[0].dtype != "bool"
+    source = [
+        free(f"d{k}") if f else free("along") if k == at and adds_up else whole(f"a{k}") for k, f in enumerate(alike)
+    ]
+    taken = [free(f"d{k}") if f else free("i") if k == at else whole(f"b{k}") for k, f in enumerate(alike)]
+    return signature([source, taken], [taken])
+
+
+def embedding_bag(call: TypedCall) -> Signature:
+    """Sums of bags of words that are laid end to end: only `hidden` may be split. Further results describe the bags."""
+    given = [[whole("vocab"), free("hidden")], *([whole(f"i{n}")] for n in range(len(call.inputs) - 1))]
+    bags = [whole("bags"), free("hidden")]
+    others = [bags if len(t.shape) == 2 else [whole(f"o{n}")] for n, t in enumerate(call.outputs[1:])]
+    return signature(given, [bags, *others])
+
+
+def index_put(call: TypedCall) -> Signature:
+    """Writes at indices of the first axes, which are whole; the other axes may be split."""
+    places = call.args[1]
+    if any(p is None for p in places) or any(t.dtype == "bool" for t in call.inputs[1:-1]):
+        return all_whole(call)
+    count, shape, values = len(places), call.shape, call.shapes[-1]
+    kept = axes(call.rank - count)
+    given = [[whole(f"i{n}{k}") for k in range(len(s))] for n, s in enumerate(call.shapes[1:-1])]
+    picked = len(values) - len(kept)
+    last = kept[max(0, -picked) :]
+    written = [
+        ONE if n == 1 != m else a for n, m, a in zip(values[max(0, picked) :], shape[-len(last) :], last, strict=True)
+    ]
+    rows = [[*whole_axes(count, "a"), *kept], *given, [*whole_axes(max(0, picked), "v"), *written]]
+    return signature(rows, [[*whole_axes(count, "a"), *kept]])
+
+
+def _scatter(*, selects: bool = False) -> Rule:
+    """Writes along one axis, which is whole; another may be split if it has the same size in all operands.
+
+    `selects`: the written tensor may lack the first axis.
+    """
+
+    def rule(call: TypedCall) -> Signature:
+        shapes, rank, at = call.shapes, call.rank, call.axis("dim")
+        alike = [k != at and all(s[k] == call.shape[k] for s in shapes if len(s) == rank) for k in range(rank)]
+        names = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+        rows = [names]
+        for number, shape in enumerate(shapes[1:]):
+            if len(shape) == rank:
+                rows.append(
+                    [n if f else whole(f"b{number}{k}") for k, (n, f) in enumerate(zip(names, alike, strict=True))]
+                )
+            elif selects and len(shape) == rank - 1:
+                rows.append([*names[:at], *names[at + 1 :]])
+            else:
+                rows.append([whole(f"i{number}")] if shape else [])
+        return signature(rows, [names])
+
+    return rule
+
+
+def _embedding_text(a: Mapping[str, str]) -> str:
+    if a["scale_grad_by_freq"] == "True":  # then the padding index is kept; -1 is none, unlike in F.embedding
+        return f"aten.embedding.default({a['weight']}, {a['indices']}, {a['padding_idx']}, True, False)"
+    return f"F.embedding({a['indices']}, {a['weight']})"
+
+
+EMBEDDING_PART = PartKernel(
+    axis=("weight", 0),
+    call="embedding_part({indices}, {weight}, {start}, {size})",
+    forward=(),  # the parts add up, as the plan completes any partial sum
+    backward=(),
+    saved=embedding_part_saves,
+)
+
+GATHER_PART = PartKernel(
+    axis=("self", "dim"),
+    call="gather_part({self}, {dim}, {index}, {start}, {size})",
+    forward=(),  # the parts add up
+    backward=(),
+    saved=gather_part_saves,
+)
+
+OPS = (
+    Op("aten::embedding", embedding, kernel=EMBEDDING_PART, text=_embedding_text),
+    Op("aten::index", index),
+    Op("aten::index_select", index_select),
+    Op("aten::gather", gather, kernel=GATHER_PART),
+    Op("aten::_embedding_bag", embedding_bag),
+    Op("aten::index_put", index_put),
+    Op("aten::masked_scatter", all_whole),
+    Op("aten::one_hot", "... -> ... classes!"),
+    *(
+        Op(f"aten::{kind}", _scatter())
+        for kind in "scatter scatter_add scatter_reduce index_add index_fill index_copy slice_scatter".split()
+    ),
+    Op("aten::select_scatter", _scatter(selects=True)),
+)

@@ -1,0 +1,1 @@
+"""Warns of statements that say something else than their author may mean."""

@@ -1,0 +1,1 @@
+"""Places operators that no statement names: beside their neighbours."""

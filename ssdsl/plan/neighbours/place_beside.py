@@ -1,0 +1,50 @@
+"""Places operators that a plan's paths leave out beside their neighbours.
+
+A residual, an activation or a division in the forward of the model itself is in no module that a path such as `h.3`
+names. If no statement assigns such an operator, it goes where the last of its operands is made; without such an
+operand, where its result is used. Everything that the plan says of that neighbour also holds for it.
+"""
+
+from ssdsl.model.graph import Operator
+from ssdsl.plan.errors.place import PlacedBeside
+from ssdsl.plan.facts import Facts
+from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.neighbours.beside import beside
+from ssdsl.text.diagnostic import Diagnostic
+
+
+def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
+    """Places the unassigned operators of modules that have submodules, and returns a warning that says so."""
+    if all(record.place is not None for record in facts.distinct(model.numbers(model.compute)).values()):
+        return []
+    parents = model.graph.parents
+    left = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None and op.path in parents]
+    makers, readers = model.graph.makers, model.graph.readers
+    adopted: dict[str, None] = {}
+    for op in left:
+        given = [makers[o.value].name for o in op.inputs if o.value in makers]
+        _adopt(facts, model, adopted, op, sorted(given, key=model.position.__getitem__, reverse=True))
+    for op in reversed(left):
+        if op.name not in adopted:
+            users = [reader.name for o in op.outputs for reader in readers.get(o.value, ())]
+            _adopt(facts, model, adopted, op, sorted(users, key=model.position.__getitem__))
+    return [_said(facts, model, adopted)] if adopted else []
+
+
+def _adopt(facts: Facts, model: ModelIndex, adopted: dict[str, None], op: Operator, neighbours: list[str]) -> None:
+    """Puts an operator where the first of its neighbours with a place is."""
+    host = next((n for n in neighbours if facts.of(n).place is not None), None)
+    if host is not None:
+        adopted[op.name] = None
+        facts.operators.at[model.position[op.name]] = beside(
+            model.operators[host], facts.of(host), op, facts.of(op.name)
+        )
+
+
+def _said(facts: Facts, model: ModelIndex, adopted: dict[str, None]) -> PlacedBeside:
+    placed = model.ordered(adopted)
+    first = placed[0]
+    modules = tuple(dict.fromkeys(op.module for op in placed))
+    kinds = tuple(dict.fromkeys(op.kind for op in placed))
+    devices = str(facts.of(first.name).place)
+    return PlacedBeside(None, len(placed), modules, kinds, first.own_path, devices)

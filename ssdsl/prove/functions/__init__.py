@@ -1,0 +1,1 @@
+"""Checks of functions: the types of their values forward and backward, and their memory."""

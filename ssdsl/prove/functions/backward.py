@@ -1,0 +1,216 @@
+"""The backward walk: from the gradients of a function's outputs to those of its inputs.
+
+The backward of an operator is linear in the gradient of its result. So along a coordinate by which the operator is not
+split, where it computes the same everywhere, a partial gradient gives partial gradients; along its own splits it needs
+the whole gradient.
+"""
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.function import (
+    Backward,
+    Conversion,
+    Extend,
+    First,
+    Function,
+    Instr,
+    Op,
+    Reshard,
+    Section,
+    Slice,
+    Write,
+)
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.value import Name, Time, Var
+from ssdsl.prove.facts import Alike, Facts, Typed
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.functions.flow import Flow, Gradients
+from ssdsl.prove.types.local import Axes, Local, of_type
+from ssdsl.prove.types.steps import after
+from ssdsl.text.source import Span
+
+
+def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
+    """The gradients of a function's values; those of its inputs are noted in `flow` for their producers."""
+    function = typed.function
+    walk = _Walk(facts, typed, axes=function.submesh.axes)
+    for name in dict.fromkeys(typed.slots.values()):
+        for gradient, who in flow.returned.get((function.number, name), ()):
+            walk.add(name, gradient, who)
+    loss = facts.program.loss
+    if facts.program.trains and function.number == loss.function and loss.name in typed.types:
+        walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
+    for output in function.outputs:
+        if output.name in walk.gradients and not output.gradient:
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
+    for section, alike in reversed(tuple(zip(function.sections, typed.sections, strict=True))):
+        walk.section(section, alike, flow.walked_back)
+    for given in function.inputs:
+        arrived = walk.finished(given.var)
+        if given.gradient != (arrived is not None):
+            had = f"gradient: {given.gradient}"
+            facts.failures.add(Rule.NO_GRADIENT, walk.where, given.var.name, arrived is not None, had)
+        if arrived is not None:
+            try:
+                flow.give_back(given, function, arrived)
+            except Wrong as wrong:
+                facts.failures.wrong(wrong, f"{walk.where}, backward", given.var.name, function.submesh.mesh.span)
+    for parameter in function.parameters:
+        walk.finished(parameter.var)
+    _check_kind(facts, function, any(p.var.name in walk.gradients for p in function.parameters))
+    return walk.gradients
+
+
+def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
+    """Adds a failure unless `function.backward` fits: it says whether a backward runs, and in halves whether any of its
+    weights has a gradient."""
+    learns = any(facts.learns(v.name) for op in function.operators() for v in op.results)
+    match function.backward:
+        case Backward.NONE:
+            fits = not learns
+        case Backward.WHOLE | Backward.HALVES:
+            fits = learns
+        case Backward.DGRAD:
+            fits = learns and not trains
+        case _:
+            assert_never(function.backward)
+    if not fits:
+        wanted = "a backward" if learns else "no backward"
+        facts.failures.add(
+            Rule.BACKWARD,
+            f"function `{function.name}`",
+            "",
+            wanted,
+            function.backward.value,
+            function.submesh.mesh.span,
+        )
+
+
+@dataclass(slots=True)
+class _Walk:
+    facts: Facts
+    typed: Typed
+    gradients: dict[Name, Local] = field(default_factory=dict)
+    givers: dict[Name, str] = field(default_factory=dict)
+    axes: Axes = ()
+
+    @property
+    def where(self) -> str:
+        return f"function `{self.typed.function.name}`"
+
+    @property
+    def submesh(self) -> Submesh:
+        return self.typed.function.submesh
+
+    def add(self, name: Name, gradient: Local, who: str, span: Span | None = None) -> None:
+        """Adds an addend to a value's gradient, and a failure unless it has the value's region and the type of the
+        addends before it."""
+        failures, span = self.facts.failures, span or self.submesh.mesh.span
+        value = self.typed.types.get(name)
+        if value is None:
+            return
+        if gradient.digits != value.digits:
+            failures.add(Rule.RESULT, f"{self.where}, backward of {who}", name, Local(value.digits), gradient, span)
+            return
+        known = self.gradients.setdefault(name, gradient)
+        first = self.givers.setdefault(name, who)
+        if known != gradient:
+            failures.add(
+                Rule.UNLIKE, f"{self.where}, backward", name, f"{known} from {first}", f"{gradient} from {who}", span
+            )
+
+    def finished(self, var: Var, span: Span | None = None) -> Local | None:
+        """The gradient of a value that has its last addend, compared with the type written at the value. It is None for
+        a value that only operators without a gradient read."""
+        failures, span = self.facts.failures, span or self.submesh.mesh.span
+        gradient = self.gradients.get(var.name)
+        if (gradient is not None) != (var.gradient is not None):
+            had = "gradient" if var.gradient is not None else "none"
+            failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, gradient or "none", had, span)
+        elif gradient is not None and var.gradient is not None:
+            try:
+                written = of_type(var.gradient, self.axes)
+                if written != gradient:
+                    failures.add(Rule.GRADIENT, f"{self.where}, backward", var.name, gradient, written, span)
+            except Wrong as wrong:
+                failures.wrong(wrong, f"{self.where}, backward", var.name, span)
+        return gradient
+
+    # -- sections ----------------------------------------------------------------------------------------------------
+
+    def section(self, section: Section, alike: Alike, walked: dict[int, tuple[Gradients, Gradients]]) -> None:
+        """Walks a section. If one of its class was walked before without a failure, and with equal gradients, the
+        results are copied."""
+        number, before = alike.number, len(self.facts.failures.found)
+        given = tuple(map(self.gradients.get, alike.names))
+        if number in walked and walked[number][0] == given:
+            found = zip(alike.names, walked[number][1], strict=True)
+            self.gradients.update((name, gradient) for name, gradient in found if gradient is not None)
+            return
+        for instr in reversed(section.body):
+            self.instruction(instr)
+        if number is not None and len(self.facts.failures.found) == before:
+            walked.setdefault(number, (given, tuple(map(self.gradients.get, alike.names))))
+
+    # -- instructions ------------------------------------------------------------------------------------------------
+
+    def instruction(self, instr: Instr) -> None:
+        """Derives the gradients of what an instruction reads from those of its results."""
+        match instr:
+            case Op():
+                self.operator(instr)
+            case Reshard() | Slice() | First() | Extend():
+                self.converted(instr)
+            case Write():
+                pass  # a buffer has no gradient
+            case _:
+                assert_never(instr)
+
+    def converted(self, instr: Conversion) -> None:
+        """Gives the gradient of a conversion's result, converted back, to its source."""
+        gradient = self.finished(instr.result)
+        if gradient is None:
+            return
+        who = f"{type(instr).__name__.lower()} to {instr.result.name}"
+        try:
+            if isinstance(instr, Reshard):
+                shape = self.facts.shape(instr.source.value)
+                gradient = after(instr.backward, gradient, shape, self.axes, is_gradient=True)
+            elif isinstance(instr, Extend):
+                earlier = self.typed.types.get(instr.earlier, gradient)
+                self.add(instr.earlier, Local(earlier.digits, gradient.partial), who)
+                gradient = Local(self.typed.types[instr.source].digits, gradient.partial)
+            else:
+                time = Time(instr.index.name)
+                if time in gradient.partial:
+                    raise Wrong(Rule.PARTIAL_GRADIENT, f"the gradient of one {time.name}", gradient)
+                gradient = gradient.freeing(time).owing(time)  # behind `First` the other parts give zeros
+        except Wrong as wrong:
+            self.facts.failures.wrong(wrong, f"{self.where}, backward of {who}", instr.source, self.submesh.mesh.span)
+            return
+        self.add(instr.source, gradient, who)
+
+    def operator(self, op: Op) -> None:
+        """Gives an operator's operands their gradients, checks those of its results."""
+        operator = self.facts.operators[op.operator]
+        span = self.facts.span_of(op, self.submesh)
+        found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]
+        gradients = [(name, g) for name, g in found if g is not None]
+        for name, g in found:
+            if g is None:
+                self.facts.failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", name, "a gradient", "none", span)
+        part = self.typed.parts.get(op.operator)
+        if part is None or not gradients:
+            return
+        owed = gradients[0][1].partial
+        where = f"{self.where}, backward of operator `{op.operator}`"
+        for name, g in gradients:
+            if g.partial & part.own:
+                self.facts.failures.add(Rule.PARTIAL_GRADIENT, where, name, g.summed(*part.own), g, span)
+                owed = owed - part.own
+            elif g.partial != owed:
+                self.facts.failures.add(Rule.UNLIKE, where, name, owed, g, span)
+        for operand, read, need, returned in zip(operator.inputs, op.reads, part.reads, part.returned, strict=False):
+            if self.facts.learns(Name(operand.value)):
+                self.add(read, Local(need.digits, returned | owed), f"operator `{op.operator}`", span)

@@ -1,0 +1,123 @@
+"""Checks memory: a step works in place only on tensors that nobody needs any more, autograd and recomputation included;
+an operator that depends on the strides of its operands gets those of one device; and nothing is computed or kept that
+nobody reads.
+"""
+
+from collections.abc import Iterable
+
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.function import Function, Instr, Op, Reshard, Write, reads_of, results_of
+from ssdsl.ir.value import Name
+from ssdsl.model.memory.overwritable import OWN_CALL, overwritable
+from ssdsl.prove.facts import Facts
+from ssdsl.prove.failures import Rule
+
+
+def check_overwrites(facts: Facts, function: Function) -> None:
+    """Adds a failure for each step in place that may overwrite a tensor that is still read."""
+    made: dict[Name, tuple[int, Instr]] = {}
+    readers: dict[Name, list[tuple[int, Instr]]] = {}
+    for number, section in enumerate(function.sections):
+        for instr in section.body:
+            made.update((v.name, (number, instr)) for v in results_of(instr))
+            for read in dict.fromkeys(reads_of(instr)):
+                readers.setdefault(read, []).append((number, instr))
+    leaving = {o.name for o in function.outputs}
+
+    def value_is_free(instr: Reshard, number: int) -> bool:
+        """Whether nobody else reads the value, its producer does not keep it, and no recomputed region begins with
+        it."""
+        producer = made.get(instr.source)
+        if producer is None or instr.source in leaving or len(readers[instr.source]) != 1:
+            return False
+        is_kept = function.sections[number].recompute and producer[0] != number
+        return not is_kept and instr.source.value in _overwritable(facts, producer[1])[0]
+
+    def gradient_is_free(instr: Reshard, number: int) -> bool:
+        """Whether the gradient is a tensor that the backward of an operator has just made, in the same region."""
+        name = instr.result.name
+        users = readers.get(name, [])
+        return (
+            bool(users)
+            and name not in leaving
+            and all(n == number and name.value in _overwritable(facts, i)[1] for n, i in users)
+        )
+
+    for number, section in enumerate(function.sections):
+        for instr in section.body:
+            if not isinstance(instr, Reshard):
+                continue
+            where = f"function `{function.name}`, reshard to {instr.result.name}"
+            if instr.in_place[0] and not value_is_free(instr, number):
+                facts.failures.add(
+                    Rule.OVERWRITES, where, instr.source, "a copy", "forward in place", function.submesh.mesh.span
+                )
+            if instr.in_place[1] and not gradient_is_free(instr, number):
+                facts.failures.add(
+                    Rule.OVERWRITES,
+                    where,
+                    f"gradient of {instr.result.name}",
+                    "a copy",
+                    "backward in place",
+                    function.submesh.mesh.span,
+                )
+
+
+def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset[str]]:
+    """The results of an operator that are new tensors and that autograd does not keep, and the operands whose gradients
+    are such tensors."""
+    if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
+        return frozenset(), frozenset()
+    return overwritable(facts.operators[instr.operator])
+
+
+# -- the order of axes in memory ---------------------------------------------------------------------------------------
+
+
+def check_orders(facts: Facts) -> None:
+    """Adds a failure for each operator that depends on the order of its operands' axes in memory and does not lay them
+    out as on one device: a tensor that was gathered, joined or sliced has another order."""
+    for where, body in _bodies(facts):
+        for op in (i for i in body if isinstance(i, Op)):
+            operator = facts.operators[op.operator]
+            wanted = operator.orders if operator.args[0].asks_for_order else ()
+            if op.orders != wanted or len(wanted) not in (0, len(op.reads)):
+                place = f"{where}, operator `{op.operator}`"
+                facts.failures.add(Rule.ORDER, place, "", f"axes in the orders {wanted}", op.orders)
+
+
+def _bodies(facts: Facts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
+    for function in facts.program.functions:
+        yield f"function `{function.name}`", tuple(function.body())
+    for prologue in facts.program.prologues:
+        yield f"the prologue on {prologue.submesh}", prologue.body
+
+
+# -- values that nothing reads -----------------------------------------------------------------------------------------
+
+
+def check_unread(facts: Facts) -> None:
+    """Adds a failure for each instruction and each output that nothing reads. Such an output would be kept to the end
+    of the step, and backward would find no gradient for it."""
+    program = facts.program
+    kept = {(i.producer, i.slot) for f in program.functions for i in f.inputs}
+    kept |= {(m.producer, m.source_slot) for m in program.messages if isinstance(m, Transfer)}
+    kept |= {(r.function, r.slot) for r in program.results}
+    for function in program.functions:
+        where, span = f"function `{function.name}`", function.submesh.mesh.span
+        for number, output in enumerate(function.outputs):
+            if number != function.loss and (function.number, output.slot) not in kept:
+                facts.failures.add(Rule.UNREAD, where, output.name, "a reader", output.slot, span)
+        _check_read(facts, where, tuple(function.body()), (o.name for o in function.outputs))
+    for prologue in program.prologues:
+        _check_read(facts, f"the prologue on {prologue.submesh}", prologue.body, prologue.results)
+
+
+def _check_read(facts: Facts, where: str, body: tuple[Instr, ...], leaving: Iterable[Name]) -> None:
+    read = {*leaving, *(name for instr in body for name in reads_of(instr))}
+    for instr in body:
+        changes = isinstance(instr, Op) and bool(facts.operators[instr.operator].statistics)
+        has_effect = isinstance(instr, Write) or changes
+        if not has_effect and read.isdisjoint(v.name for v in results_of(instr)):
+            names = ", ".join(str(v.name) for v in results_of(instr))
+            facts.failures.add(Rule.UNREAD, where, names, "a reader", "none")

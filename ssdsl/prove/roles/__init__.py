@@ -1,0 +1,1 @@
+"""Checks of roles: the order of tasks, messages, updates, and deadlock."""

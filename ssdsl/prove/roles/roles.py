@@ -1,0 +1,239 @@
+"""Checks roles: each task runs once, behind the tasks and messages that it needs, and each message has both its ends.
+
+The actions of a role are followed one by one. A part of a value is there behind the task or the message that brings it;
+its gradient is complete behind all tasks and messages that add to it.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.action import (
+    Compute,
+    End,
+    Free,
+    GatherParam,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
+from ssdsl.ir.comm import Signal, Transfer
+from ssdsl.ir.function import Function
+from ssdsl.ir.program import Role
+from ssdsl.plan.plan import Phase
+from ssdsl.prove.facts import Facts
+from ssdsl.prove.failures import Rule
+from ssdsl.prove.roles.devices import Share, count, share
+from ssdsl.prove.roles.parts import PHASES, Key, Parts, coordinates
+from ssdsl.text.source import Span
+
+
+def check_places(facts: Facts) -> None:
+    """Adds a failure unless roles share no device, and each function, parameter and message has a role on each of its
+    devices."""
+    program, failures = facts.program, facts.failures
+    for at, role in enumerate(program.roles):
+        for other in program.roles[at + 1 :]:
+            if share(role.submesh, other.submesh) is not Share.NONE:
+                failures.add(Rule.RUN_ONCE, f"role `{role.name}`", "", "devices of its own", other.name)
+    places = {f.submesh for f in program.functions} | {p.submesh for p in program.params}
+    places |= {s for m in program.messages for s in (m.source, m.target)}
+    for place in sorted(places, key=str):
+        inside = [r for r in program.roles if share(r.submesh, place) is Share.ALL]
+        if sum(count(r.submesh) for r in inside) != count(place):
+            failures.add(Rule.RUN_ONCE, f"the devices {place}", "", "roles on all of them", [r.name for r in inside])
+
+
+def check_role(facts: Facts, role: Role, parts: Parts) -> None:
+    """Adds a failure for each action of a role that comes too early, too late, or not exactly once."""
+    inside = frozenset(f.number for f in facts.program.functions if share(role.submesh, f.submesh) is Share.ALL)
+    ends = [tuple(share(role.submesh, s) is Share.ALL for s in (m.source, m.target)) for m in facts.program.messages]
+    run = _Run(facts, role, parts, inside, ends)
+    for action in role.actions:
+        match action:
+            case Compute():
+                run.compute(action)
+            case Start():
+                run.start(action)
+            case Wait():
+                run.wait(action)
+            case Free():
+                run.free(action)
+            case StartReduce() | WaitReduce() | Update() | GatherParam():
+                pass  # in updates.py
+            case _:
+                assert_never(action)
+    run.finish()
+
+
+@dataclass(slots=True)
+class _Run:
+    """The state of a role's devices after the actions so far. `inside` are the numbers of their functions; `ends` says
+    for each message whether they are at its source and at its target; `there` are the parts that they have, `used`
+    those that were read, `given` the tasks and messages that have added to each part's gradient."""
+
+    facts: Facts
+    role: Role
+    parts: Parts
+    inside: frozenset[int]
+    ends: list[tuple[bool, ...]]
+    done: set[Compute] = field(default_factory=set)
+    there: set[Key] = field(default_factory=set)
+    used: set[Key] = field(default_factory=set)
+    freed: set[Key] = field(default_factory=set)
+    given: dict[Key, set[Compute | int]] = field(default_factory=dict)
+    started: Counter[tuple[int, tuple[int, ...], bool]] = field(default_factory=Counter)
+    receives: set[tuple[int, tuple[int, ...], bool]] = field(default_factory=set)
+    waited: set[tuple[int, tuple[int, ...], bool]] = field(default_factory=set)
+
+    def fail(self, rule: Rule, what: object, tensor: object, wanted: object, had: object) -> None:
+        """Adds a failure; its statement is the one that gave the task its place, or the mesh's."""
+        span: Span | None = None
+        if isinstance(what, Compute):
+            span = next(iter(self.facts.program.stated.get(what, ())), None)
+        where = f"role `{self.role.name}`, {_words(what)}"
+        self.facts.failures.add(rule, where, tensor, wanted, had, span or self.role.submesh.mesh.span)
+
+    def is_here(self, function: Function) -> bool:
+        """Whether a function runs on this role's devices."""
+        return function.number in self.inside
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def compute(self, task: Compute) -> None:
+        """Checks a task: it is one of these devices, runs once, behind its phases and all that it reads."""
+        functions = self.facts.program.functions
+        function = functions[task.function] if task.function in range(len(functions)) else None
+        if function is None or not self.is_here(function) or task.phase not in PHASES[function.backward]:
+            self.fail(Rule.RUN_ONCE, task, "", "a task of these devices", task.phase)
+            return
+        sizes = [t.parts for t in function.time]
+        if len(task.at) != len(sizes) or any(not 0 <= c < n for c, n in zip(task.at, sizes, strict=True)):
+            self.fail(Rule.RUN_ONCE, task, "", f"coordinates of {sizes}", task.at)
+            return
+        if task in self.done:
+            self.fail(Rule.RUN_ONCE, task, "", "once", "again")
+        before = PHASES[function.backward][: PHASES[function.backward].index(task.phase)]
+        for phase in before:
+            if Compute(task.function, task.at, phase) not in self.done:
+                self.fail(Rule.EARLY, task, "", f"behind its {phase.value}", "before it")
+        self.done.add(task)
+        if task.phase is Phase.FORWARD:
+            for key in self.parts.reads.get((task.function, task.at), ()):
+                self.read(task, key)
+            self.there.update((o.slot, task.at) for o in function.outputs if o.read)
+            return
+        for output in function.outputs:
+            late = output.wgrad_only and task.phase is Phase.DGRAD
+            early = not output.wgrad_only and task.phase is Phase.WGRAD
+            if self.facts.learns(output.name) and not late and not early:
+                self.gradient(task, (output.slot, task.at))
+        if task.phase is not Phase.WGRAD:
+            for key in self.parts.learns.get((task.function, task.at), ()):
+                self.given.setdefault(key, set()).add(task)
+
+    def read(self, what: object, key: Key) -> None:
+        """Notes a read; adds a failure if the part is not there, or has been dropped."""
+        if key not in self.there:
+            self.fail(Rule.EARLY, what, key[0], f"its part {list(key[1])}", "not there yet")
+        elif key in self.freed:
+            self.fail(Rule.FREED, what, key[0], f"its part {list(key[1])}", "dropped before")
+        self.used.add(key)
+
+    def gradient(self, what: object, key: Key) -> None:
+        """Adds a failure unless all addends of a part's gradient are there."""
+        missing = self.parts.adds.get(key, set()) - self.given.get(key, set())
+        if missing:
+            some = ", ".join(sorted(_words(m) for m in missing)[:3])
+            self.fail(Rule.EARLY, what, key[0], f"the gradient of part {list(key[1])}", f"without that of {some}")
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def start(self, action: Start) -> None:
+        """Checks a start: the message has this end here, is posted once, and the value or gradient to send is there."""
+        messages = self.facts.program.messages
+        key = (action.message, action.at, action.gradient)
+        message = messages[action.message] if action.message in range(len(messages)) else None
+        if message is None or (action.gradient and (isinstance(message, Signal) or message.backward is None)):
+            self.fail(Rule.MESSAGE, action, "", "a message", action.message)
+            return
+        sends, receives = self.ends[action.message][:: -1 if action.gradient else 1]
+        end = End.BOTH if sends and receives else End.SEND if sends else End.RECEIVE if receives else None
+        if action.end is not end:
+            self.fail(Rule.MESSAGE, action, "", end.value if end else "no end here", action.end.value)
+        self.started[key] += 1
+        if self.started[key] > 1:
+            self.fail(Rule.MESSAGE, action, "", "one start", self.started[key])
+        if receives:
+            self.receives.add(key)
+        if sends and isinstance(message, Transfer):
+            if action.gradient:
+                self.gradient(action, (message.target_slot, action.at))
+            else:
+                self.read(action, (message.source_slot, action.at))
+
+    def wait(self, action: Wait) -> None:
+        """Checks a wait: a receive was posted and not waited for; notes that the value or gradient is there."""
+        key = (action.message, action.at, action.gradient)
+        if key not in self.receives or key in self.waited:
+            self.fail(Rule.MESSAGE, action, "", "a receive that was started, and not waited for", "none")
+            return
+        self.waited.add(key)
+        message = self.facts.program.messages[action.message]
+        if isinstance(message, Transfer) and action.gradient:
+            self.given.setdefault((message.source_slot, action.at), set()).add(message.number)
+        elif isinstance(message, Transfer):
+            self.there.add((message.target_slot, action.at))
+
+    def free(self, action: Free) -> None:
+        """Checks that a part is dropped once, while it is there."""
+        key = (action.slot, action.at)
+        if key not in self.there or key in self.freed:
+            self.fail(Rule.FREED, action, action.slot, "a value that is there", "none")
+        self.freed.add(key)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Adds a failure for each task or message of these devices that has not run, and each part that was read and
+        never dropped."""
+        results = {r.slot for r in self.facts.program.results}
+        for slot, at in sorted(self.used - self.freed):
+            if slot not in results:
+                self.fail(Rule.FREED, Free(slot, at), slot, "dropped behind its last reader", "never")
+        for function in self.facts.program.functions:
+            if not self.is_here(function):
+                continue
+            for phase in PHASES[function.backward]:
+                for at in coordinates(function.time):
+                    task = Compute(function.number, at, phase)
+                    if task not in self.done:
+                        self.fail(Rule.RUN_ONCE, task, "", "once", "never")
+        for number, where, is_gradient in sorted(self.receives - self.waited):
+            self.fail(Rule.MESSAGE, Wait(number, where, is_gradient), "", "one wait", "none")
+        for message, (sends, receives) in zip(self.facts.program.messages, self.ends, strict=True):
+            if not sends and not receives:
+                continue
+            transfer = message if isinstance(message, Transfer) else None
+            gradients = (False, True) if transfer is not None and transfer.backward is not None else (False,)
+            for at in coordinates(transfer.time) if transfer is not None else [()]:
+                for gradient in gradients:
+                    if not self.started[message.number, at, gradient]:
+                        self.fail(Rule.MESSAGE, Start(message.number, at, gradient, End.BOTH), "", "one start", "none")
+
+
+def _words(what: object) -> str:
+    match what:
+        case Compute():
+            return f"function {what.function} at {list(what.at)}, {what.phase.value}"
+        case Start() | Wait():
+            kind = "gradient of message" if what.gradient else "message"
+            return f"{type(what).__name__.lower()} of {kind} {what.message} at {list(what.at)}"
+        case Free():
+            return f"free of {what.slot} at {list(what.at)}"
+        case int():
+            return f"message {what}"
+        case _:
+            return str(what)

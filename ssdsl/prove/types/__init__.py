@@ -1,0 +1,1 @@
+"""Rules on types: what operators, kernels and communication make of local tensors."""

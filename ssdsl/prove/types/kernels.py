@@ -1,0 +1,244 @@
+"""Checks the kernels of operators' parts: the function and its arguments are derived again from the splits."""
+
+import dataclasses
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ssdsl.ir.function import Kernel, Offset, Op, Region, Split, WindowPart
+from ssdsl.ir.value import Axis
+from ssdsl.model.graph import Operand, Operator
+from ssdsl.model.ops.reader import argument, axes_of, parameters
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.types.local import Axes, Regions, Runs
+from ssdsl.prove.types.operators import Combining, combining
+from ssdsl.prove.types.windows import is_inside, part_function, parts_of
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """A function whose parts add up: positions of an operand's axis that are not in its part count as zeros. `checks`:
+    it is told the size of the whole axis, to refuse positions that no part has."""
+
+    function: str
+    operand: int
+    axis: int | str  # its number, or the name of the argument with its number
+    checks: bool = True
+
+
+ADDING = {
+    "aten::embedding": Adding("embedding_part", 0, 0),
+    "aten::gather": Adding("gather_part", 0, "dim"),
+    "aten::nll_loss_nd": Adding("nll_part", 0, 1),
+    "ssdsl::routed_mm": Adding("routed_mm", 1, 0, checks=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A kernel with the arguments that it is told. They are sets, as the order of axes, and of addends of an offset,
+    does not matter."""
+
+    function: str
+    axes: frozenset[str] = frozenset()
+    offsets: frozenset[Offset] = frozenset()
+    before: frozenset[Offset] = frozenset()
+    windows: frozenset[WindowPart] = frozenset()
+    region: Region | None = None
+    size: int | None = None
+    count: int | None = None
+
+    def __str__(self) -> str:
+        words = [self.function or "its own call", f"over {{{', '.join(sorted(self.axes))}}}"]
+        for field in dataclasses.fields(self)[2:]:
+            value = getattr(self, field.name)
+            if isinstance(value, frozenset) and value:
+                words.append(f"{field.name} {', '.join(sorted(map(str, value)))}")
+            elif not isinstance(value, frozenset) and value is not None:
+                words.append(f"{field.name} {value}")
+        return " ".join(words)
+
+
+def check_kernel(operator: Operator, op: Op, axes: Axes) -> None:
+    """Raises Wrong unless the kernel is the one that computes this part, with the right arguments. `axes` are those of
+    the submesh."""
+    splits = [s for s in op.splits if isinstance(s, Split)]
+    windows = _windows(operator, splits)
+    wanted = _reading_windows(operator, splits, windows) if windows else _wanted(operator, splits, axes)
+    told = op.kernel
+    given = (told.axes, told.offsets, told.before, told.windows)
+    found = Told(
+        told.function,
+        frozenset(told.axes),
+        frozenset(told.offsets),
+        frozenset(told.before),
+        frozenset(told.windows),
+        told.region,
+        told.size,
+        told.count,
+    )
+    if found != wanted or any(len(set(items)) != len(items) for items in given):
+        raise Wrong(Rule.KERNEL, str(wanted), str(found))
+
+
+def _reading_windows(operator: Operator, splits: list[Split], windows: frozenset[WindowPart]) -> Told:
+    of = {d.window.of for d in operator.dims if d.window is not None}
+    inside = (s for s in splits if s.dim in of and s.also is None and is_inside(operator, s))
+    offsets = frozenset(Offset(s.coordinate, s.stride) for s in inside)
+    return Told(part_function(operator) or "a kernel that does not exist", offsets=offsets, windows=windows)
+
+
+def _windows(operator: Operator, splits: list[Split]) -> frozenset[WindowPart]:
+    """A WindowPart for each axis along which a part reads windows."""
+    found = set()
+    for number, dim in enumerate(operator.dims):
+        for split in splits:
+            is_read = dim.window is not None and dim.window.of == split.dim and number != split.also
+            if is_read and not is_inside(operator, split):
+                axis = next(a for o in operator.inputs for a, dims in enumerate(o.axes) if number in dims)
+                results, needs = zip(*parts_of(operator, split, number), strict=True)
+                found.add(WindowPart(split.coordinate, axis, results, needs, dim.size))
+    return frozenset(found)
+
+
+def check_first(operator: Operator, op: Op) -> None:
+    """Raises Wrong unless an operand such as a bias is added only by the first part along every summed coordinate."""
+    addend = any(o.once for o in operator.inputs)
+    wanted = [s.coordinate for s in op.splits if isinstance(s, Split) and operator.summed(s.dim)] if addend else []
+    if sorted(map(str, op.first)) != sorted(map(str, wanted)):
+        raise Wrong(Rule.FIRST, [c.name for c in wanted], [c.name for c in op.first])
+
+
+def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
+    combined = [s for s in splits if any(operator.dims[d].combined for d in s.dims)]
+    if combined and operator.target.startswith("aten::"):
+        found = combining(operator, together=any(s.also is not None for s in combined))
+        dims = {d for s in combined for d in s.dims if operator.dims[d].combined}
+        operand = next(o for o in operator.inputs if any(o.carries(d) for d in dims))
+        along = tuple(axis for axis in operand.axes if not dims.isdisjoint(axis))
+        return _combining(operator, found, Along(operand, along), combined, axes)
+    if combined:
+        return _combining(operator, *_of_users(operator), combined, axes)
+    for target in (operator.target, operator.target.partition(".")[0]):
+        if (adding := ADDING.get(target)) is not None:
+            operand = operator.inputs[adding.operand]
+            number = argument(operator, adding.axis) if isinstance(adding.axis, str) else adding.axis
+            rows = [s for s in splits if operand.axes and s.dim in operand.axes[number] and operator.summed(s.dim)]
+            if rows:
+                size = math.prod(operator.dims[d].size for d in operand.axes[number]) if adding.checks else None
+                return Told(adding.function, offsets=frozenset(_offsets(operator, operand, rows)), size=size)
+    return Told(Kernel().function)
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """An operand, and those of its axes along which a kernel works."""
+
+    operand: Operand
+    axes: tuple[tuple[int, ...], ...]
+
+
+def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
+    """The kernel of a user's row, and the operand and axes along which it works."""
+    kernel = operator.row.kernel
+    if kernel is None:
+        return None, Along(operator.inputs[0], ())
+    parameter, _ = kernel.axis
+    operand = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
+    told = tuple(word for word in ("start", "part", "regions", "size", "count") if kernel.tells(word))
+    return Combining(kernel.function, told, kernel.tells("group")), Along(operand, axes_of(operator, *kernel.axis))
+
+
+def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
+    """The kernel that combines parts, with the arguments that it takes."""
+    over = frozenset(s.coordinate.name for s in splits if isinstance(s.coordinate, Axis))
+    if found is None:
+        return Told("a kernel that does not exist", over)
+    is_placed = "start" in found.told or "part" in found.told
+    offsets = _offsets(operator, along.operand, splits) if is_placed else []
+    return Told(
+        found.function,
+        over if found.talks else frozenset(),
+        offsets=frozenset(offsets if "start" in found.told else ()),
+        before=frozenset(_before(splits, offsets) if "part" in found.told else ()),
+        region=_region(operator, along.operand, splits, axes) if "regions" in found.told else None,
+        size=math.prod(operator.dims[d].size for a in along.axes for d in a) if "size" in found.told else None,
+        count=math.prod(d.size for d in operator.dims if d.combined) if "count" in found.told else None,
+    )
+
+
+def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> list[Offset]:
+    """The offsets whose sum is a part's first position on the axis of an operand. Raises Wrong if a part is not one run
+    of the axis."""
+    axis = next(a for a in operand.axes if splits[0].dim in a)
+    if any(s.dim not in axis for s in splits):
+        raise Wrong(Rule.KERNEL, "splits of one axis", [s.dim for s in splits])
+    offsets = []
+    for s in splits:
+        if any(len(runs) != 1 for runs in s.at or ()) or [*(s.at or ())] != sorted(s.at or ()):
+            raise Wrong(Rule.KERNEL, "parts one behind the other", s.at)
+        inner = math.prod(operator.dims[d].size for d in axis[axis.index(s.dim) + 1 :])
+        offsets.append(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes))
+    whole = math.prod(operator.dims[d].size for d in axis)
+    # nested digits of the outermost factor leave runs: the smallest stride times all parts is the axis
+    is_run = len(splits) == 1 and splits[0].sizes is not None and splits[0].dim == axis[0]
+    if not is_run and min(o.stride for o in offsets) * math.prod(s.parts for s in splits) != whole:
+        raise Wrong(Rule.KERNEL, "parts that are runs of the axis", [s.dim for s in splits])
+    return offsets
+
+
+def _before(splits: list[Split], offsets: list[Offset]) -> list[Offset]:
+    """The offsets whose sum is the number of parts before one: a step of an outer index passes all parts of the inner
+    ones."""
+    steps = list(zip(splits, offsets, strict=True))
+    return [
+        Offset(s.coordinate, math.prod(t.parts for t, inner in steps if inner.stride < own.stride)) for s, own in steps
+    ]
+
+
+def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axes) -> Region:
+    """The positions on an axis that each device of the kernel's axes has, in the order of the mesh."""
+    found = [n for n, axis in enumerate(operand.axes) if any(d in axis for s in splits for d in s.dims)]
+    (number, *others) = found
+    axis = operand.axes[number]
+    ordered = [s for name, _ in axes for s in splits if s.coordinate == Axis(name)]
+    places = [[axis.index(d) for d in s.dims if d in axis] for s in ordered]
+    if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places):
+        raise Wrong(Rule.KERNEL, "devices that cut one axis", [str(s.coordinate) for s in splits])
+    of = tuple(operator.dims[d].size for d in axis)
+    cuts = tuple((place, s.stride, s.parts, s.at) for (place,), s in zip(places, ordered, strict=True))
+    return Region(number, of, _positions(of, cuts))
+
+
+@lru_cache(maxsize=1024)
+def _positions(of: tuple[int, ...], cuts: tuple[tuple[int, int, int, Regions | None], ...]) -> Regions:
+    """The positions of each part on an axis made of dimensions of the sizes `of`, found position by position.
+
+    Each cut is the place of its dimension on the axis, and a digit: its stride, its parts, its regions. Of 2 rows and 4
+    columns, the columns are cut in two halves:
+
+    >>> _positions((2, 4), ((1, 2, 2, None),))
+    (((0, 2), (4, 6)), ((2, 4), (6, 8)))
+    """
+    owners = [
+        [p // stride % parts for p in range(of[place])] if at is None else _owners(of[place], at)
+        for place, stride, parts, at in cuts
+    ]
+    runs: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for position, digits in enumerate(itertools.product(*map(range, of))):
+        part = tuple(owner[digits[place]] for owner, (place, *_) in zip(owners, cuts, strict=True))
+        own = runs.setdefault(part, [])
+        start = own.pop()[0] if own and own[-1][1] == position else position
+        own.append((start, position + 1))
+    every = itertools.product(*(range(parts) for _, _, parts, _ in cuts))
+    return tuple(tuple(runs.get(part, ())) for part in every)
+
+
+def _owners(size: int, at: tuple[Runs, ...]) -> list[int]:
+    """The number of the part that each position belongs to."""
+    found = [-1] * size
+    for part, runs in enumerate(at):
+        for start, end in runs:
+            found[start:end] = [part] * (end - start)
+    return found

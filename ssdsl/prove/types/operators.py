@@ -1,0 +1,319 @@
+"""The parts of operators: the types that a part reads and leaves, and the pending sums of the gradients it returns.
+
+Where the operator is split by a dimension along a coordinate, a tensor has along that coordinate (design, section 4):
+
+| | if it has the dimension | if not |
+|---|---|---|
+| output | the digit | one addend of a sum |
+| its gradient, needed | the digit | whole |
+| input, needed | the digit | the same everywhere |
+| its gradient, produced | the digit | one addend |
+
+An operand that only the first device adds (a bias) gets its whole gradient on every device. An operator that is linear
+in some operands may work on addends of them: it leaves an addend, and the gradients of its other operands are addends.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ssdsl.ir.function import Carried, OpSplit, Split
+from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.model.graph import Operand, Operator, Ref
+from ssdsl.model.ops.rows import is_linear as registry_is_linear
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts
+from ssdsl.prove.types.windows import windows_of
+
+
+@dataclass(frozen=True, slots=True)
+class Combining:
+    """The function that combines the parts of a dimension; `told` are the arguments that it takes about its part.
+
+    `talks`: the parts communicate.
+    """
+
+    function: str
+    told: tuple[str, ...] = ()
+    talks: bool = True
+
+
+def _parts(kinds: str, *told: str) -> dict[str, Combining]:
+    return {kind: Combining(f"{kind}_parts", told) for kind in kinds.split()}
+
+
+COMBINING = {  # by the kind of operator, or by its full name
+    **_parts("batch_norm group_norm instance_norm", "count"),
+    "cross_entropy_loss": Combining("cross_entropy_parts", ("start", "size")),
+    **_parts("softmax log_softmax logsumexp amax amin"),
+    **_parts("argmax argmin", "start"),
+    **{f"aten::{kind}.dim": Combining(f"{kind}_parts", ("start",)) for kind in ("max", "min")},
+    **{f"aten::{kind}": Combining(f"a{kind}_parts") for kind in ("max", "min")},
+    "scaled_dot_product_attention": Combining("attention_keys", ("regions",)),
+    **_parts("cumsum cumprod logcumsumexp", "part"),
+    **_parts("topk", "start", "part"),
+}
+
+# if keys are cut like their queries
+TOGETHER_WITH = {"scaled_dot_product_attention": Combining("attention_ring", ("regions",))}
+
+
+def combining(operator: Operator, *, together: bool = False) -> Combining | None:
+    """The function that combines the parts of one of torch's operators; `together`: of two dimensions cut alike. None
+    if there is none."""
+    if together:
+        return TOGETHER_WITH.get(operator.kind)
+    return COMBINING.get(operator.target) or COMBINING.get(operator.kind) or COMBINING.get(_called(operator))
+
+
+def _called(operator: Operator) -> str:
+    """The name of the function that the operator calls. It may differ from its kind: a draw is rewritten to calls of
+    other functions (`normal` to `where`, for example) and keeps its kind."""
+    return operator.target.removeprefix("aten::").partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an operator: the types that it reads and leaves, and the pending sums in each operand's gradient
+    (`returned`). `own` are the coordinates of its splits."""
+
+    reads: tuple[Local, ...]
+    results: tuple[Local, ...]
+    returned: tuple[frozenset[Coordinate], ...]
+    own: frozenset[Coordinate]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dim:
+    size: int
+    fixed: bool
+    combined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """The facts on which the rule of an operator depends: they are equal for the same operator in all layers.
+
+    `read`: for each output, whether anything reads it.
+    """
+
+    kind: str
+    combines: bool
+    dims: tuple[_Dim, ...]
+    inputs: tuple[tuple[tuple[tuple[int, ...], ...], bool], ...]
+    outputs: tuple[tuple[tuple[int, ...], ...], ...]
+    read: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Addends:
+    """A `Carried` with its operands by position."""
+
+    coordinate: Coordinate
+    operands: tuple[bool, ...]
+
+
+def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[str]) -> Part:
+    """The part of an operator. Raises Wrong if it may not be split like this.
+
+    `read` are the values that anything reads. A result that nothing reads need not be a part of the whole: an embedding
+    bag leaves for its backward the bags of its words, which do not have the dimension `hidden`.
+    """
+    for split in splits:
+        if isinstance(split, Carried):
+            check_linear(operator, split)
+    signature = _Signature(
+        operator.target,
+        _combines(operator),
+        tuple(_Dim(d.size, bool(d.fixed), d.combined) for d in operator.dims),
+        tuple((o.axes, o.once) for o in operator.inputs),
+        tuple(o.axes for o in operator.outputs),
+        tuple(o.value in read for o in operator.outputs),
+    )
+    bare = tuple(
+        _cut(operator, s)
+        if isinstance(s, Split)
+        else _Addends(s.coordinate, tuple(o.value in s.operands for o in operator.inputs))
+        for s in splits
+    )
+    return _part(signature, bare)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A split by its digit. `windows` are the dimensions that are windowed on the split one, each with the regions that
+    the parts need."""
+
+    coordinate: Coordinate
+    dim: int
+    digit: Digit
+    windows: tuple[tuple[int, Regions], ...]
+    also: int | None = None
+
+
+def _cut(operator: Operator, split: Split) -> _Cut:
+    if split.at is not None and split.stride != 1:
+        raise Wrong(Rule.NEST, "parts of the whole dimension", split)
+    digit = Digit(0, split.stride, split.parts, split.at)
+    if split.also is not None:
+        _check_together(operator, split)
+    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), split.also)
+
+
+def _check_together(operator: Operator, split: Split) -> None:
+    """Raises Wrong unless a split of two dimensions cuts the queries and the keys of attention, and these are equally
+    many."""
+    key, value = (o.axes[-2] for o in operator.inputs[1:3]) if len(operator.inputs) > 2 else ((), ())
+    queries = operator.inputs[0].axes[-2]
+    wanted = ((split.dim,), (split.also,), (split.also,))
+    sizes = {operator.dims[d].size for d in split.dims}
+    alone = any(split.also in axis for o in operator.inputs[3:] for axis in o.axes if (split.dim,) not in o.axes)
+    if combining(operator, together=True) is None or (queries, key, value) != wanted or len(sizes) > 1 or alone:
+        raise Wrong(Rule.TWO_SPLITS, "one dimension, or queries with their keys", split)
+
+
+@lru_cache(maxsize=65536)
+def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
+    coordinates = [s.coordinate for s in splits]
+    if len(set(coordinates)) != len(coordinates):
+        raise Wrong(Rule.TWO_SPLITS, "one split for each coordinate", ", ".join(c.name for c in coordinates))
+    cuts = [s for s in splits if not isinstance(s, _Addends)]
+    addends = [s for s in splits if isinstance(s, _Addends)]
+    _check_cuts(signature, cuts)
+    reads, returned = [], []
+    for at, (axes, once) in enumerate(signature.inputs):
+        local, owed = Local(), []
+        for cut in cuts:
+            if (digit := _digit(signature, cut, axes)) is not None:
+                local = local.fixing(cut.coordinate, digit)
+            elif not (once and _is_summed(signature, cut.dim) and isinstance(cut.coordinate, Axis)):
+                owed.append(cut.coordinate)  # each part returns the gradient of its own use: they add up
+        for s in addends:
+            if s.operands[at]:
+                local = local.owing(s.coordinate)
+            else:
+                owed.append(s.coordinate)
+        reads.append(local)
+        returned.append(frozenset(owed))
+    results = []
+    for axes, is_read in zip(signature.outputs, signature.read, strict=True):
+        local = Local(partial=frozenset(s.coordinate for s in addends))
+        for cut in cuts:
+            if (digit := _digit(signature, cut, axes)) is not None:
+                local = local.fixing(cut.coordinate, digit)
+            elif _is_summed(signature, cut.dim):
+                local = local.owing(cut.coordinate)
+            elif is_read and not signature.dims[cut.dim].combined:
+                raise Wrong(Rule.FIXED, "a dimension that all results have, or none", f"dimension {cut.dim}")
+        results.append(local)
+    return Part(tuple(reads), tuple(results), tuple(returned), frozenset(coordinates))
+
+
+def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
+    for cut, dim in ((c, d) for c in cuts for d in (c.dim, c.also) if d is not None):
+        if not 0 <= dim < len(signature.dims) or signature.dims[dim].fixed:
+            raise Wrong(Rule.FIXED, "a dimension that can be split", f"dimension {dim}")
+        if signature.dims[dim].combined and not (isinstance(cut.coordinate, Axis) and signature.combines):
+            raise Wrong(Rule.COMBINED, "parts on devices, and a kernel that combines them", cut.coordinate.name)
+    for dim in {d for c in cuts for d in (c.dim, c.also) if d is not None}:
+        digits = frozenset(c.digit for c in cuts if dim in (c.dim, c.also))
+        if len(digits) != sum(dim in (c.dim, c.also) for c in cuts):
+            raise Wrong(Rule.NEST, "each digit once", f"dimension {dim}")
+        size = signature.dims[dim].size
+        free(((size,),), digits)
+        for digit in digits:  # parts of results do not overlap, and together are the whole
+            if digit.at is not None and not are_all(digit.at, size):
+                raise Wrong(Rule.NEST, f"parts that together are the {size} positions", digit)
+
+
+def _is_summed(signature: _Signature, dim: int) -> bool:
+    carried = any(dim in axis for axes in signature.outputs for axis in axes)
+    return not carried and not signature.dims[dim].combined
+
+
+def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) -> Digit | None:
+    """The digit that a split fixes in a tensor with these dimensions per axis."""
+    dims = [d for axis in axes for d in axis]
+    if dims.count(cut.dim) > 1:
+        raise Wrong(Rule.FIXED, "a dimension that a tensor has once", f"dimension {cut.dim}")
+    for dim in (cut.dim, cut.also):
+        if dim in dims:
+            return replace(cut.digit, factor=dims.index(dim))
+    for dim, at in cut.windows:
+        if dim in dims:
+            return in_parts(dims.index(dim), signature.dims[dim].size, at)
+    return None
+
+
+def shape_of(operator: Operator, operand: Operand) -> Factors:
+    """The shape of the whole tensor: the sizes of the factors of each axis."""
+    return tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes)
+
+
+# -- linear operators --------------------------------------------------------------------------------------------------
+
+# An operator is linear in all of these operands together, or in one of them while the others are constant.
+TOGETHER = {
+    "add": "a + s * b",
+    "sub": "a - s * b",
+    "neg": "- a",
+    "sum": "of elements",
+    "reshape": "moves elements",
+    "_to_copy": "rounds to another floating type",
+    **dict.fromkeys(
+        """
+        view _unsafe_view flatten unflatten squeeze unsqueeze expand transpose t permute select unbind cat stack
+        """.split(),
+        "moves or repeats elements",
+    ),
+}
+OF_OURS = {"ssdsl::dropout"}  # in its first operand; the mask is the same for all addends
+ONE_BY_ONE = {"mul": (0, 1), "div": (0,), "dot": (0, 1), "matmul": (0, 1)}  # a * b in a and in b; a / b in a
+SOME = {  # in these operands together, while the others are constant
+    "where": ((1, 2),),  # a or b
+    "lerp": ((0, 1),),  # a + w * (b - a)
+    "addcmul": ((0, 1), (0, 2)),  # a + s * b * c
+    "addcdiv": ((0, 1),),  # a + s * b / c
+}
+
+
+def _combines(operator: Operator) -> bool:
+    """Whether some kernel combines the parts of a dimension: by the tables here, or by a user's row."""
+    if operator.target.startswith("aten::"):
+        return combining(operator) is not None
+    return operator.row.kernel is not None
+
+
+def check_linear(operator: Operator, carried: Carried) -> None:
+    """Raises Wrong unless the operator is linear in the operands that are addends."""
+    values = [o.value for o in operator.inputs]
+    word = _called(operator)
+    carrying = [at for at, v in enumerate(values) if v in carried.operands]
+    wrong = Wrong(
+        Rule.LINEAR, f"operands in which `{operator.kind}` is linear", ", ".join(sorted(carried.operands)) or "none"
+    )
+    if carried.operands - set(values) or not carrying:
+        raise wrong
+    if operator.target.startswith("ssdsl::"):
+        is_linear = carrying == [0] and operator.target in OF_OURS and values[0] not in values[1:]
+    elif not operator.target.startswith("aten::") or operator.found is not None:  # a row or an experiment says it
+        is_linear = registry_is_linear(operator, carrying)
+    elif word in TOGETHER:
+        given = list(_tensors_and_numbers(operator))
+        is_linear = len(carrying) == len(values) and (word not in ("add", "sub") or all(given))
+    elif word in SOME:
+        held = [v for at, v in enumerate(values) if at not in carrying]
+        is_linear = tuple(carrying) in SOME[word] and not carried.operands.intersection(held)
+    else:
+        allowed = ONE_BY_ONE.get(word, ())
+        is_linear = len(carrying) == 1 and carrying[0] in allowed and len(set(values)) == len(values)
+    options = dict(operator.kwargs)
+    rounds = options.get("rounding_mode") is not None or any(w in str(options.get("dtype")) for w in ("int", "bool"))
+    if not is_linear or rounds:
+        raise wrong
+
+
+def _tensors_and_numbers(operator: Operator) -> Iterator[bool]:
+    """Yields for each of the first two arguments whether it is a tensor: a number would be added by every part."""
+    for argument in operator.args[1:3]:
+        yield isinstance(argument, Ref)

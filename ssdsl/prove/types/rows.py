@@ -1,0 +1,60 @@
+"""Checks rows that travel to their experts: the counts that a conversion reads are those of its rows, at both ends.
+
+The graph says which rows lie with their experts: `dispatch(rows, experts, own)` leaves them, with slots of their own
+class. Only `count_rows` of the same experts gives the number of these rows.
+"""
+
+from collections.abc import Mapping
+
+from ssdsl.ir.comm import AllToAll, Step, cuts_of
+from ssdsl.ir.function import Reshard
+from ssdsl.ir.value import Name
+from ssdsl.model.graph import Graph
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.types.local import Local
+
+
+def check_apart(graph: Graph, value: str, dim: int = 0) -> None:
+    """Raises Wrong if axis `dim` of a value has rows with their experts. Callers ask before they cut or join that axis,
+    or send the value to a function on other devices: the rows' places are known only at run time."""
+    if any(cls < 0 for axis in graph.values[value].factors[dim : dim + 1] for cls in axis):
+        raise Wrong(Rule.STEP, "rows that stay with their experts", f"axis {dim} in parts")
+
+
+def check_rows(graph: Graph, instr: Reshard, types: Mapping[Name, Local], result: Local) -> None:
+    """Raises Wrong unless a conversion that takes rows to other devices reads their counts, before and after."""
+    value = graph.values[instr.source.value]
+    slots = {cls for axis in value.factors[:1] for cls in axis if cls < 0}
+    moves = [s for steps in (instr.forward, instr.backward) for s in steps if slots and _cuts_rows(s)]
+    for step in moves:
+        if not isinstance(step, AllToAll) or any(cut.dim for cut in cuts_of(step)):
+            raise Wrong(Rule.STEP, "an all_to_all of rows whose number is known when they travel", step)
+    if not moves:
+        if instr.rows is not None:
+            raise Wrong(Rule.STEP, "no numbers of rows where none travel", instr.rows)
+        return
+    if any(sum(map(_cuts_rows, steps)) > 1 for steps in (instr.forward, instr.backward)):
+        raise Wrong(Rule.STEP, "rows that travel once, as their numbers are known at both ends alone", moves)
+    counts = _counts(graph, slots)
+    if instr.rows is None or {r.value for r in instr.rows} != counts:
+        raise Wrong(Rule.STEP, f"numbers of these rows: {', '.join(sorted(counts))}", instr.rows)
+    for name, rows in zip(instr.rows, (types[instr.source], result), strict=True):
+        wanted = Local(frozenset((c, d) for c, d in rows.digits if d.factor < len(value.factors[0])))
+        if types.get(name) != wanted:
+            raise Wrong(Rule.STEP, f"numbers of the rows that are there: {wanted}", types.get(name, name))
+
+
+def _cuts_rows(step: Step) -> bool:
+    return any(cut.dim == 0 for cut in cuts_of(step))
+
+
+def _counts(graph: Graph, slots: set[int]) -> set[str]:
+    """The values that count the rows with these slots."""
+    experts = {
+        o.inputs[1].value
+        for o in graph.operators
+        if o.target == "ssdsl::dispatch"
+        and slots <= {cls for axis in graph.values[o.outputs[0].value].factors for cls in axis}
+    }
+    counting = (o for o in graph.operators if o.target == "ssdsl::count_rows")
+    return {o.outputs[0].value for o in counting if {o.inputs[0].value} == experts}

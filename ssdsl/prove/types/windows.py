@@ -1,0 +1,203 @@
+"""Windows: the positions of an input that each result of an operator reads, one by one, from the operator's definition.
+
+The operators' rows say the same by formulas, which are not used here. Resampling rounds as torch does.
+"""
+
+import itertools
+import struct
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from ssdsl.ir.function import Split
+from ssdsl.model.graph import Operator
+from ssdsl.model.ops.reader import given_arguments
+from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.prove.types.local import Regions, Runs, are_all, positions
+
+Reads = tuple[frozenset[int], ...]  # for each result, the positions that it reads
+
+# The function of the runtime that computes a part, by the kind of the operator without the number of axes.
+PARTS = {
+    "conv": "conv_part",
+    "conv_transpose": "conv_transpose_part",
+    "max_pool": "max_pool_part",
+    "max_pool_with_indices": "max_pool_with_indices_part",
+    "avg_pool": "avg_pool_part",
+    "adaptive_avg_pool": "adaptive_avg_pool_part",
+    "adaptive_max_pool": "adaptive_max_pool_part",
+    "upsample_nearest": "nearest_part",
+    "upsample_linear": "linear_part",
+    "upsample_bilinear": "linear_part",
+    "upsample_trilinear": "linear_part",
+    "scaled_dot_product_attention": "causal_attention_part",
+    "attention_dropout": "attention_dropout",
+}
+ATTENTION = ("scaled_dot_product_attention", "attention_dropout")
+
+
+def part_function(operator: Operator) -> str | None:
+    """The function of the runtime that computes a part along a dimension that is read by windows; None if there is
+    none."""
+    kind, _ = _kind_and_space(operator)
+    return PARTS.get(kind)
+
+
+def _kind_and_space(operator: Operator) -> tuple[str, int]:
+    """The kind without its number of axes, and that number: `conv_transpose` and 2 for conv_transpose2d."""
+    if operator.target.startswith("ssdsl::"):
+        return operator.target.removeprefix("ssdsl::"), 0
+    for space in (1, 2, 3):
+        if f"{space}d" in operator.kind:
+            return operator.kind.replace(f"{space}d", ""), space
+    return operator.kind, 0
+
+
+def windows_of(operator: Operator, split: Split) -> tuple[tuple[int, Regions], ...]:
+    """The dimensions that are windowed on a split one, each with the run that every part needs."""
+    return tuple(
+        (number, tuple((run,) for _, run in parts_of(operator, split, number)))
+        for number, dim in enumerate(operator.dims)
+        if dim.window is not None and dim.window.of == split.dim and number != split.also
+    )
+
+
+def is_inside(operator: Operator, split: Split) -> bool:
+    """Whether a split cuts the parts of another one, in attention: its parts may be given more keys than they need."""
+    within = split.at is None and split.stride * split.parts < operator.dims[split.dim].size
+    return within and _kind_and_space(operator)[0] in ATTENTION
+
+
+def parts_of(operator: Operator, split: Split, number: int) -> tuple[tuple[Runs, tuple[int, int]], ...]:
+    """For each part, the runs of its results, and the run of the windowed dimension that it needs."""
+    size = operator.dims[split.dim].size
+    if is_inside(operator, split):
+        return ((((0, size),), (0, operator.dims[number].size)),) * split.parts
+    each = size // split.parts
+    at = split.at or tuple(((k * each, k * each + each),) for k in range(split.parts))
+    if not are_all(at, size) or (split.stride * split.parts not in (size, split.parts) and split.at is None):
+        raise Wrong(Rule.NEST, "one split of a dimension that windows are on", split)
+    if any(len(runs) != 1 for runs in at) and _kind_and_space(operator)[0] not in ATTENTION:
+        raise Wrong(Rule.KERNEL, "parts that are runs", split)
+    reads = _reads(operator, number)
+    return tuple((runs, _hull(reads[p] for p in positions(runs))) for runs in at)
+
+
+def _hull(reads: Iterable[frozenset[int]]) -> tuple[int, int]:
+    """The shortest run with all these positions."""
+    every = frozenset[int]().union(*reads)
+    return (min(every), max(every) + 1) if every else (0, 0)
+
+
+def _reads(operator: Operator, number: int) -> Reads:
+    """The positions of a windowed dimension that each result reads."""
+    window = operator.dims[number].window
+    assert window is not None
+    size, results = operator.dims[number].size, operator.dims[window.of].size
+    if _kind_and_space(operator)[0] in ATTENTION:
+        return _in_front(operator, number, window.of)
+    axes = operator.inputs[0].axes
+    kind, space = _kind_and_space(operator)
+    at = next(k for k, dims in enumerate(axes) if number in dims) - (len(axes) - space)
+    if kind not in PARTS or [*operator.outputs[0].axes[at - space]] != [window.of]:
+        raise Wrong(Rule.FIXED, "an operator that reads windows along the axis of its results", operator.kind)
+    arguments = given_arguments(operator)
+    if kind.startswith("upsample"):
+        factors = arguments.get("scale_factors")
+        if kind == "upsample_nearest":
+            return _copied(size, results, factors and factors[at])
+        return _between(size, results, bool(arguments.get("align_corners")), factors and factors[at])
+    if kind.startswith("adaptive"):
+        return _adaptive(size, results)
+    stride, padding, step = (_of(arguments.get(name) or None, at, default) for name, default in SLIDING.items())
+    if kind.startswith("conv"):
+        kernel = 1
+        for d in operator.inputs[1].axes[2 + at]:
+            kernel *= operator.dims[d].size
+        if arguments.get("padding") == "same":
+            padding = step * (kernel - 1) // 2
+    else:
+        kernel = _of(arguments["kernel_size"], at, 0)
+        stride = _of(arguments.get("stride") or kernel, at, 1)
+    if kind == "conv_transpose":
+        return _spread(size, results, kernel, stride, step, padding)
+    return _sliding(size, results, kernel, stride, step, padding)
+
+
+def _in_front(operator: Operator, keys: int, queries: int) -> Reads:
+    """The reads of causal attention: query k sees the keys 0 to k. Only the first and the last are listed, as callers
+    take the hull."""
+    query, key, value = (operand.axes[-2] for operand in operator.inputs[:3])
+    dims, arguments = operator.dims, given_arguments(operator)
+    is_square = dims[keys].size == dims[queries].size
+    if not (is_square and arguments["is_causal"] and ((queries,), (keys,), (keys,)) == (query, key, value)):
+        raise Wrong(Rule.FIXED, "causal attention of as many queries as keys", operator.kind)
+    return tuple(frozenset((0, k)) for k in range(dims[queries].size))
+
+
+SLIDING = {"stride": 1, "padding": 0, "dilation": 1}  # the arguments of sliding windows, with their defaults
+
+
+@lru_cache(maxsize=4096)
+def _sliding(size: int, results: int, kernel: int, stride: int, dilation: int, before: int) -> Reads:
+    return tuple(
+        frozenset(p for t in range(kernel) if 0 <= (p := k * stride - before + t * dilation) < size)
+        for k in range(results)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _spread(size: int, results: int, kernel: int, stride: int, dilation: int, before: int) -> Reads:
+    """The reads of a transposed convolution: the inputs that add to each result."""
+    found: list[set[int]] = [set() for _ in range(results)]
+    for k, t in itertools.product(range(size), range(kernel)):
+        if 0 <= (p := k * stride - before + t * dilation) < results:
+            found[p].add(k)
+    return tuple(map(frozenset, found))
+
+
+@lru_cache(maxsize=4096)
+def _adaptive(size: int, results: int) -> Reads:
+    """The reads of adaptive pooling: on a line of length `size`, position p is the run p .. p + 1, and result k is the
+    run k * size / results .. (k + 1) * size / results; it reads every position that this run overlaps."""
+    return tuple(
+        frozenset(p for p in range(size) if p * results < (k + 1) * size and (p + 1) * results > k * size)
+        for k in range(results)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _copied(size: int, results: int, factor: float | None) -> Reads:
+    """The reads of nearest upsampling: the one position that a result copies. Torch multiplies in single precision."""
+    scale = _single(1 / factor) if factor else _single(size / results)
+    return tuple(frozenset({min(size - 1, int(_single(k * scale)))}) for k in range(results))
+
+
+def _single(number: float) -> float:
+    """The nearest number in single precision."""
+    (found,) = struct.unpack("f", struct.pack("f", number))
+    return float(found)
+
+
+@lru_cache(maxsize=4096)
+def _between(size: int, results: int, align_corners: bool, factor: float | None) -> Reads:
+    """The reads of linear upsampling: a result at an exact place is a mean of the positions nearer to it than one."""
+    found = []
+    for k in range(results):
+        if align_corners:
+            place = Fraction(k * (size - 1), results - 1) if results > 1 else Fraction(0)
+        else:
+            place = (2 * k + 1) / (2 * Fraction(factor)) if factor else Fraction((2 * k + 1) * size, 2 * results)
+            place -= Fraction(1, 2)
+        place = Fraction(k) if size == results else min(max(place, Fraction(0)), Fraction(size - 1))
+        near = range(int(place), min(size, int(place) + 2))
+        found.append(frozenset(p for p in near if abs(p - place) < 1))
+    return tuple(found)
+
+
+def _of(value: Any, at: int, default: int) -> int:
+    """An argument's number for one axis; the default if it is None or a word such as "valid"."""
+    if isinstance(value, (tuple, list)):
+        return int(value[at] if len(value) > 1 else value[0])
+    return default if value is None or isinstance(value, str) else int(value)

@@ -1,0 +1,270 @@
+"""Checkpoints to and from the files of a single device: torch's own, and Hugging Face's safetensors."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ssdsl.run.checkpoints.errors import (
+    CheckpointWrong,
+    NoOptimizerState,
+    OptimizerWithoutNames,
+    SafetensorsMissing,
+    WeightsUnreadable,
+)
+from ssdsl.run.checkpoints.pretrained import converted
+from ssdsl.run.failures import unwritable
+from ssdsl.run.out_of_resources import lack_of
+from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.health.failure import whole as written_whole
+from ssdsl.runtime.layout.parts import LocalTensor
+from ssdsl.runtime.ranks.control import LoneControl
+from ssdsl.text.diagnostic import PlanError
+
+Tensors = dict[str, torch.Tensor]
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+NAMED = 'save {"model": model.state_dict()} with torch.save'
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """The checkpoint in a folder, or the newest of a run; raises PlanError."""
+    with wrong_checkpoints():
+        return Checkpoint.open(path)
+
+
+@contextmanager
+def wrong_checkpoints() -> Iterator[None]:
+    """A context in which what is wrong with a checkpoint is a diagnostic."""
+    try:
+        yield
+    except EngineError as error:
+        raise PlanError(CheckpointWrong(None, error.reason, error.help)) from error
+
+
+# -- torch -------------------------------------------------------------------------------------------------------------
+
+
+def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
+    """Writes a file for `torch.load(weights_only=True)`: `{"model", "steps"}`, with `optim` also the optimizer's
+    state_dict. Raises PlanError."""
+    found: dict[str, Any] = {"model": _model(checkpoint), "steps": checkpoint.facts.get("steps", 0)}
+    if optim:
+        found["optim"] = _optimizer(checkpoint)
+    with _writing(file), written_whole(file) as beside, open(beside, "wb") as opened:  # torch.save alone: RuntimeError
+        torch.save(found, opened)
+
+
+def _model(checkpoint: Checkpoint) -> Tensors:
+    """All weights and buffers, in the model's order; the names of a tied weight share it."""
+    aliases: dict[str, str] = checkpoint.facts.get("aliases", {})
+    names = [path[0] for path in checkpoint.under("model") if len(path) == 1]
+    with wrong_checkpoints():
+        found = {name: checkpoint.whole(("model", name)) for name in names if name not in aliases}
+    if not found:
+        raise PlanError(CheckpointWrong(None, f"`{checkpoint.folder}` has no tensors under `model`", ""))
+    tied = {name: found[aliases[name]] for name in names if name in aliases}
+    return {name: {**found, **tied}[name] for name in sorted(names, key=_order(checkpoint))}
+
+
+def _order(checkpoint: Checkpoint) -> Any:
+    """The place of a name: in the model, if the checkpoint says it, else by the numbers in it."""
+    known = {name: place for place, name in enumerate(checkpoint.facts.get("names", ()))}
+    return lambda name: (known.get(name, len(known)), [(len(part) * part.isdigit(), part) for part in name.split(".")])
+
+
+def _optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
+    """An optimizer's state_dict, whose weights have numbers: through all groups in the model's order."""
+    groups = (checkpoint.facts.get("optimizer") or {}).get("param_groups")
+    if not groups:
+        raise PlanError(NoOptimizerState(None, str(checkpoint.folder)))
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    numbered: list[dict[str, Any]] = []
+    for group in groups:
+        names = sorted(group["params"], key=_order(checkpoint))
+        first = sum(len(g["params"]) for g in numbered)
+        numbered.append({**group, "params": [*range(first, first + len(names))], "param_names": names})
+        for number, name in enumerate(names, first):
+            keys = checkpoint.under("optim", "state", name)
+            with wrong_checkpoints():
+                values = {key: checkpoint.whole(("optim", "state", name, key)) for (key,) in keys}
+            if values:
+                state[number] = values
+    return {"state": state, "param_groups": numbered}
+
+
+def from_torch(file: Path, folder: Path) -> None:
+    """Saves what `to_torch`, or a single device's script, wrote as a checkpoint in a run's folder; raises PlanError."""
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise PlanError(WeightsUnreadable(None, str(file), "there is no such file", "give another")) from error
+    except Exception as error:  # whatever torch's loader says
+        raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), NAMED)) from error
+    model = found.get("model", found) if isinstance(found, Mapping) else None
+    if not isinstance(model, Mapping) or not model or not all(isinstance(t, torch.Tensor) for t in model.values()):
+        raise PlanError(WeightsUnreadable(None, str(file), "it holds no tensors by name", NAMED))
+    nested = found if model is not found else {}
+    state, optimizer = _by_name(file, nested["optim"]) if nested.get("optim") else ({}, None)
+    facts = {"steps": nested.get("steps", 0), "optimizer": optimizer}
+    _save(folder, dict(model), state, {key: value for key, value in facts.items() if value is not None})
+
+
+def _by_name(file: Path, optim: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """An optimizer's state by the names of weights, and its groups."""
+    try:
+        groups = [{**g, "params": list(g["param_names"])} for g in optim["param_groups"]]
+        names = {n: name for g in optim["param_groups"] for n, name in zip(g["params"], g["param_names"], strict=True)}
+        state = {names[number]: values for number, values in optim["state"].items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanError(OptimizerWithoutNames(None, str(file))) from error
+    for group in groups:
+        del group["param_names"]
+    return state, {"param_groups": groups}
+
+
+# -- safetensors -------------------------------------------------------------------------------------------------------
+
+
+def to_safetensors(checkpoint: Checkpoint, target: Path, largest_bytes: int) -> None:
+    """Writes the weights to a `.safetensors` file, or to a folder: in several files where they are more than
+    `largest_bytes`. A tied weight is written once, under its first name. Raises PlanError."""
+    save_file = _safetensors().torch.save_file
+    aliases = checkpoint.facts.get("aliases", {})
+    tensors = {name: tensor.contiguous() for name, tensor in _model(checkpoint).items() if name not in aliases}
+    if target.suffix == ".safetensors":
+        files = {target: tensors}
+    else:
+        shards = _shards(tensors, largest_bytes)
+        names = [SINGLE] if len(shards) == 1 else [_shard(n, len(shards)) for n in range(len(shards))]
+        files = dict(zip((target / name for name in names), shards, strict=True))
+    with _writing(target):
+        for file, shard in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with written_whole(file) as beside:
+                save_file(shard, beside, metadata={"format": "pt"})
+        if len(files) > 1:
+            index = {
+                "metadata": {"total_size": sum(map(_bytes, tensors.values()))},
+                "weight_map": {name: file.name for file, shard in files.items() for name in shard},
+            }
+            with written_whole(target / INDEX) as beside:
+                beside.write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _shard(number: int, count: int) -> str:
+    return f"model-{number + 1:05d}-of-{count:05d}.safetensors"
+
+
+def _shards(tensors: Tensors, largest_bytes: int) -> list[Tensors]:
+    """The tensors in groups of at most so many bytes, in order; a larger tensor is a group."""
+    groups: list[Tensors] = [{}]
+    for name, tensor in tensors.items():
+        if groups[-1] and sum(map(_bytes, groups[-1].values())) + _bytes(tensor) > largest_bytes:
+            groups.append({})
+        groups[-1][name] = tensor
+    return groups
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def from_safetensors(source: Path, folder: Path) -> None:
+    """Saves the weights of a file, or of a folder of files, as a checkpoint in a run's folder, by the names that the
+    module has, which a folder's `config.json` describes; raises PlanError."""
+    library, files = _safetensors(), _files(source)
+    with _reading(source):
+        tensors = converted(source, [name for file in files for name in _names(library, file)])
+    if tensors is None:
+        tensors = {}
+        for file in files:
+            with _reading(file):
+                tensors |= library.torch.load_file(file)
+    _save(folder, tensors, {}, {"steps": 0})
+
+
+def _names(library: Any, file: Path) -> list[str]:
+    with _reading(file), library.safe_open(file, "pt") as opened:
+        return list(opened.keys())
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """A context in which what cannot be read is a diagnostic."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except Exception as error:  # kinds of error of safetensors' own, and those of transformers and the disk
+        change = "download it again, or write it again"
+        raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), change)) from error
+
+
+def _files(source: Path) -> list[Path]:
+    if source.is_file() and not source.name.endswith(".index.json"):
+        return [source]
+    index = source if source.is_file() else source / INDEX
+    if index.exists():
+        try:
+            return [index.parent / name for name in dict.fromkeys(json.loads(index.read_text())["weight_map"].values())]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            change = "download it again"
+            raise PlanError(WeightsUnreadable(None, str(index), _first_line(error), change)) from error
+    if (source / SINGLE).exists():
+        return [source / SINGLE]
+    reason = f"there is neither `{SINGLE}` nor `{INDEX}`" if source.is_dir() else "there is no such file"
+    raise PlanError(WeightsUnreadable(None, str(source), reason, "give a .safetensors file, or a folder with one"))
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise PlanError(SafetensorsMissing(None)) from error
+    return safetensors
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
+    first: dict[Any, str] = {}
+    places = {
+        name: (t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride(), t.dtype) if t.numel() else name
+        for name, t in model.items()
+    }
+    known = {name: first.setdefault(place, name) for name, place in places.items()}
+    weights = [LocalTensor.whole(name, tensor) for name, tensor in model.items() if known[name] == name]
+    rooms = {name: {key: _room(name, value) for key, value in values.items()} for name, values in state.items()}
+    aliases = {name: other for name, other in known.items() if name != other}
+    content = content_of(weights, rooms, {**facts, "names": list(model)}, aliases=aliases)
+    with wrong_checkpoints():
+        Saver(LoneControl(), background=False).save(folder, facts["steps"], content, keep=None)
+
+
+def _room(name: str, value: Any) -> Any:
+    return LocalTensor.whole(name, value) if isinstance(value, torch.Tensor) and value.dim() else value
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """A context in which a disk that takes no file is a diagnostic."""
+    try:
+        yield
+    except OSError as error:
+        raise PlanError(unwritable(error, target.parent)) from error
+    except Exception as error:
+        lack = lack_of(error, str(target))
+        if lack is None:
+            raise
+        raise PlanError(lack) from error
+
+
+def _first_line(error: Exception) -> str:
+    text = re.sub(r"\s+", " ", str(error).strip().split("\n")[0])
+    return text or type(error).__name__

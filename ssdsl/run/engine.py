@@ -1,0 +1,115 @@
+"""`ssdsl.engine`: a plan and a model in the user's own training script, which torchrun starts on every rank."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ssdsl.lang.shipped import plan_path
+from ssdsl.model.load.from_module import Inputs, model_of
+from ssdsl.model.load.model import Model
+from ssdsl.model.load.outputs import Where
+from ssdsl.run.rank0_compiler import Live, Request
+from ssdsl.runtime.data.batch import text
+from ssdsl.runtime.data.rank_dataset import raised
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.random.counter_rng import GENERATORS, Generator
+from ssdsl.runtime.ranks.control import Control
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.precision import HALF
+from ssdsl.runtime.train.session import begin
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+
+
+def engine(
+    plan: str | os.PathLike[str],
+    model: torch.nn.Module | Callable[[], torch.nn.Module],
+    example: Inputs,
+    *,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    params: Mapping[str, int] | None = None,
+    loss: Where = None,
+    autocast: torch.dtype | None = None,
+    precision: str | None = None,
+    load_later: bool = False,
+    seed: int = 0,
+    generator: Generator = "hash",
+    device: str | None = None,
+    backend: str | None = None,
+    timeout: float = 600.0,
+) -> Engine:
+    """The engine that trains `model` as `plan` says; called alike on every rank that torchrun started.
+
+    `plan` is a file or the name of a plan that comes with ssdsl, `params` sets its parameters. `model` is untouched; of
+    one on the meta device, or a function (or class) that makes the module, each rank makes only its part; with
+    `load_later` weights on meta are NaN until `Engine.load`. `example` is a global batch; `axes` names axes of its
+    tensors (`{"x": ("batch", "seq")}`), `loss` says where the loss is in what forward returns. With `autocast` forward
+    and loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" makes all of the model of that type,
+    with master weights in float32. `seed` is of random numbers in training; all ranks start from rank 0's weights. A
+    rank waits `timeout` seconds for others at most.
+
+    Raises EngineError on all ranks, with the diagnostics of what is wrong.
+    """
+
+    def programs(world: World) -> Live:
+        error = made = None
+        try:
+            _check_arguments(plan, params, autocast, precision, seed, generator)
+            path = plan_path(os.fspath(plan))
+            options: dict[str, Any] = {"loss": loss, "autocast": autocast, "load_later": load_later}
+            made = model_of(model, example, axes, seed=seed, generator=generator, **options)
+        except PlanError as found:
+            error = "\n".join(map(render, found.diagnostics))
+        except EngineError as found:
+            error = str(found)
+        except Exception as found:  # what the user's function raises
+            error = str(EngineError(f"the function that makes the model raised {raised(found)}", "correct it"))
+        world.control.vote(error)
+        assert made is not None
+        facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
+        _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)
+        return Live(Request(path, replace(made, precision=precision), params or {}), world.control)
+
+    return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
+
+
+def _check_arguments(plan: Any, params: Any, autocast: Any, precision: Any, seed: Any, generator: Any) -> None:
+    """Raises EngineError for what would fail, or be taken for something else, later on."""
+    if not isinstance(plan, str | os.PathLike):
+        raise EngineError(f"the plan is {plan!r}", "give the name of a file, or of a plan that comes with ssdsl")
+    if not isinstance(params or {}, Mapping):
+        raise EngineError(f"`params` is {params!r}", 'give a dictionary, such as params={"T": 2}')
+    if autocast not in (None, torch.bfloat16):
+        change = "give torch.bfloat16; in float16 gradients vanish unless the loss is scaled, as precision='fp16' does"
+        raise EngineError(f"autocast={autocast!r} is no type to cast to", change)
+    if autocast is not None and precision is not None:
+        reason = f"autocast={autocast} and precision={precision!r} are two ways to compute in half precision"
+        raise EngineError(reason, "give one: `autocast` keeps the weights in float32 and casts where it is safe")
+    if precision is not None and precision not in HALF:
+        raise EngineError(f"there is no precision `{precision}`", "it is None (as the model is), 'bf16' or 'fp16'")
+    if not isinstance(seed, int):
+        raise EngineError(f"the seed is {seed!r}", "give a whole number")
+    if generator not in GENERATORS:
+        raise EngineError(f"there is no generator `{generator}`", f"it is one of {', '.join(GENERATORS)}")
+
+
+def _sizes(model: Model) -> dict[str, str]:
+    """The type and shape of each weight, buffer and input."""
+    tensors = {f"model's `{name}`": t for name, t in model.module.state_dict().items()}
+    tensors |= {f"example's `{name}`": t for name, t in model.batches[0].items()}
+    return {name: text(t.dtype, tuple(t.shape)) for name, t in tensors.items()}
+
+
+def _compare(facts: Mapping[str, Any], control: Control) -> None:
+    """Raises EngineError, on all ranks, where one was given other arguments than rank 0, which compiles for all."""
+    said = [json.loads(told) for told in control.all_gather(json.dumps(facts, default=str).encode())]
+    for rank, other in enumerate(said):
+        if other != said[0]:
+            name = next(n for n in {**said[0], **other} if said[0].get(n) != other.get(n))
+            values = f"{said[0].get(name)} on rank 0, {other.get(name)} on rank {rank}"
+            raise EngineError(f"the ranks differ in the {name}: {values}", "call `ssdsl.engine` alike on all ranks")

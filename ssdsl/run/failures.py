@@ -1,0 +1,164 @@
+"""Why a run failed: which rank was first, what it said, and what to change."""
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+
+from ssdsl.run.data_errors import TrainingStopped
+from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
+from ssdsl.run.out_of_resources import FULL, Lack, lack_in
+from ssdsl.runtime.health.stall import Stall, place, read_states
+from ssdsl.runtime.program.codec import decoded
+from ssdsl.text.diagnostic import Diagnostic
+
+LINES = 25
+LOGS = "`--out DIR` keeps the output of every rank in DIR/logs"
+HELP = "  help: "  # begins a line of an EngineError
+MEMORY = "the machine may have run out of memory: take a smaller model, or cut it into more parts"
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a rank wrote of its failure, and when; `stall`, where it ended because another rank hangs."""
+
+    rank: int
+    time_s: float
+    text: str
+    mistake: str | None = None
+    stall: Stall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a rank ended, with its number on its node; the code is negative for a signal."""
+
+    local_rank: int
+    code: int
+
+
+def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) -> Diagnostic:
+    """The diagnostic of a failed run, from the files in `out`, torchrun's exit status and those of the ranks.
+
+    A rank that was killed, or ended without writing its error, comes before those that did: their error is mostly that
+    it went away. Of these the earliest is taken. A lack of memory or disk comes first of all: it explains the rest.
+    """
+    said = _said(out)
+    for one in said.values():
+        if lack := lack_in(one.text):
+            return _lacking(lack, one, out)
+    if (mistake := next((one.mistake for one in said.values() if one.mistake is not None), None)) is not None:
+        return _stopped(mistake)
+    if (stall := next((one.stall for one in said.values() if one.stall is not None), None)) is not None:
+        return stuck(stall, timeout_s)
+    silent = [rank for rank, end in exits.items() if rank not in said and end.code != -signal.SIGTERM]
+    if silent:
+        rank = min(silent, key=lambda r: (exits[r].code > 0, r))
+        log = _log(out, exits[rank].local_rank)
+        was = _was(out, rank)
+        if lack := lack_in(log):
+            return _lacking(lack, _Said(rank, 0.0, f"rank {rank}, {was}:\n{log}"), out)
+        note = "\n".join([f"it was in {was}", log or "it said nothing"])
+        return RankFailed(None, rank, _ending(exits[rank].code), note, _change(exits[rank].code))
+    if said:
+        first = next(iter(said.values()))
+        return RankFailed(None, first.rank, "failed", _tail(first.text), LOGS)
+    log = _read(out / "torchrun.log")
+    if lack := lack_in(log):
+        return _lacking(lack, _Said(-1, 0.0, f"torchrun:\n{log}"), out)
+    return LaunchFailed(None, status, _tail(log), str(out / "torchrun.log"))
+
+
+def failed_ranks(out: Path) -> list[int]:
+    """The ranks that have written down their error."""
+    return list(_said(out))
+
+
+def stuck(stall: Stall, limit_s: float) -> RankStuck:
+    """The diagnostic of a rank that does not move."""
+    waiting = "\n".join(stall.waiting[:4] + (("and more",) if len(stall.waiting) > 4 else ()))
+    role = f", role {stall.role}," if stall.role else ""
+    waiting = f"these wait for others:\n{waiting}" if waiting else "no other rank waits"
+    return RankStuck(None, stall.rank, role, round(stall.since_s), stall.how, stall.where, waiting, f"{2 * limit_s:g}")
+
+
+def unwritable(error: OSError, folder: Path) -> Diagnostic:
+    """A folder that cannot be written to."""
+    reason = (error.strerror or str(error)).lower()
+    if error.errno in FULL:
+        return DiskFull(None, "ssdsl", str(folder), reason)
+    return FolderUnwritable(None, str(folder), reason)
+
+
+def printed(agent: "Popen[bytes]") -> dict[int, Exit]:
+    """How the ranks ended that torchrun saw fail, as it printed them."""
+    assert agent.stdout is not None
+    os.set_blocking(agent.stdout.fileno(), False)
+    try:
+        return {f["rank"]: Exit(f["local_rank"], f["exitcode"]) for f in json.loads(agent.stdout.read() or b"[]")}
+    except ValueError:
+        return {}
+
+
+def _said(out: Path) -> dict[int, _Said]:
+    """What ranks said of their failures, the earliest first."""
+    found = {}
+    for path in out.glob("rank*.err"):
+        text, rank = _read(path), int(path.stem.removeprefix("rank"))
+        found[rank] = _Said(rank, path.stat().st_mtime, text)
+    for rank, state in read_states(out).items():  # complete also when the disk is full
+        if (failed := state["failed"]) is not None:
+            stall = decoded(Stall, failed["stall"]) if failed["stall"] is not None else None
+            found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
+    return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
+
+
+def _stopped(mistake: str) -> TrainingStopped:
+    """What all ranks say of a mistake: a fact, more of it, and the changes to make."""
+    lines = mistake.splitlines()
+    changes = [line.strip().removeprefix("help: ") for line in lines if line.startswith(HELP)]
+    fact, *rest = [line.strip() for line in lines if not line.startswith(HELP)] or [""]
+    return TrainingStopped(None, fact, "\n".join(rest), "\n".join(dict.fromkeys(changes)) or LOGS)
+
+
+def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:
+    """A process that lacked memory or disk; the first line of what it said tells where it was."""
+    where, _, rest = said.text.strip().partition("\n")
+    who, _, place = where.removesuffix(":").partition(", ")
+    reason = (rest.strip().splitlines() or [where])[-1].strip()
+    if place:
+        reason = f"where: {place}\n{reason}"
+    return DiskFull(None, who, str(out), reason) if lack is Lack.DISK else OutOfMemory(None, who, reason)
+
+
+def _was(out: Path, rank: int) -> str:
+    """What a rank did when it ended."""
+    state = read_states(out).get(rank)
+    return place(state) if state is not None else "its start"
+
+
+def _ending(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+
+
+def _change(code: int) -> str:
+    return MEMORY if code == -signal.SIGKILL else LOGS
+
+
+def _log(out: Path, local_rank: int) -> str:
+    found = sorted(out.glob(f"logs/*/attempt_*/{local_rank}/stderr.log"))
+    return _tail(_read(found[-1])) if found else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _tail(text: str) -> str:
+    """The last lines."""
+    return "\n".join(text.strip().splitlines()[-LINES:])

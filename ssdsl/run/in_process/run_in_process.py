@@ -1,0 +1,225 @@
+"""A program without processes: its ranks are threads of this one, and take turns.
+
+Only one thread runs at a time. It hands over where it has to wait for another rank, so that a run is the same every
+time, costs no more than its computation, and ranks that wait for each other in vain are found at once: nobody is left
+to run.
+"""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+from ssdsl.codegen.write import program_files
+from ssdsl.ir.program import Program as CompiledProgram
+from ssdsl.model.capture.initial_state import initial_state
+from ssdsl.model.load.model import Model
+from ssdsl.run.in_process.mailbox import Exchange, Threaded
+from ssdsl.run.launch import Training
+from ssdsl.run.verify.precision import ComputedIn, made_in, program_in
+from ssdsl.runtime.main import make_optimizer
+from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.dump import gradients, state
+from ssdsl.runtime.train.engine import Engine
+from ssdsl.runtime.train.programs import InMemory
+
+T = TypeVar("T")
+Place = Callable[[Callable[[], str]], None]
+LIMIT_S = 60.0
+
+
+class RanksFailed(Exception):
+    """The run ended early: `kind` is crash, deadlock, mismatch or timeout; the text says which rank and where."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class _Stopped(BaseException):
+    """Ends a rank because another one has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The losses of the steps, what each rank dumped, and its communication by kind."""
+
+    losses: tuple[float, ...]
+    dumps: dict[int, Any]
+    counts: dict[int, dict[str, dict[str, int]]]
+
+
+@dataclass(slots=True)
+class _Rank:
+    """A thread and what it waits for; `ready` is None while it can go on."""
+
+    body: Callable[[], None]
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ready: Callable[[], bool] | None = None
+    waits_for: Callable[[], str] = str
+    where: Callable[[], str] = str
+    done: bool = False
+    thread: threading.Thread | None = None
+
+
+class Turns:
+    """The threads of the ranks, of which one runs."""
+
+    def __init__(self) -> None:
+        self.ranks: list[_Rank] = []
+        self.running = 0
+        self.failure: RanksFailed | None = None
+        self.ended = threading.Event()
+
+    def run(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """Runs all to the end; raises RanksFailed."""
+        self.ranks = [_Rank(body) for body in bodies]
+        for number, rank in enumerate(self.ranks):
+            rank.thread = threading.Thread(target=self._thread, args=(number,), daemon=True)
+            rank.thread.start()
+        self._hand_over()
+        if not self.ended.wait(LIMIT_S):
+            said = f"{self._said(self.running)} has computed for {LIMIT_S:.0f} s"
+            self.failure = RanksFailed("timeout", f"{said}:\n{self._stack(self.running)}")
+        if self.failure is not None:
+            raise self.failure
+        self.ranks.clear()  # what bodies hold ends here: workers that load, found by the garbage collector, end late
+
+    def wait(self, rank: int, ready: Callable[[], bool], waits_for: Callable[[], str]) -> None:
+        """Lets other ranks run until `ready`; `waits_for` says what is missing."""
+        if ready():
+            return
+        mine = self.ranks[rank]
+        mine.ready, mine.waits_for = ready, waits_for
+        self._hand_over()
+        mine.turn.acquire()
+        mine.ready = None
+        if self.failure is not None:
+            raise _Stopped
+
+    def fail(self, kind: str, text: str) -> None:
+        """Ends the run, of which the first failure counts."""
+        self.failure = self.failure or RanksFailed(kind, text)
+
+    def _thread(self, number: int) -> None:
+        rank = self.ranks[number]
+        rank.turn.acquire()
+        try:
+            if self.failure is None:
+                rank.body()
+        except _Stopped:
+            pass
+        except RanksFailed as failure:
+            self.fail(failure.kind, f"{self._said(number)}: {failure}")
+        except BaseException as error:
+            self.fail("crash", f"{self._said(number)}:\n{''.join(traceback.format_exception(error))}")
+        rank.done = True
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Wakes a rank that can go on, the first behind the one that ran."""
+        alive = [n for n, r in enumerate(self.ranks) if not r.done]
+        if not alive:
+            self.ended.set()
+            return
+        after = sorted(alive, key=lambda n: (n <= self.running, n))
+        able = [n for n in after if (ready := self.ranks[n].ready) is None or ready()]
+        if not able and self.failure is None:
+            lines = (f"{self._said(n)} waits for {self.ranks[n].waits_for()}" for n in alive)
+            self.fail("deadlock", "\n".join(lines))
+        self.running = after[0] if self.failure is not None else able[0]
+        self.ranks[self.running].turn.release()
+
+    def _stack(self, number: int) -> str:
+        """Where in the code a rank is."""
+        thread = self.ranks[number].thread
+        frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(its thread has ended)"
+
+    def _said(self, number: int) -> str:
+        doing = self.ranks[number].where()
+        return f"rank {number}" + (f", {doing}" if doing else "")
+
+
+def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
+    """What each rank's body gives; raises RanksFailed where a rank crashes, hangs or is at odds with another.
+
+    A body calls its `Place` with a function that says where it is, for the report of a failure.
+    """
+    turns = Turns()
+    exchange = Exchange(count, turns.wait, RanksFailed)
+    results: dict[int, T] = {}
+
+    def run(rank: int) -> None:
+        def place(where: Callable[[], str]) -> None:
+            turns.ranks[rank].where = where
+
+        results[rank] = body(World(Threaded(rank, exchange)), place)
+
+    with _one_thread():
+        turns.run([partial(run, rank) for rank in range(count)])
+    exchange.check_empty()
+    return [results[rank] for rank in range(count)]
+
+
+def run_in_process(program: Program, training: Training, dtype: torch.dtype | None = None) -> Finished:
+    """Train as `launch` does with `dump`, all of it in this type if one is given; raises RanksFailed."""
+    if dtype is None:
+        return _run_in_process(program, training, nullcontext)
+    program = program_in(program, dtype)
+    with made_in(dtype):
+        return _run_in_process(program, training, partial(ComputedIn, dtype))
+
+
+def _run_in_process(program: Program, training: Training, mode: Callable[[], AbstractContextManager[Any]]) -> Finished:
+    """Each rank trains in a mode of its own: modes belong to threads."""
+
+    def train(world: World, place: Place) -> tuple[list[float], Any, Any]:
+        with mode():
+            return train_in_mode(InMemory(_own(program)), world, place)
+
+    def train_in_mode(own: InMemory, world: World, place: Place) -> tuple[list[float], Any, Any]:
+        engine = Engine(own, world, torch.device("cpu"), seed=training.seed)
+        share = engine.training
+        place(lambda: f"role {share.name}, {share.runner.doing or 'between tasks'}")
+        grads: list[dict[str, Any]] = []
+        make_optimizer(engine, training.optimizer, training.lr)
+        engine.watch_gradients(lambda: grads.append(gradients(engine.weights, engine.pieces)))
+        batches = own.training.batches
+        losses = [engine.step(batches[n % len(batches)], allow_nan=True) for n in range(training.steps)]
+        return losses, {**state(engine.weights, engine.pieces), "grads": grads}, world.counts
+
+    found = run_ranks(program.table.world_size, train)
+    losses, dumps, counts = zip(*found, strict=True)
+    return Finished(tuple(losses[0]), dict(enumerate(dumps)), dict(enumerate(counts)))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Each rank would have a pool of helpers of its own, which take the processors from the one that runs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def program_of(compiled: CompiledProgram, model: Model) -> Program:
+    """The program that `write_program` would write to a folder."""
+    texts = program_files(compiled, model.precision)
+    return Program.of(texts, initial_state(model, compiled.graph), list(model.batches))
+
+
+def _own(program: Program) -> Program:
+    """The program with tensors that a rank may write to."""
+    return replace(
+        program, weights=program.weights.copy(), batches=[{n: t.clone() for n, t in b.items()} for b in program.batches]
+    )

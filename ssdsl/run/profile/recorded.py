@@ -1,0 +1,103 @@
+"""What a recorded run says about time: the costs of its tasks, and its last step as a timeline."""
+
+import re
+from statistics import mean, median
+
+from ssdsl.ir.action import Compute
+from ssdsl.ir.program import Program
+from ssdsl.plan.plan import Phase
+from ssdsl.run.results import Recorded, RunResult
+from ssdsl.simulate.draw_timeline import KINDS, Statements, at_indices
+from ssdsl.simulate.profile.measured import Times
+from ssdsl.simulate.timeline import Event, Kind, Row, Stream, Timeline
+from ssdsl.text.source import Source
+
+PHASES = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
+
+
+def measured_times(program: Program, result: RunResult) -> Times:
+    """The median time of every task over micro-batches, ranks and steps but the first, without what it waits for
+    others. `TF`, `TB`, `TW` and `Tcomm` are means, for other programs of the same stages."""
+    tasks: dict[str, list[float]] = {}
+    ends: dict[str, dict[str, list[float]]] = {"reduce": {}, "optimizer": {}}
+    transfers: dict[str, float] = {}
+    for rank in result.ranks:
+        plain = [step for n, step in enumerate(rank.recorded) if n not in rank.clocked]
+        for step in plain[1:] or plain:
+            in_step = dict.fromkeys(ends, 0.0)  # gradients are reduced, and weights gathered, one after another
+            for entry in step:
+                time = entry.end_s - entry.start_s - entry.waited_s
+                if entry.name in ends:
+                    in_step[entry.name] += time
+                elif (task := _task(entry.name)) is not None:
+                    tasks.setdefault(f"{program.functions[task.function].name}.{task.phase}", []).append(time)
+            for name, time in in_step.items():
+                ends[name].setdefault(rank.role, []).append(time)
+        for name, time in rank.transfers_s.items():
+            transfers[name] = max(time, transfers.get(name, 0.0))
+    middle = {name: median(times) for name, times in sorted(tasks.items())}
+
+    def average(*phases: Phase) -> float:
+        found = [t for name, t in middle.items() if name.rpartition(".")[2] in phases]
+        return mean(found) if found else 0.0
+
+    return Times(
+        average(Phase.FORWARD),
+        average(Phase.BACKWARD, Phase.DGRAD),
+        average(Phase.WGRAD),
+        mean(transfers.values()) if transfers else 0.0,
+        middle,
+        transfers,
+        {role: median(times) for role, times in ends["reduce"].items()},
+        {role: median(times) for role, times in ends["optimizer"].items()},
+    )
+
+
+def measured_timeline(program: Program, source: Source, result: RunResult) -> Timeline:
+    """The last step, a row for every rank; what a task waited for others is cut off its start."""
+    statements = Statements(program, source)
+    last = [(rank, rank.recorded[-1]) for rank in result.ranks if rank.recorded]
+    begin = min(entry.start_s for _, step in last for entry in step)
+    events = []
+    for row, (_, step) in enumerate(last):
+        events += [e for entry in step if (e := _event(program, statements, row, entry, begin)) is not None]
+    events.sort(key=lambda e: (e.start_s, e.row))
+    return Timeline(
+        f"{program.graph.name}, measured",
+        source.name,
+        source.text,
+        max((e.end_s for e in events), default=0.0),
+        tuple(Row(f"{rank.role} rank {rank.rank}", (rank.rank,), "measured") for rank, _ in last),
+        tuple(events),
+        params=tuple(program.plan.params.items()),
+    )
+
+
+def _event(program: Program, statements: Statements, row: int, entry: Recorded, begin: float) -> Event | None:
+    start, end = entry.start_s + entry.waited_s - begin, entry.end_s - begin
+    if entry.name in ("reduce", "optimizer"):
+        kind = Kind.REDUCE if entry.name == "reduce" else Kind.OPTIMIZER
+        return Event(row, Stream.COMPUTE, kind, start, end, entry.name)
+    if (task := _task(entry.name)) is None:
+        return None  # posting a transfer takes no time; it travels unseen
+    return Event(
+        row,
+        Stream.COMPUTE,
+        KINDS[task.phase],
+        start,
+        end,
+        statements.name(task.function),
+        at_indices(program.functions[task.function].time, task.at),
+        lines=statements.lines(task),
+        from_plan=task in program.stated,
+        function=task.function,
+    )
+
+
+def _task(name: str) -> Compute | None:
+    """A task as the program writes it; None for a message."""
+    found = re.fullmatch(r"([FBDW])(\d+)\[(.*)\]", name)
+    if found is None:
+        return None
+    letter, number, at = found.groups()
+    return Compute(int(number), tuple(int(c) for c in at.split(",") if c.strip()), PHASES[letter])

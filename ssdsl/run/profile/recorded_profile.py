@@ -1,0 +1,153 @@
+"""A recorded run -> a profile, of what its operators, its communication and the engine took.
+
+The clock of a rank speaks of lines of its role's file; the file is written again here, to know what stands in them.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from statistics import mean
+
+from ssdsl.cluster.measure import processor
+from ssdsl.codegen.role import role_text
+from ssdsl.codegen.scope import Common, Scope
+from ssdsl.ir.function import Backward, Function, Instr
+from ssdsl.ir.program import Program, Role
+from ssdsl.plan.plan import Phase
+from ssdsl.run.profile.clocked import usual_steps
+from ssdsl.run.results import RankResult, RunResult, Spent
+from ssdsl.runtime.profile.operator_clock import MET
+from ssdsl.simulate.price.collectives import Facts, flat_bytes, shards
+from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Machine, Profile
+from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
+
+LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
+AGAIN = "R"
+OF_FLATS = ("reduce", "gather", "drop", "scatter")
+
+
+def recorded_profile(program: Program, result: RunResult, source: str) -> Profile:
+    """What the clocks of a run's ranks say. `source` says which run it was."""
+    found = _Found(Facts(program))
+    for rank, step in usual_steps(result.ranks):
+        found.add(rank, step)
+    first = result.ranks[0]
+    machine = Machine(processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks))
+    network: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.met):
+        network.setdefault((kind, ranks), []).append((size, time_s))
+    return Profile(
+        machine,
+        {words: {name: mean(times) for name, times in phases.items()} for words, phases in found.operators.items()},
+        {key: Curve.of(points) for key, points in network.items()},
+        {name: Curve.of(found.growing[name]) for name in GROWING if name in found.growing},
+        mean(found.steps) if found.steps else 0.0,
+        (source,),
+    )
+
+
+@dataclass
+class _Found:
+    """What the ranks of a program say, together."""
+
+    facts: Facts
+    operators: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    steps: list[float] = field(default_factory=list)
+    met: list[tuple[str, int, int, float]] = field(default_factory=list)
+    _lines: dict[str, "Lines"] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Program:
+        return self.facts.program
+
+    @cached_property
+    def costs(self) -> Profiled:
+        return Profiled(self.facts, Profile(Machine("", "", 1, 1, 1)))
+
+    def add(self, rank: RankResult, step: Sequence[Spent]) -> None:
+        """One rank's, of a step."""
+        if rank.role not in self._lines:
+            self._lines[rank.role] = Lines.of(self.program, next(r for r in self.program.roles if r.name == rank.role))
+        lines = self._lines[rank.role]
+        role = lines.scope.role
+        engine: dict[tuple[int, Phase], list[tuple[float, ...]]] = {}
+        ran: dict[tuple[int, Phase], set[Instr]] = {}
+        for spent in step:
+            phase = self._phase(spent)
+            if phase is None:
+                self._add_other(spent, role)
+                continue
+            instr = lines.instr(spent)
+            if instr is not None and spent.what == AGAIN:
+                continue  # that is a forward's time, which other tasks say better
+            if instr is None:
+                engine.setdefault((spent.number, phase), []).append(spent.times_s)
+                continue
+            ran.setdefault((spent.number, phase), set()).add(instr)
+            self._times(self.program.functions[spent.number], instr, phase).extend(spent.times_s)
+        for (number, phase), places in engine.items():
+            function, tasks = self.program.functions[number], max(map(len, places))
+            time_s = sum(map(sum, places)) / tasks
+            self.growing.setdefault(f"task {OF_PHASE[phase]}", []).append((instructions(function), time_s))
+            self._add_none(function, phase, ran.get((number, phase), set()))
+
+    def _phase(self, spent: Spent) -> Phase | None:
+        """The phase of the task; a forward runs again in the backward that has the gradients of inputs."""
+        if spent.what != AGAIN:
+            return LETTERS.get(spent.what)
+        is_whole = self.program.functions[spent.number].backward is Backward.WHOLE
+        return Phase.BACKWARD if is_whole else Phase.DGRAD
+
+    def _times(self, function: Function, instr: Instr, phase: Phase) -> list[float]:
+        words = self.costs.words(function, instr)
+        return self.operators.setdefault(words, {}).setdefault(OF_PHASE[phase], [])
+
+    def _add_none(self, function: Function, phase: Phase, ran: set[Instr]) -> None:
+        """Instructions for which autograd ran nothing took no time."""
+        for instr in function.body():
+            if instr not in ran and runs(function, instr, phase):
+                self._times(function, instr, phase).append(0.0)
+
+    def _add_other(self, spent: Spent, role: Role) -> None:
+        time_s, what = mean(spent.times_s), spent.what
+        if what == "step":
+            self.steps.append(time_s)
+        elif what == MET:
+            self.met.append((IN_A_TASK.format(spent.layer), spent.line, spent.number, time_s))
+        elif what in ("first gradient", "next gradient"):
+            self.growing.setdefault(what, []).append((spent.number, time_s))
+        elif what in OF_FLATS:
+            count = 2 if what == "reduce" else 1  # it is started, and waited for
+            self.growing.setdefault(what, []).append((flat_bytes(self.program.flats[spent.number]), count * time_s))
+        elif what == "update":
+            held = sum(flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
+            self.growing.setdefault(what, []).append((held, time_s))
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What stands in the lines of a role's file."""
+
+    texts: list[str]
+    scope: Scope
+
+    @classmethod
+    def of(cls, program: Program, role: Role) -> "Lines":
+        scope = Scope(Common(program), role)
+        return cls(role_text(scope).splitlines(), scope)
+
+    def instr(self, spent: Spent) -> Instr | None:
+        """None for a line that calls a layer's function, and for the engine."""
+        if not 0 < spent.line <= len(self.texts):
+            return None
+        left = self.texts[spent.line - 1].partition(" = ")[0].strip()
+        place = next(self._functions(spent.line), ""), spent.layer, left
+        return self.scope.stands.get((spent.number, place))
+
+    def _functions(self, line: int) -> Iterator[str]:
+        """Those that begin before a line, the last first."""
+        return (found[1] for n in range(line - 1, -1, -1) if (found := re.match(r"def (\w+)", self.texts[n])))

@@ -1,0 +1,150 @@
+"""Programs for a training script: rank 0 compiles, and the others are given what it has written."""
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ssdsl.codegen.write import program_files
+from ssdsl.compile import compile_evaluation, compile_resized, compile_source
+from ssdsl.lang.parse import parse
+from ssdsl.lang.read import read_source
+from ssdsl.model.capture.initial_state import constants_of, first_names
+from ssdsl.model.checks.check_capture import check_capture
+from ssdsl.model.graph import Graph
+from ssdsl.model.load.model import Model, computing, with_samples
+from ssdsl.model.trace import capture
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.program.initial_state import State
+from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.ranks.control import Control
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
+from ssdsl.workspace import Compiled
+
+
+@dataclass
+class Request:
+    """What is compiled: a plan with its parameters for a model."""
+
+    plan: Path
+    model: Model
+    params: Mapping[str, int]
+
+
+class Live:
+    """Compiles on rank 0 what the engine asks for. Called by all ranks alike."""
+
+    def __init__(self, request: Request, control: Control) -> None:
+        self.request, self.control = request, control
+        self._constants: dict[str, torch.Tensor] = {}
+        self.training = self._program("", self._train)
+        self.state = self._state()
+
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> Program:
+        """A program for training or evaluation, on batches of so many samples, None for as many as the example has."""
+        model = self.request.model if samples is None else with_samples(self.request.model, samples)
+
+        def make() -> Compiled:
+            if kind == "train":
+                return compile_resized(self._trains, _captured(model))
+            return compile_evaluation(self._trains, computing(model), outputs)
+
+        what = " for evaluation" if kind == "evaluate" else ""
+        program = self._program(what if samples is None else f"{what} for a batch of {samples}", make)
+        self.state.tensors = {**self._constants, **self.state.tensors}
+        return program
+
+    @property
+    def plan(self) -> str:
+        """The text of the plan."""
+        return self.request.plan.read_text()
+
+    # -- compiling -----------------------------------------------------------------------------------------------------
+
+    def _train(self) -> Compiled:
+        request = self.request
+        source = read_source(request.plan)
+        parse(source)  # a mistake in its text shows before anything is captured
+        self._trains = compile_source(source, _captured(request.model), request.params, request.plan.parent)
+        for warning in self._trains.warnings:
+            print(render(warning), file=sys.stderr, flush=True)
+        return self._trains
+
+    def _program(self, what: str, make: Callable[[], Compiled]) -> Program:
+        """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
+        sent, error = Sent({}, {}), None
+        if self.control.rank == 0:
+            try:
+                with _told(f"{self.request.plan.name}{what}"):
+                    compiled = make()
+                sent = Sent(
+                    program_files(compiled.program, self.request.model.precision),
+                    {
+                        n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta
+                    },  # the rest have recipes
+                )
+            except PlanError as found:
+                error = "\n".join(map(render, found.diagnostics))
+            except Exception as found:  # a mistake of ours; the others shall not wait for a rank that is gone
+                traceback.print_exception(found)
+                error = str(
+                    EngineError(f"compiling failed: {found!r}", "report it with the lines above: a bug of ssdsl")
+                )
+        self.control.vote(error)
+        sent = sent.shared(self.control)
+        self._constants |= sent.constants
+        return Program.of(sent.texts, State({}), [])
+
+    def _state(self) -> State:
+        """What the weights start from, which is what rank 0 has: other ranks' modules are given it, as DDP does."""
+        model = self.request.model
+        if model.recipes is None:
+            done = set()
+            for tensor in model.module.state_dict().values():
+                if tensor.data_ptr() not in done:
+                    self.control.share(tensor)
+                    done.add(tensor.data_ptr())
+        tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
+        return State(self._constants | tensors, model.recipes, first_names(model.module))
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Says on stderr that the plan is compiled, which may take a minute, and how long it took."""
+    print(f"compiling {what} ...", file=sys.stderr, flush=True)
+    start = time.perf_counter()
+    yield
+    print(f"compiled {what} in {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
+
+
+def _captured(model: Model) -> Graph:
+    """The graph of the model as it computes; raises PlanError."""
+    model = computing(model)
+    graph = capture(model)
+    check_capture(model, graph)
+    return graph
+
+
+@dataclass
+class Sent:
+    """What rank 0 sends of a compiled program: its texts, and tensors that it computes with."""
+
+    texts: dict[str, str]
+    constants: dict[str, torch.Tensor]
+
+    def shared(self, control: Control) -> "Sent":
+        """Rank 0's, on all ranks."""
+        about = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in self.constants.items()]
+        texts, about = json.loads(control.broadcast(json.dumps([self.texts, about]).encode()))
+        found = {}
+        for name, dtype, shape in about:
+            found[name] = self.constants[name] if control.rank == 0 else torch.empty(shape, dtype=getattr(torch, dtype))
+            control.share(found[name])
+        return Sent(texts, found)

@@ -1,0 +1,114 @@
+"""What a run leaves behind: the numbers that each rank measured, read from the files it wrote."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from ssdsl.run.errors import ResultMissing
+from ssdsl.runtime.program.codec import from_json
+from ssdsl.text.diagnostic import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Calls of one collective on one rank and the bytes they took, over all steps."""
+
+    calls: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """When something ran: a task as the program writes it (`F3[0]`), `reduce` or `optimizer`; seconds of one clock.
+
+    `waited_s` is the part spent waiting for what other ranks send.
+    """
+
+    name: str
+    start_s: float
+    end_s: float
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The seconds of one place in a step, for each task or step, by `runtime/profile/operator_clock.py`."""
+
+    what: str
+    number: int
+    layer: str
+    line: int
+    times_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankResult:
+    """One rank's measurements; `losses` is empty where the loss is not computed.
+
+    `base_bytes` is what the process held before training. Of a recorded run, `tensor_bytes` is the most that tensors
+    took at once (0 if it had fewer than three steps), `recorded` has one list a step, and `transfers_s` each transfer's
+    time alone. `clocked` are the steps in which operators were told apart, with what they took, and `network` what
+    (kind, ranks, bytes) take seconds, in a process of so many `threads`.
+    """
+
+    rank: int
+    role: str
+    losses: tuple[float, ...]
+    step_s: tuple[float, ...]
+    peak_bytes: int
+    comm: dict[str, Traffic]
+    base_bytes: int = 0
+    tensor_bytes: int = 0
+    recorded: tuple[tuple[Recorded, ...], ...] = ()
+    transfers_s: dict[str, float] = field(default_factory=dict)
+    first: int = 0
+    evaluated: dict[int, float] = field(default_factory=dict)
+    clocked: dict[int, tuple[Spent, ...]] = field(default_factory=dict)
+    network: tuple[tuple[str, int, int, float], ...] = ()
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A finished run; `out` is the folder with the files of every rank."""
+
+    steps: int
+    ranks: tuple[RankResult, ...]
+    out: Path
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        return next((r.losses for r in self.ranks if r.losses), ())
+
+    @property
+    def first(self) -> int:
+        """The number of the first step: not 0 where the run went on from a checkpoint."""
+        return self.ranks[0].first
+
+    @property
+    def evaluated(self) -> dict[int, float]:
+        """The mean loss of the evaluation behind steps."""
+        return self.ranks[0].evaluated
+
+    @property
+    def step_s(self) -> tuple[float, ...]:
+        """The time of each step on the slowest rank."""
+        return tuple(max(times) for times in zip(*(r.step_s for r in self.ranks), strict=True))
+
+    @property
+    def median_step_s(self) -> float:
+        """The median without the first step, in which memory is allocated and connections are made."""
+        return median(self.step_s[1:] or self.step_s or (0.0,))
+
+
+def read_result(out: Path, steps: int, ranks: range) -> RunResult:
+    """The results of some ranks; raises PlanError where one is missing or not as the contract says."""
+    found = tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in ranks)
+    return RunResult(steps - max((rank.first for rank in found), default=0), found, out)
+
+
+def _read_rank(path: Path, rank: int) -> RankResult:
+    try:
+        return from_json(RankResult, path.read_text("utf-8"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PlanError(ResultMissing(None, rank, path.name, f"{type(error).__name__}: {error}")) from error

@@ -1,0 +1,46 @@
+"""torchrun, as `launch` starts it: ends when its parent does, and prints which ranks failed.
+
+Run as `python -m ssdsl.run.torchrun_agent [torchrun's arguments]`; exit status 1 when a rank failed. A pipe takes what
+it prints, also when the disk is full.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+SHUTDOWN_S = "2"
+
+
+def main(arguments: list[str]) -> int:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import get_args_parser, run
+
+    parser = get_args_parser()
+    if "--shutdown-timeout" in parser.format_help():  # torch 2.13; older versions wait 30 s, which `launch` cuts short
+        arguments[:0] = ["--shutdown-timeout", SHUTDOWN_S]
+    try:
+        run(parser.parse_args(arguments))  # type: ignore[no-untyped-call]
+    except ChildFailedError as error:
+        failures = [
+            {"rank": rank, "local_rank": f.local_rank, "exitcode": f.exitcode}
+            for rank, f in sorted(error.failures.items())
+        ]
+        print(json.dumps(failures), flush=True)
+        return 1
+    return 0
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask Linux for a SIGTERM when the parent dies, however it dies; torchrun then ends its ranks."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    end_with_parent(int(os.environ.pop("SSDSL_PARENT")))
+    sys.exit(main(sys.argv[1:]))

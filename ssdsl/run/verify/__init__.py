@@ -1,0 +1,1 @@
+"""Compares a run of a program with a single device, number by number."""

@@ -1,0 +1,104 @@
+"""Whole tensors from the pieces that the ranks hold, which must cover them; how far copies differ is noted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+import torch
+
+from ssdsl.run.errors import PiecesIncomplete
+from ssdsl.run.verify.compare import tensors
+from ssdsl.runtime.layout.cut import Take, elements_at, positions
+from ssdsl.text.diagnostic import PlanError
+
+
+class Piece(TypedDict):
+    """What a rank holds of a tensor of this full shape, and how that was taken out (ssdsl/runtime/layout/cut.py)."""
+
+    shape: tuple[int, ...]
+    takes: list[Take]
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A rank's piece with the places of the full tensor that it holds: one index vector per axis."""
+
+    rank: int
+    places: tuple[torch.Tensor, ...]
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Two ranks' copies of one element, of all copies of a tensor those that are furthest apart."""
+
+    error: float
+    first: int
+    second: int
+    index: tuple[int, ...]
+    first_value: float
+    second_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Tensors in full, by name; `spreads` has those of which two ranks hold unequal copies."""
+
+    tensors: dict[str, torch.Tensor]
+    spreads: dict[str, Spread]
+
+
+def assemble(what: str, ranks: Mapping[int, Mapping[str, Piece]]) -> Whole:
+    """Every tensor in full; `what` (as in "weight") is for the diagnostics.
+
+    Raises PlanError where the pieces do not cover a tensor. Whether copies are too far apart is for the caller to say,
+    who knows how far rounding may take them.
+    """
+    names = dict.fromkeys(name for pieces in ranks.values() for name in pieces)
+    whole = Whole({}, {})
+    for name in names:
+        held = {rank: pieces[name] for rank, pieces in ranks.items() if name in pieces}
+        whole.tensors[name], spread = _assemble(what, name, held)
+        if spread is not None:
+            whole.spreads[name] = spread
+    return whole
+
+
+def _assemble(what: str, name: str, pieces: dict[int, Piece]) -> tuple[torch.Tensor, Spread | None]:
+    first = next(iter(pieces.values()))
+    full = torch.zeros(first["shape"], dtype=first["tensor"].dtype)
+    owner = torch.full(first["shape"], -1)
+    spreads = []
+    for rank, piece in pieces.items():
+        held = _held(what, name, rank, piece, full)
+        spreads.append(_spread(held, full[held.places], owner[held.places]))
+        full[held.places] = held.tensor
+        owner[held.places] = rank
+    if (owner < 0).any():
+        place = tuple((owner < 0).nonzero()[0].tolist())
+        raise PlanError(
+            PiecesIncomplete(None, what, name, f"no rank holds element {list(place)} of {list(full.shape)}")
+        )
+    return full, max((s for s in spreads if s is not None), key=lambda s: s.error, default=None)
+
+
+def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> _Held:
+    """The places of a piece; each axis's vector is shaped to broadcast against those of the others."""
+    places, tensor = positions(piece["shape"], piece["takes"]), piece["tensor"].detach()
+    expected = [len(p) for p in places]
+    if tuple(piece["shape"]) != tuple(full.shape) or list(tensor.shape) != expected or tensor.dtype != full.dtype:
+        holds = f"rank {rank} holds {tensor.dtype} {list(tensor.shape)} where {full.dtype} {expected} belongs"
+        raise PlanError(PiecesIncomplete(None, what, name, holds))
+    return _Held(rank, elements_at(places), tensor)
+
+
+def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> Spread | None:
+    """Where an earlier rank's copy differs most from this one's; NaN differs from every number."""
+    if not (owner >= 0).any():
+        return None
+    found = tensors("copy", "", held.tensor, torch.where(owner >= 0, known, held.tensor))
+    if not found.error:
+        return None
+    place = tuple(int(axis[found.index]) for axis in held.places)
+    return Spread(found.error, int(owner[found.index]), held.rank, place, found.expected, found.got)

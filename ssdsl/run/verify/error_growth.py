@@ -1,0 +1,169 @@
+"""How far rounding takes the single device: its own error, and how much the smallest error grows.
+
+Its *own error* is how far it is from the same training in float64, which hardly rounds: a long sum that adds one after
+another (a row of an embedding that most tokens read) shows in nothing else.
+
+The *growth* is the single device again, with the last digit of weights, inputs and scalars wrong.
+
+No operator is exact, so each passes on an error of about one unit of its type, and the ones behind it make that larger
+or smaller. How much of it reaches a gradient depends on the model, and is measured here rather than guessed. A run with
+other last digits also rounds otherwise in every operator, so that it shows the noise of sums that cancel (the gradient
+of attention's key bias, or of a bias before batch norm, is nothing else).
+
+One run is too noisy a measure of a single number, such as a loss: four draws of a normal error (three runs, and its
+own) that stay all below a tenth of its deviation are rare (1 in 20 000), one is not (1 in 12).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from ssdsl.model.load.model import Model
+from ssdsl.run.launch import Training
+from ssdsl.run.verify.perturb import RoundedScalars, nudged
+from ssdsl.run.verify.precision import computing_in, in_type, precision
+from ssdsl.run.verify.single_device import Tensors, Trained, reference, train
+
+SEED = 20_001  # of the first run; a seed that no one would give to a model
+RUNS = 3
+MORE_RUNS = 16
+EXACT = torch.float64
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How far other runs are from the single device's, at most: a number for each tensor.
+
+    It is infinite where every other run is infinite or NaN and the single device's is not.
+    """
+
+    losses: tuple[float, ...]
+    grads: tuple[dict[str, float], ...]
+    weights: dict[str, float]
+    buffers: dict[str, float]
+
+    def times(self, factor: float) -> "Growth":
+        """The same in another unit."""
+
+        def scaled(values: dict[str, float]) -> dict[str, float]:
+            return {name: factor * value for name, value in values.items()}
+
+        losses = tuple(factor * loss for loss in self.losses)
+        return Growth(losses, tuple(map(scaled, self.grads)), scaled(self.weights), scaled(self.buffers))
+
+
+class SingleDevice:
+    """The training on a single device, and how exact that is; each is computed when it is asked for.
+
+    With `follow`, the gradients of another run, each step is taken with that run's (`single_device.py`).
+    """
+
+    def __init__(self, model: Model, training: Training, follow: Sequence[Tensors] | None = None) -> None:
+        self.model, self.training, self.follow = model.with_numbers(), training, follow
+
+    @cached_property
+    def precision(self) -> torch.dtype:
+        """The coarsest type in which it computes."""
+        return precision(self.model)
+
+    @cached_property
+    def trained(self) -> Trained:
+        """The training itself."""
+        return reference(self.model, self.training, self.follow)
+
+    @cached_property
+    def exact(self) -> Trained | None:
+        """The same training in float64; None where that is its precision, or the model cannot compute in it."""
+        return None if self.precision == EXACT else self.exact_along(self.follow)
+
+    @cached_property
+    def growth(self) -> Growth:
+        """The larger of its own error and the growth over a few runs."""
+        return largest_of([*self._own_error(), *self._growths(range(RUNS))])
+
+    @cached_property
+    def growth_of_many(self) -> Growth:
+        """The same over more runs: what is asked before a plan is called wrong."""
+        return largest_of([self.growth, *self._growths(range(RUNS, MORE_RUNS))])
+
+    def exact_along(self, follow: Sequence[Tensors] | None) -> Trained | None:
+        """The training in float64, which takes each step with these gradients."""
+        try:
+            found = self._train_exactly(in_type(self.model, EXACT), follow)
+        except Exception:  # whatever the model's code raises: an operator without float64, a type that it looks at
+            return None
+        is_alike = [
+            math.isfinite(a) == math.isfinite(b) for a, b in zip(found.losses, self.trained.losses, strict=True)
+        ]
+        return found if all(is_alike) else None
+
+    def exact_growth(self, exact: Trained, follow: Sequence[Tensors] | None) -> Growth:
+        """The growth over a few runs in float64, of which `exact` is one: what no coarser type has rounded."""
+        found = []
+        for n in range(RUNS):
+            with RoundedScalars(SEED + n):
+                other = self._train_exactly(nudged(in_type(self.model, EXACT), SEED + n, EXACT), follow)
+            found.append(growth_between(exact, other))
+        return largest_of(found)
+
+    def _train_exactly(self, model: Model, follow: Sequence[Tensors] | None) -> Trained:
+        with computing_in(EXACT):
+            return train(model, self.training, follow, self.trained.drawn)
+
+    def _own_error(self) -> Iterable[Growth]:
+        if self.exact is not None:
+            yield growth_between(self.trained, self.exact)
+
+    def _growths(self, runs: range) -> Iterable[Growth]:
+        """How far the runs of these numbers are; run n draws the same digits whenever it is asked for."""
+        for n in runs:
+            with RoundedScalars(SEED + n):
+                other = train(nudged(self.model, SEED + n, self.precision), self.training, self.follow)
+            yield growth_between(self.trained, other)
+
+
+def growth_between(single: Trained, other: Trained) -> Growth:
+    """How far one run is from the other. Of weights, how far they moved counts: they did not start in one place."""
+    losses = tuple(
+        _distance(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
+        for a, b in zip(single.losses, other.losses, strict=True)
+    )
+    grads = tuple(
+        {name: _distance(grad, theirs[name]) for name, grad in ours.items() if name in theirs}
+        for ours, theirs in zip(single.grads, other.grads, strict=True)
+    )
+    weights = {name: _distance(_move(single, name), _move(other, name)) for name in single.weights}
+    buffers = {name: _distance(buffer, other.buffers[name]) for name, buffer in single.buffers.items()}
+    return Growth(losses, grads, weights, buffers)
+
+
+def _move(trained: Trained, name: str) -> torch.Tensor:
+    return trained.weights[name].double() - trained.start[name].double()
+
+
+def _distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """The largest difference of two elements; infinite where one of theirs is not finite and ours is."""
+    if not ours.numel():
+        return 0.0
+    difference = (ours.detach().double() - theirs.detach().double()).abs()
+    return float(torch.where(ours.isfinite(), difference.nan_to_num(nan=math.inf), 0.0).max())
+
+
+def largest_of(found: Sequence[Growth]) -> Growth:
+    """The larger growth, tensor by tensor; a run that is not finite has failed, and counts where all have."""
+
+    def most(dicts: Sequence[dict[str, float]]) -> dict[str, float]:
+        names = dict.fromkeys(name for values in dicts for name in values)
+        return {name: _largest(values[name] for values in dicts if name in values) for name in names}
+
+    losses = tuple(_largest(step) for step in zip(*(g.losses for g in found), strict=True))
+    grads = tuple(most(step) for step in zip(*(g.grads for g in found), strict=True))
+    return Growth(losses, grads, most([g.weights for g in found]), most([g.buffers for g in found]))
+
+
+def _largest(distances: Iterable[float]) -> float:
+    found = tuple(distances)
+    return max((d for d in found if math.isfinite(d)), default=math.inf if found else 0.0)

@@ -1,0 +1,125 @@
+"""In which precision a training step computes, and the same step in another one, the text of the model unchanged."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ssdsl.model.load.model import Model
+from ssdsl.runtime.program.initial_state import State
+from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.table import Input, Output, SignalEntry, TransferEntry
+from ssdsl.runtime.random.single_device import Draws
+
+Entry = TypeVar("Entry", Input, Output, TransferEntry)
+COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
+
+
+def precision(model: Model) -> torch.dtype:
+    """The coarsest floating-point type that an operator of a training step returns: bfloat16 under autocast."""
+    module = copy.deepcopy(model.module)
+    with Draws(0, 0, model.generator), _Seen() as seen:
+        model.compute(model.batches[0], module)
+    seen.types.update(p.dtype for p in module.parameters() if p.is_floating_point())
+    return max(seen.types, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float32)
+
+
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the floating-point types of what operators return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self.types.update(t.dtype for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point())
+        return result
+
+
+def in_type(model: Model, dtype: torch.dtype) -> Model:
+    """A copy whose weights, buffers and inputs have this type instead of their own floating-point types."""
+    module = copy.deepcopy(model.module)._apply(lambda t: converted(t, dtype))  # type: ignore[no-untyped-call]
+    batches = tuple({name: converted(t, dtype) for name, t in batch.items()} for batch in model.batches)
+    return replace(model, module=module, batches=batches)
+
+
+def program_in(program: Program, dtype: torch.dtype) -> Program:
+    """The program of a model that has this type instead of its own floating-point types; the code is the same."""
+    state = program.weights
+    names = [*state.tensors, *(state.recipes.weights if state.recipes is not None else ())]
+    weights = State({name: converted(state[name], dtype) for name in names}, names=state.names)
+    batches = [{name: converted(t, dtype) for name, t in batch.items()} for batch in program.batches]
+    table = program.table
+    inputs = {name: _stated(entry, dtype) for name, entry in table.inputs.items()}
+    messages = tuple(m if isinstance(m, SignalEntry) else _stated(m, dtype) for m in table.messages)
+    outputs = tuple(_stated(entry, dtype) for entry in table.outputs)
+    return Program(replace(table, inputs=inputs, outputs=outputs, messages=messages), program.roles, weights, batches)
+
+
+def _stated(entry: Entry, dtype: torch.dtype) -> Entry:
+    """An entry of the table with the type that stands for its own."""
+    return replace(entry, dtype=str(_instead(getattr(torch, entry.dtype), dtype)).removeprefix("torch."))
+
+
+def converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor in the type that stands for its own."""
+    return tensor.to(_instead(tensor.dtype, dtype))
+
+
+@contextmanager
+def computing_in(dtype: torch.dtype) -> Iterator[None]:
+    """All that this thread computes is of this type: casts to another one do nothing, an autocast region neither."""
+    with made_in(dtype), ComputedIn(dtype):
+        yield
+
+
+@contextmanager
+def made_in(dtype: torch.dtype) -> Iterator[None]:
+    """New tensors of no stated type are of this one, in every thread."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class ComputedIn(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Operators that are asked for a floating-point type, or given it, compute in this one."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dtype = dtype
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        writes = _writes(function)
+        args = [self._changed(a, writes) for a in args]
+        result = function(*args, **{n: self._changed(a, writes) for n, a in (kwargs or {}).items()})
+        return result if writes else self._changed(result, writes)
+
+    def _changed(self, value: Any, writes: bool) -> Any:
+        """An operand or a result in this type; where an operator writes, its tensors stay what they are."""
+        if isinstance(value, torch.Tensor):
+            return value if writes or value.dtype == self.dtype else converted(value, self.dtype)
+        if isinstance(value, torch.dtype):
+            return _instead(value, self.dtype)
+        return type(value)(self._changed(v, writes) for v in value) if isinstance(value, list | tuple) else value
+
+
+def _instead(of: torch.dtype, dtype: torch.dtype) -> torch.dtype:
+    if of.is_complex:
+        return COMPLEX[dtype]
+    return dtype if of.is_floating_point else of
+
+
+@cache
+def _writes(function: Any) -> bool:
+    """Whether an operator changes one of its arguments, which has to be that tensor and no copy."""
+    return any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments)

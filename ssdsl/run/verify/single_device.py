@@ -1,0 +1,92 @@
+"""The single device: the untouched module, trained on the same batches with torch's own optimizer."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ssdsl.model.load.model import Model
+from ssdsl.run.launch import Training
+from ssdsl.runtime.random.counter_rng import Generator
+from ssdsl.runtime.random.single_device import Draws
+
+Tensors = dict[str, torch.Tensor]
+Types = tuple[torch.dtype, ...]
+OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training gave: the loss and every gradient of each step, the weights and buffers after the last.
+
+    `start` has the weights before the first step, `loss_type` is the type of the loss, and `drawn` has the type of each
+    tensor that a step draws; only the single device has them.
+    """
+
+    losses: tuple[float, ...]
+    grads: tuple[Tensors, ...]
+    weights: Tensors
+    buffers: Tensors
+    start: Tensors = field(default_factory=dict)
+    loss_type: torch.dtype = torch.float32
+    drawn: tuple[Types, ...] = ()
+
+
+def reference(
+    model: Model, training: Training, follow: Sequence[Tensors] | None = None, drawn: Sequence[Types] = ()
+) -> Trained:
+    """Train a copy of the module for the given steps; arguments as those of `train`."""
+    return train(replace(model, module=copy.deepcopy(model.module)), training, follow, drawn)
+
+
+def train(
+    model: Model, training: Training, follow: Sequence[Tensors] | None = None, drawn: Sequence[Types] = ()
+) -> Trained:
+    """Train the module for the given steps; weights without a gradient have none in `grads`.
+
+    With `follow`, the gradients of another run, each step is taken with that run's gradients after its own are
+    recorded. With `drawn`, random tensors have the digits of these types, whatever type the step computes in.
+    """
+    module = model.module
+    optimizer = OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
+    start = {n: p.detach().clone() for n, p in module.named_parameters()}
+    losses, grads, types, loss_type = [], [], [], torch.float32
+    for step in range(training.steps):
+        optimizer.zero_grad()
+        draws = _TypedDraws(training.seed, step, model.generator, drawn[step] if drawn else ())
+        with draws:
+            loss = model.compute(model.batches[step % len(model.batches)], module)
+            loss.backward()
+        losses.append(float(loss.detach()))
+        types.append(tuple(draws.types))
+        loss_type = loss.dtype
+        grads.append({n: p.grad.to_dense().clone() for n, p in module.named_parameters() if p.grad is not None})
+        if follow is not None:
+            _take(module, follow[step])
+        optimizer.step()
+    weights = {n: p.detach() for n, p in module.named_parameters()}
+    buffers = dict(module.named_buffers())
+    return Trained(tuple(losses), tuple(grads), weights, buffers, start, loss_type, tuple(types))
+
+
+class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
+    """Draws whose types are noted, or given in the order of drawing."""
+
+    def __init__(self, seed: int, step: int, generator: Generator, given: Types) -> None:
+        super().__init__(seed, step, generator)
+        self.types: list[torch.dtype] = []
+        self.given: Iterator[torch.dtype] = iter(given)
+
+    def draw(
+        self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        self.types.append(next(self.given, dtype))
+        return super().draw(name, first, second, sizes, self.types[-1], device)
+
+
+def _take(module: torch.nn.Module, grads: Tensors) -> None:
+    for name, weight in module.named_parameters():
+        if weight.grad is not None and name in grads:
+            weight.grad = grads[name].to(weight.grad.dtype).clone()  # which may be sparse

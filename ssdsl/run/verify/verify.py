@@ -1,0 +1,236 @@
+"""Whether a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, assert_never
+
+import torch
+
+from ssdsl.model.load.model import Model
+from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
+from ssdsl.run.in_process.run_in_process import Finished, RanksFailed, run_in_process
+from ssdsl.run.launch import Training
+from ssdsl.run.results import RunResult
+from ssdsl.run.verify.assemble import Spread, Whole, assemble
+from ssdsl.run.verify.compare import Comparison, Limit, compare, unit_of
+from ssdsl.run.verify.error_growth import EXACT, Growth, SingleDevice, largest_of
+from ssdsl.run.verify.single_device import Tensors, Trained
+from ssdsl.runtime.program.program import Program
+from ssdsl.text.diagnostic import PlanError
+
+Name = tuple[str, str]  # of a comparison: its kind and name
+Spreads = Mapping[Name, Spread]
+Again = Callable[[], Finished]
+
+
+def verify(model: Model, training: Training, result: RunResult, folder: Path | None = None) -> tuple[Comparison, ...]:
+    """Compare a run that was launched with `dump` with the single device; `folder` has its program.
+
+    Raises PlanError where the ranks' pieces are incomplete or copies disagree; whether numbers differ is in the result.
+    """
+    dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
+    again = (lambda: run_in_process(Program.read(folder), training, EXACT)) if folder is not None else None
+    return verify_dumps(model, training, result.losses, dumps, again)
+
+
+def verify_dumps(
+    model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any], again: Again | None = None
+) -> tuple[Comparison, ...]:
+    """Compare what the ranks dumped with the single device; raises as `verify` does.
+
+    `again` runs the plan once more with everything computed in float64. It is called where rounding may hide a mistake.
+    """
+    model = model.with_numbers()
+    plan, spreads = trained_by(model, training.steps, losses, dumps)
+    device = SingleDevice(model, training, _follow(training, plan))
+    return compare_with(device, plan, spreads, again)
+
+
+def compare_with(
+    device: SingleDevice, plan: Trained, spreads: Spreads, again: Again | None = None
+) -> tuple[Comparison, ...]:
+    """Compare what a plan has trained with a single device, which keeps what it measures for the next plan."""
+    single = _without_idle(device.trained, plan, device.model)
+    _check_names(plan, single)
+    found = compare(plan, single, device.growth, device.precision)
+    if any(c.differs for c in found) or _disagreement(found, spreads):  # before a plan is called wrong
+        found = compare(plan, single, device.growth_of_many, device.precision)
+    _check_copies(found, spreads)
+    if again is None or difference(found) or not _may_hide(found, device):
+        return found
+    return *found, *_in_float64(device, again)
+
+
+def _follow(training: Training, plan: Trained) -> tuple[Tensors, ...] | None:
+    return plan.grads if training.optimizer == "adamw" else None
+
+
+def _may_hide(found: tuple[Comparison, ...], device: SingleDevice) -> bool:
+    """Whether rounding allows so much of a tensor that a mistake in it does not show, and would in float64."""
+    if device.exact is None:
+        return False
+    exact = compare(device.exact, device.exact, _in_exact_units(device))
+    sharp = {(c.kind, c.name) for c in exact if c.is_sharp}
+    return any((c.kind, c.name) in sharp for c in found if not c.is_sharp)
+
+
+def _in_float64(device: SingleDevice, again: Again) -> tuple[Comparison, ...]:
+    """The comparison of the same training, with everything computed in float64; empty where that is not possible."""
+    training = device.training
+    try:
+        finished = again()
+    except RanksFailed:  # the plan ran in its own precision, so that a kernel without float64 is the reason
+        return ()
+    plan, spreads = trained_by(device.model, training.steps, finished.losses, finished.dumps)
+    follow = plan.grads if device.follow is not None else None
+    single = device.exact_along(follow) if follow is not None else device.exact
+    if single is None:
+        return ()
+    growth, held = _in_exact_units(device), _held_by(plan, single)
+    found = compare(plan, held, growth)
+    if any(c.differs for c in found):  # what is float64 in the device's own run does not shrink with the unit
+        found = compare(plan, held, largest_of([growth, device.exact_growth(single, follow)]))
+    _check_copies(found, spreads)
+    return tuple(replace(c, in_float64=True) for c in found)
+
+
+def _in_exact_units(device: SingleDevice) -> Growth:
+    """How much rounding grows where it is that of float64: as in the device's own precision, from a smaller unit."""
+    return device.growth.times(unit_of(EXACT) / torch.finfo(device.precision).eps)
+
+
+def _held_by(plan: Trained, single: Trained) -> Trained:
+    """Of the single device's weights and buffers those that some rank holds."""
+
+    def held(tensors: Tensors, ours: Tensors) -> Tensors:
+        return {name: tensor for name, tensor in tensors.items() if name in ours}
+
+    return replace(single, weights=held(single.weights, plan.weights), buffers=held(single.buffers, plan.buffers))
+
+
+def _check_copies(comparisons: tuple[Comparison, ...], spreads: Spreads) -> None:
+    if disagreement := _disagreement(comparisons, spreads):
+        raise PlanError(disagreement)
+
+
+def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> PiecesDisagree | None:
+    """Two copies that are further apart than what they are copies of may be from the single device's."""
+    allowed = {(c.kind, c.name): c.allowed for c in comparisons}
+    for (kind, name), spread in spreads.items():
+        if not spread.error <= allowed.get((kind, name), 0.0):
+            step, _, tensor = name.rpartition(" ")
+            what = f"{step}'s {kind}" if step else kind
+            values = str(list(spread.index)), spread.first_value, spread.second_value
+            return PiecesDisagree(None, what, tensor, spread.first, spread.second, *values)
+    return None
+
+
+def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
+    """The first tensor that differs."""
+    wrong = [c for c in comparisons if c.differs]
+    if not wrong:
+        return None
+    first = wrong[0]
+    summary = f"{len(wrong)} of {sum(c.in_float64 == first.in_float64 for c in comparisons)} tensors differ"
+    where = f"largest error {first.error:.3g} at {list(first.index)}"
+    return RunDiffers(None, first.what, first.name, where, first.got, first.expected, reason(first), summary)
+
+
+def reason(comparison: Comparison) -> str:
+    """What a tensor may be off by, and what decides that."""
+    allowed = f"allowed: {comparison.allowed:.3g} where the largest element is {comparison.largest:.3g}"
+    match comparison.limit:
+        case Limit.ZERO:
+            return "it is zero in every element, so it is missing"
+        case Limit.UNKNOWN:
+            return "allowed: anything, as rounding alone makes it infinite or NaN"
+        case Limit.GROWTH:
+            return f"{allowed}, {comparison.factor:g} times what rounding was measured to do"
+        case Limit.ROUNDING:
+            return f"{allowed}, the rounding of a sum"
+        case _:
+            assert_never(comparison.limit)
+
+
+def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
+    """Leave out what no operator reads, so that no rank holds it, if the single device did not change it either."""
+    start = {**dict(model.module.named_parameters()), **dict(model.module.named_buffers())}
+    held = {**plan.weights, **plan.buffers}
+
+    def kept(tensors: Tensors) -> Tensors:
+        return {n: t for n, t in tensors.items() if n in held or not torch.equal(t, start[n])}
+
+    return replace(single, weights=kept(single.weights), buffers=kept(single.buffers))
+
+
+def trained_by(
+    model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]
+) -> tuple[Trained, dict[Name, Spread]]:
+    """What the ranks hold, put together, and how far their copies differ; tensors by the module's own names."""
+    names = _canonical(model.module)
+    grads = [
+        _whole(names, f"step {step}'s gradient", {rank: dump["grads"][step] for rank, dump in dumps.items()})
+        for step in range(steps)
+    ]
+    weights = _whole(names, "weight", {rank: dump["weights"] for rank, dump in dumps.items()})
+    buffers = _whole(names, "buffer", {rank: dump["buffers"] for rank, dump in dumps.items()})
+    for name, _ in model.module.named_parameters():  # a program keeps what it does not train among the buffers
+        if name in buffers.tensors:
+            weights.tensors[name] = buffers.tensors.pop(name)
+        if name in buffers.spreads:
+            weights.spreads[name] = buffers.spreads.pop(name)
+    spreads: dict[Name, Spread] = {}
+    for step, whole in enumerate(grads):
+        spreads |= {("gradient", f"step {step} {name}"): spread for name, spread in whole.spreads.items()}
+    spreads |= {("weight", name): spread for name, spread in weights.spreads.items()}
+    spreads |= {("buffer", name): spread for name, spread in buffers.spreads.items()}
+    return Trained(losses, tuple(g.tensors for g in grads), weights.tensors, buffers.tensors), spreads
+
+
+def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str, Any]]) -> Whole:
+    """The tensors in full; pieces under any of a tied weight's names are pieces of the one."""
+    return assemble(what, {rank: {names.get(n, n): piece for n, piece in held.items()} for rank, held in ranks.items()})
+
+
+def _canonical(module: torch.nn.Module) -> dict[str, str]:
+    """From every name of a weight or buffer to its first."""
+    first: dict[int, str] = {}
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return {name: first.setdefault(id(tensor), name) for name, tensor in named}
+
+
+def _load(out: Path, rank: int) -> Any:
+    path = out / f"rank{rank}.pt"
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise PlanError(ResultMissing(None, rank, path.name, str(error))) from error
+
+
+def _check_names(plan: Trained, single: Trained) -> None:
+    """Every tensor of the single device must be held by some rank, in full shape."""
+    found = [
+        *(
+            p
+            for step, grads in enumerate(single.grads)
+            for p in _missing(f"step {step}'s gradient", plan.grads[step], grads)
+        ),
+        *_missing("weight", plan.weights, single.weights),
+        *_missing("buffer", plan.buffers, single.buffers),
+    ]
+    if found:
+        raise PlanError(
+            *found[:5], *([replace(found[5], reason=f"and {len(found) - 5} more")] if len(found) > 5 else [])
+        )
+
+
+def _missing(what: str, plan: Tensors, single: Tensors) -> list[PiecesIncomplete]:
+    found = []
+    for name, tensor in single.items():
+        if name not in plan:
+            found.append(PiecesIncomplete(None, what, name, "no rank holds a piece of it"))
+        elif plan[name].shape != tensor.shape:
+            shapes = f"the ranks hold {list(plan[name].shape)} and the module {list(tensor.shape)}"
+            found.append(PiecesIncomplete(None, what, name, shapes))
+    return found

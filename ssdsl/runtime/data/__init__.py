@@ -1,0 +1,1 @@
+"""Loads batches: the samples of each rank, fetched, collated and cut."""

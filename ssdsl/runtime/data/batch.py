@@ -1,0 +1,88 @@
+"""A batch as a training loop or a data set gives it: its tensors by the names of the model's inputs."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+from ..errors import EngineError
+from ..ranks.control import Control, bytes_of
+
+Table = Mapping[str, Any]
+Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
+Tensors = dict[str, torch.Tensor]
+
+
+def named(batch: Any, names: Sequence[str]) -> Tensors:
+    """A mapping by its keys, a dataclass or named tuple by its fields, a tuple or a single tensor in order of `names`.
+
+    Raises EngineError where the names are not these, or a value is no tensor.
+
+    >>> sorted(named((torch.zeros(1), torch.zeros(1)), ["x", "y"]))
+    ['x', 'y']
+    """
+    found = {name: value for name, value in _pairs(batch, names).items() if value is not None}
+    change = f"give a dictionary with the model's inputs, {_listed(names)}, or a tuple in this order"
+    if missing := [name for name in names if name not in found]:
+        raise EngineError(f"the batch has {_listed(found)}; {_listed(missing)} is missing", change)
+    if unknown := [name for name in found if name not in names]:
+        reason = f"the batch has {_listed(unknown)}, which the plan was not compiled with"
+        raise EngineError(
+            reason, f"leave it out in the data set or collate_fn, or add it to the example batch; {change}"
+        )
+    for name, value in found.items():
+        if not isinstance(value, torch.Tensor):
+            reason = f"`{name}` of the batch is {_kind(value)}, not a tensor"
+            raise EngineError(reason, "make tensors in the data set or in collate_fn")
+    return {name: found[name] for name in names}
+
+
+def compare(batch: Mapping[str, torch.Tensor], control: Control) -> None:
+    """Raises EngineError, on all ranks, where they were given different batches."""
+    digest = hashlib.sha256()
+    for name in sorted(batch):
+        digest.update(bytes_of(batch[name].detach().cpu()))
+    said = control.all_gather(digest.digest())
+    if other := [rank for rank, text in enumerate(said) if text != said[0]]:
+        raise EngineError(
+            f"rank {other[0]} was given another batch than rank 0: a step takes the global one, the same on all",
+            "give all ranks the same batch, or let `engine.loader(dataset, ...)` load for each what it needs",
+        )
+
+
+def text(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    """A tensor's type in words.
+
+    >>> text(torch.float32, (2, 3))
+    'float32[2, 3]'
+    """
+    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
+
+
+def _pairs(batch: Any, names: Sequence[str]) -> dict[str, Any]:
+    if isinstance(batch, Mapping):
+        return dict(batch.items())
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return {field.name: getattr(batch, field.name) for field in fields(batch)}
+    if isinstance(batch, tuple) and set(getattr(batch, "_fields", ())) & set(names):
+        return dict(zip(batch._fields, batch, strict=True))  # type: ignore[attr-defined]
+    if isinstance(batch, torch.Tensor):
+        batch = (batch,)
+    if not isinstance(batch, tuple | list):
+        reason = f"the batch is {_kind(batch)}"
+        raise EngineError(reason, f"give a dictionary of tensors, or a tuple of them: {_listed(names)}")
+    if len(batch) != len(names):
+        reason = f"the batch has {len(batch)} values, and the model takes {len(names)}: {_listed(names)}"
+        raise EngineError(reason, 'say which are meant with names=("x", "y"), or give a dictionary')
+    return dict(zip(names, batch, strict=True))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "nothing"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

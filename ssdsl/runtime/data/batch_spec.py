@@ -1,0 +1,97 @@
+"""What a program is fed with: the inputs of a global batch, and the part of them that this rank needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..errors import EngineError
+from ..layout.cut import Piece
+from ..program.table import Input
+from .batch import Tensors, text
+
+PAD = "make all batches alike, as by padding to a fixed length in collate_fn; the plan is compiled for one shape"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The inputs of one step: `shapes` and `dtypes` of the global batch, `pieces` of the inputs that this rank needs.
+
+    `samples` is the size of the global batch: the first axis of the inputs that are cut by it.
+    """
+
+    samples: int
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, torch.dtype]
+    pieces: dict[str, Piece]
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Input], pieces: Mapping[str, Piece], samples: int = 0) -> "Feed":
+        """From the table's `inputs` and a share's pieces; `samples`, if not given, is the first input's first axis."""
+        shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
+        dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}
+        first = next((shape[0] for shape in shapes.values() if shape), 1)
+        return cls(samples or first, shapes, dtypes, dict(pieces))
+
+    def wholes(self) -> dict[str, Piece]:
+        """All of every input."""
+        return {name: Piece(name, shape, ()) for name, shape in self.shapes.items()}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether this rank needs nothing."""
+        return not self.pieces
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """The samples of the batch that this rank needs, in order; all, where an input has another first axis."""
+        if any(piece.shape[:1] != (self.samples,) for piece in self.pieces.values()):
+            return list(range(self.samples))
+        return sorted({row for piece in self.pieces.values() for row in piece.places()[0].tolist()})
+
+    def cut(self, batch: Tensors, rows: list[int]) -> Tensors:
+        """This rank's part of a batch of which these rows were loaded, contiguous."""
+        return {name: self._part(batch[name], piece, rows) for name, piece in self.pieces.items()}
+
+    def _part(self, tensor: torch.Tensor, piece: Piece, rows: list[int]) -> torch.Tensor:
+        for axis, places in enumerate(piece.places()):
+            if axis == 0 and tensor.shape[0] != piece.shape[0]:
+                places = torch.searchsorted(torch.tensor(rows), places)
+            if len(places) != tensor.shape[axis] or not torch.equal(places, torch.arange(len(places))):
+                tensor = tensor.index_select(axis, places)
+        return tensor.contiguous()
+
+    def size_of(self, batch: Tensors) -> int:
+        """How many samples a whole batch has."""
+        cut = [name for name, shape in self.shapes.items() if shape[:1] == (self.samples,)]
+        tensor = batch[cut[0]] if cut else None
+        return int(tensor.shape[0]) if tensor is not None and tensor.dim() else self.samples
+
+    def check(self, batch: Tensors, rows: int, change: str = PAD) -> None:
+        """Raises EngineError where the batch, of which this many rows were loaded, is not what the program takes.
+
+        `change` is what to change about another shape.
+        """
+        for name, shape in self.shapes.items():
+            tensor, dtype = batch[name], self.dtypes[name]
+            loaded = (rows, *shape[1:]) if shape[:1] == (self.samples,) else shape
+            if tuple(tensor.shape) != loaded:
+                found = (self.samples, *tensor.shape[1:]) if tensor.shape[:1] == (rows,) else tuple(tensor.shape)
+                what = f"{text(tensor.dtype, found)}, and the program takes {text(dtype, shape)}"
+                raise EngineError(f"input `{name}` is {what}", change)
+            if tensor.dtype != dtype:
+                what = f"{text(tensor.dtype, shape)}, and the program takes {text(dtype, shape)}"
+                raise EngineError(f"input `{name}` is {what}", f"convert it in the data set: .to({dtype})")
+
+
+class Given(Tensors):
+    """The part of a global batch that this rank's program needs, as a loader gives it: checked, on all ranks alike.
+
+    `feed` says which part it is, `loader` who gave it, and `position` is the loader's state behind this batch.
+    """
+
+    def __init__(self, tensors: Tensors, feed: Feed, loader: Any, position: dict[str, Any]) -> None:
+        super().__init__(tensors)
+        self.feed, self.loader, self.position = feed, loader, position

@@ -1,0 +1,319 @@
+"""A loader of global batches, of which each rank loads the part that it needs.
+
+The batches, and their order, are those of a single device, whatever the plan; `for batch in loader` is one epoch.
+"""
+
+import copy
+import inspect
+import io
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import fields, replace
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..errors import EngineError
+from ..ranks.control import Control
+from .batch_spec import Feed, Given
+from .rank_dataset import Fetch, Job, Loaded, Maker, Stream, raised
+from .sample_order import Order
+from .workers import Workers
+
+GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # what an engine gives a loader
+Feeds = Callable[[int], Feed | None]
+
+
+class Loader:
+    """Global batches of a data set, of which a rank loads its part. Made, and iterated over, by all ranks alike.
+
+    `feed` says which part of a batch this rank's program needs, and `feeds` that of the program for another number of
+    samples (compiled when it is asked for; None: there is none). `dataset` is a map-style or iterable data set, or a
+    DataLoader, whose arguments are taken over. `batch_size` is that of the global batch; None means that the items are
+    batches. `sampler` and `batch_sampler` give keys of the global batches. `drop_last` drops a smaller last batch.
+    `whole` loads and collates all of a batch on each rank, for a collate function that looks at all its samples or
+    draws random numbers. `names` are the inputs' names of a sample that is a tuple, in its order.
+
+    Random numbers drawn in `dataset[i]` follow from (seed, epoch, i). Mistakes raise EngineError, on all ranks.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        feed: Feed,
+        control: Control,
+        *,
+        feeds: Feeds = lambda samples: None,
+        batch_size: int | None,
+        shuffle: bool = False,
+        seed: int = 0,
+        names: Sequence[str] = (),
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[list[Any]] | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        drop_last: bool = True,
+        whole: bool = False,
+        workers: Workers = Workers(),
+    ) -> None:
+        if isinstance(dataset, DataLoader):
+            workers, collate_fn = Workers.of(dataset), dataset.collate_fn
+            batch_size, sampler, batch_sampler = _arguments(dataset)
+            dataset = dataset.dataset
+        if batch_size is None and batch_sampler is not None:
+            batch_size = feed.samples
+        self.dataset, self.feed, self.control, self.feeds = dataset, feed, control, feeds
+        self.seed, self.workers, self.batch_size, self.drop_last = seed, workers, batch_size, drop_last
+        error = None
+        try:
+            self.is_stream = _is_stream(dataset, sampler, batch_sampler)
+            length = None if self.is_stream or not hasattr(dataset, "__len__") else len(dataset)
+            drops = drop_last and batch_size is not None
+            self.order = Order(length, batch_size, shuffle, drops, sampler, batch_sampler)
+            self._check_arguments(shuffle or sampler is not None or batch_sampler is not None)
+        except EngineError as wrong:
+            error = str(wrong)
+        except Exception as wrong:
+            error = f"len(dataset) raised {raised(wrong)}\n  help: correct the data set"
+        control.vote(error)
+        inputs = tuple(names) or tuple(feed.shapes)
+        self.maker = Maker(feed, inputs, collate_fn, seed, batch_size is None, whole)
+        self.epoch = self.batches = 0  # the next batch: of which epoch, and how many of it are behind
+        self.begun = False  # whether an epoch began that has not ended
+        self.state: Any = None  # the data set's own, behind the last batch
+        self._kept: tuple[_Jobs, DataLoader[Loaded]] | None = None
+
+    def _check_arguments(self, is_ordered: bool) -> None:
+        if self.is_stream and is_ordered:
+            reason = "an iterable data set gives its samples in its own order: it takes no shuffle and no sampler"
+            raise EngineError(reason, "shuffle in the data set, or give a map-style one, with __getitem__ and __len__")
+        if self.batch_size not in (None, needed := self.feed.samples):
+            reason = f"the loader's batches have {self.batch_size} samples, and the program is for {needed}"
+            raise EngineError(reason, f"give batch_size={needed}, or an example batch of {self.batch_size} samples")
+
+    def __len__(self) -> int:
+        """The batches of an epoch; raises TypeError where nobody knows."""
+        if self.is_stream:
+            raise TypeError("an iterable data set has no length")
+        return len(self.order)
+
+    @property
+    def last_samples(self) -> int | None:
+        """The samples of a smaller last batch that is not dropped; None where there is none, or nobody knows."""
+        plain = self.order.sampler is None and self.order.batch_sampler is None
+        if self.drop_last or self.batch_size is None or self.order.samples is None or not plain:
+            return None
+        rest = self.order.samples % self.batch_size
+        return rest or None
+
+    def __iter__(self) -> Iterator[Given]:
+        """An epoch, or what is left of the one that `load_state_dict` gave. One that was left is not gone on with."""
+        if self.begun:
+            self.epoch, self.batches = self.epoch + 1, 0
+        self.begun = True
+        self._meet()
+        given = self.batches
+        try:
+            with closing(self._loaded()) as source:
+                while (loaded := self._next(source)) is not None:
+                    self.batches += 1
+                    self.state = loaded.state
+                    if (part := self._part(loaded)) is not None:
+                        given += 1
+                        yield part
+        except EngineError:
+            self.close()
+            raise
+        if given == 0:
+            raise EngineError(*self._nothing())
+        self.epoch, self.batches, self.begun, self.state = self.epoch + 1, 0, False, None
+
+    def epochs(self, end: int | None = None) -> Iterator[Given]:
+        """The batches of all epochs before `end`, or for ever; one that is resumed goes on where it was."""
+        while end is None or self.epoch < end:
+            yield from self
+
+    def fed(self, feed: Feed, feeds: Feeds = lambda samples: None) -> "Loader":
+        """A loader of the same batches for another program, such as that of evaluation, from the beginning."""
+        made = copy.copy(self)
+        made.feed, made.feeds, made.maker = feed, feeds, replace(self.maker, feed=feed)
+        made.epoch = made.batches = 0
+        made.begun, made.state, made._kept = False, None, None
+        return made
+
+    def close(self) -> None:
+        """Ends the workers that are kept from one epoch to the next."""
+        self._kept = None
+
+    # -- the state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self, after: Given | None = None) -> dict[str, Any]:
+        """Where the loader is: behind the last batch that it gave, or a certain one. Called by all ranks alike."""
+        state = dict(after.position) if after is not None else self._position()
+        if self.is_stream and hasattr(self.dataset, "state_dict"):
+            state["dataset"] = self._shared(state["dataset"])
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on there: the next batches are those that an uninterrupted run would have had."""
+        for name, mine in (("samples of a batch", self.feed.samples), ("samples", self.order.samples)):
+            if state[name] != mine:
+                reason = f"the data have {mine} {name}, and those of the checkpoint had {state[name]}"
+                raise EngineError(reason, "give the loader the data set and the batch size of the checkpoint")
+        self.epoch, self.batches, self.seed = state["epoch"], state["batches"], state["seed"]
+        self.state, self.begun = state["dataset"], False
+        self.maker = replace(self.maker, seed=self.seed)
+        self._kept = None
+
+    def _position(self) -> dict[str, Any]:
+        facts = {"samples of a batch": self.feed.samples, "samples": self.order.samples, "dataset": self.state}
+        return {"epoch": self.epoch, "batches": self.batches, "seed": self.seed, **facts}
+
+    def _shared(self, state: Any) -> Any:
+        """The state of an iterable data set, from a rank that has it."""
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        said = self.control.all_gather(buffer.getvalue() if state is not None else b"")
+        mine = next((text for text in said if text), None)
+        return torch.load(io.BytesIO(mine), weights_only=True) if mine is not None else None
+
+    # -- one batch -----------------------------------------------------------------------------------------------------
+
+    def _next(self, source: Iterator[Loaded]) -> Loaded | None:
+        """The next batch, once all ranks have it; None at the end. Its size is known to all ranks."""
+        try:
+            loaded = next(source, Loaded(0))
+        except Exception as error:  # a worker that died, a sampler that fails
+            loaded = Loaded(None, error=str(EngineError(f"loading failed: {raised(error)}", "correct the data set")))
+        if self.control.vote(loaded.error or None, more=loaded.samples in (None, self.feed.samples)):
+            return loaded._replace(samples=self.feed.samples)
+        said = self.control.all_gather(b"" if loaded.samples is None else str(loaded.samples).encode())
+        sizes = {int(text): rank for rank, text in reversed(list(enumerate(said))) if text}
+        if len(sizes) > 1:
+            told = ", ".join(f"{size or 'no'} samples on rank {rank}" for size, rank in sorted(sizes.items()))
+            reason = f"batch {self.batches} of epoch {self.epoch} is not the same on all ranks: {told}"
+            raise EngineError(reason, "the data set must give every rank the same samples, in the same order")
+        (samples,) = sizes
+        return loaded._replace(samples=samples) if samples else None
+
+    def _part(self, loaded: Loaded) -> Given | None:
+        """This rank's part of a batch, None if it is dropped. Of another size it is cut for another program."""
+        samples = loaded.samples
+        assert samples is not None
+        if samples == self.feed.samples:
+            return Given(loaded.tensors, self.feed, self, self._position())
+        if samples < self.feed.samples and self.drop_last:
+            return None
+        feed = self.feeds(samples)
+        if feed is None:
+            reason = f"batch {self.batches - 1} has {samples} samples, and the program is for {self.feed.samples}"
+            raise EngineError(reason, f"give batches of {self.feed.samples}, or drop_last=True if it is the last")
+        error = None
+        try:
+            if not feed.is_idle:
+                feed.check(loaded.tensors, samples)
+        except EngineError as wrong:
+            error = str(wrong)
+        self.control.vote(error)
+        return Given(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
+
+    def _loaded(self) -> Generator[Loaded, None, None]:
+        """This rank's parts from the current batch on; one that needs nothing counts."""
+        if self.feed.is_idle:
+            counted = not self.is_stream and self.batch_size is not None
+            keys = self.order.batches(self.seed, self.epoch, self.batches)
+            yield from (Loaded(len(batch)) for batch in keys) if counted else repeat(Loaded(None))
+            return
+        if self.is_stream:
+            yield from self._stream()
+            return
+        if self._kept is None:
+            jobs = _Jobs(self.order, self.maker)
+            self._kept = jobs, self.workers.loader(Fetch(self.dataset, self.maker), jobs)
+        jobs, loader = self._kept
+        jobs.epoch, jobs.first = self.epoch, self.batches
+        yield from loader
+
+    def _stream(self) -> Iterator[Loaded]:
+        """From an iterable data set: by its own state if it has one, else what is behind is loaded again."""
+        behind, start = self.batches, 0
+        if behind and self.state is not None and not self.workers.num_workers:
+            self.dataset.load_state_dict(self.state)
+            behind, start = 0, behind
+        stream = Stream(self.dataset, self.maker, self.batch_size or 1, self.drop_last, self.epoch, start)
+        source = iter(self.workers.loader(stream, None))
+        for _ in range(behind):
+            next(source)
+        yield from source
+
+    # -- what all ranks have in common ---------------------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        """Sees that the ranks have the same data, and are at the same batch."""
+        facts = {"samples": self.order.samples, "of a batch": self.batch_size, "shuffled": self.order.shuffle}
+        facts |= {"seed": self.seed, "epoch": self.epoch, "batches behind": self.batches}
+        said = [json.loads(text) for text in self.control.all_gather(json.dumps(facts).encode())]
+        for rank, other in enumerate(said):
+            for name, value in other.items():
+                if value != said[0][name]:
+                    values = f"{said[0][name]} on rank 0, {value} on rank {rank}"
+                    reason = f"the ranks' loaders differ in `{name}`: {values}"
+                    raise EngineError(reason, "make the same loader, of the same data, on every rank")
+
+    def _nothing(self) -> tuple[str, str]:
+        """What to say of an epoch without a batch."""
+        reason = f"the data gave no batch in epoch {self.epoch}"
+        if isinstance(self.dataset, Iterator):
+            return f"{reason}: a generator runs only once", "give an object whose __iter__ begins anew"
+        if self.drop_last and self.order.samples:
+            reason += f": {self.order.samples} samples make no batch of {self.feed.samples}, and the rest is dropped"
+        return reason, f"give at least {self.feed.samples} samples, or drop_last=False"
+
+
+class _Jobs:
+    """The jobs of an epoch from a batch on, both set before it is iterated over. It does not know its loader, which
+    knows it: workers end with the last reference to a loader."""
+
+    def __init__(self, order: Order, maker: Maker) -> None:
+        self.order, self.maker = order, maker
+        self.epoch = self.first = 0
+
+    def __iter__(self) -> Iterator[Job]:
+        for number, keys in enumerate(self.order.batches(self.maker.seed, self.epoch, self.first), self.first):
+            yield Job(self.epoch, number, len(keys), [keys[row] for row in self.maker.rows(len(keys))])
+
+
+def _is_stream(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
+    """Whether a data set is iterable, and not map-style."""
+    if isinstance(dataset, IterableDataset):
+        return True
+    if hasattr(dataset, "__getitem__"):
+        if hasattr(dataset, "__len__") or sampler is not None or batch_sampler is not None:
+            return False
+        raise EngineError(f"{type(dataset).__name__} has no __len__", "define it, or give a sampler")
+    if hasattr(dataset, "__iter__"):
+        return True
+    raise EngineError(f"{type(dataset).__name__} is no data set", "give it __getitem__ and __len__, or __iter__")
+
+
+def _arguments(loader: "DataLoader[Any]") -> tuple[int | None, Any, Any]:
+    """A DataLoader's batch size, sampler and batch sampler, as a Loader takes them."""
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
+        return loader.batch_size, sampler, None
+    return loader.batch_size, None, loader.batch_sampler
+
+
+def loader_options(options: dict[str, Any]) -> dict[str, Any]:
+    """A Loader's options, with those of its workers in one. Raises EngineError for one that there is not."""
+    mine = [name for name in inspect.signature(Loader.__init__).parameters if name not in GIVEN]
+    workers = [field.name for field in fields(Workers)]
+    if unknown := [name for name in options if name not in {*mine, *workers}]:
+        has = ", ".join(["batch_size", *(name for name in mine if name != "workers"), *workers])
+        raise EngineError(f"a loader has no option `{unknown[0]}`", f"its options are {has}")
+    rest = {name: value for name, value in options.items() if name not in workers}
+    if len(rest) < len(options):
+        rest["workers"] = Workers(**{name: value for name, value in options.items() if name in workers})
+    return rest

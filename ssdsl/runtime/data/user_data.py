@@ -1,0 +1,54 @@
+"""The data of `--data file.py:function`: what the function in the user's own file returns, and how it is loaded."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..errors import EngineError
+from ..program.user_module import import_file
+from .rank_dataset import raised
+
+PREFIX = "ssdsl_data_"  # of the name under which the file is imported
+
+
+class Again:
+    """What a function returns only once, such as a generator, for every epoch anew."""
+
+    def __init__(self, function: Callable[[], Iterator[Any]]) -> None:
+        self.function = function
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.function())
+
+
+def load_data(spec: str) -> Any:
+    """What the function returns. Raises EngineError."""
+    path, _, function = spec.rpartition(":")
+    file = Path(path)
+    try:
+        return data_of(getattr(import_file(file, f"{PREFIX}{file.stem}"), function))
+    except Exception as error:
+        raise EngineError(f"`--data {spec}` raised {raised(error)}", "correct the file") from error
+
+
+def data_of(function: Callable[[], Any]) -> Any:
+    """What a function returns; it is called for every epoch where that can be used only once."""
+    data = function()
+    return Again(function) if isinstance(data, Iterator) else data
+
+
+def loader_arguments(data: Any, samples: int) -> dict[str, Any]:
+    """How a Loader takes it: a map-style data set is shuffled, a stream comes in its order, the rest are batches.
+
+    >>> loader_arguments([], 8)
+    {'batch_size': None}
+    """
+    if isinstance(data, DataLoader):  # says itself
+        return {"batch_size": data.batch_size}
+    if isinstance(data, IterableDataset):
+        return {"batch_size": samples}
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple):
+        return {"batch_size": samples, "shuffle": True}
+    return {"batch_size": None}

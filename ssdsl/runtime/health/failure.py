@@ -1,0 +1,79 @@
+"""How a rank ends when it cannot go on: it says where and why, leaves no half-written file, and waits for nobody."""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import EngineError
+from .heartbeat import Pulse
+from .stall import Stall, place
+from .watchdog import Watch, last_words
+
+
+def report_failure(
+    error: BaseException, rank: int, pulse: Pulse | None, watch: Watch | None, folder: Path | None
+) -> None:
+    """Say on stderr, and in the rank's files, where it failed and why.
+
+    A rank that fails in a call on others may do so because one of them has ended the run: then that is the reason.
+    """
+    if pulse is not None:
+        pulse.stop()
+    if watch is not None:
+        watch.end()
+    verdict = watch.verdict() if watch is not None and isinstance(error, RuntimeError) else None
+    if pulse is not None and isinstance(verdict, Stall):
+        last_words(pulse, verdict, folder, whole=False)
+        return
+    says_all = isinstance(error, SystemExit | EngineError)
+    text = str(error) if says_all else "".join(traceback.format_exception(error))
+    if isinstance(verdict, str):
+        text = f"it lost a rank that failed: {verdict}"
+    where = f"rank {rank}"
+    if pulse is not None:
+        where += f", role {pulse.known['role']}, {place(pulse.known)}" if pulse.known["role"] else ""
+    message = f"{where}:\n{text}"
+    if pulse is not None:
+        pulse.failed(message, mistake=text if isinstance(error, EngineError) else None)
+        if watch is not None and not pulse.known["wait"]:  # not one that has only lost another
+            last = (text.strip().splitlines() or [""])[-1]
+            watch.failed(f"{where}: {last}")
+    if folder is not None:
+        with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
+            beside.write_text(message)
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A place beside `path` to write to; it becomes `path` when all is written, and is removed if that fails."""
+    beside = path.with_name(f".{path.name}")
+    try:
+        yield beside
+        beside.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def save(tensors: dict[str, Any], path: Path) -> None:
+    """torch.save, in full or not at all."""
+    with whole(path) as beside:
+        torch.save(tensors, beside)
+
+
+def prepare_folder(folder: Path, rank: int) -> None:
+    """The folder of the ranks' files, without what this rank left of an earlier attempt."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"rank{rank}.err").unlink(missing_ok=True)
+    progress = folder / "metrics.jsonl"
+    if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # a rank died while it wrote
+        with progress.open("a") as file:
+            file.write("\n")

@@ -1,0 +1,129 @@
+"""How a rank starts: which of how many it is, and the process group of all."""
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from ..ranks.gloo_staging import Staged
+from ..ranks.transport import Distributed
+from .rendezvous import has_store, meet
+
+PER_NODE = 8
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+
+
+def command(devices: int, main: str) -> str:
+    """The command that starts a program; one line for a single node, and one for several if there are many devices."""
+    one = f"torchrun --nproc-per-node={devices} {main}"
+    if devices <= PER_NODE:
+        return one
+    per_node = next(n for n in range(PER_NODE, 0, -1) if devices % n == 0)
+    several = f"torchrun --nnodes={devices // per_node} --nproc-per-node={per_node}"
+    rendezvous = "--rdzv-backend=c10d --rdzv-endpoint=HOST:29500"
+    return f"{one}\n{several} {rendezvous} {main}  # on each node; HOST is one of them"
+
+
+def find_place(needed: int, main: str) -> int:
+    """This process's rank. Sets what torch.distributed reads; under Slurm from what `srun` says.
+
+    Raises SystemExit, with the command to use, for a process that nobody told which one it is.
+    """
+    if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
+        _from_slurm()
+    missing = [name for name in NAMES if name not in os.environ]
+    if missing:
+        raise SystemExit(
+            f"this program has {needed} processes, and this one cannot tell which of them it is: "
+            f"{', '.join(missing)} not set. Start it with\n{command(needed, main)}\n"
+            f"or under Slurm with one task per device\nsrun --ntasks={needed} python {main}"
+        )
+    world = int(os.environ["WORLD_SIZE"])
+    if world != needed:
+        raise SystemExit(f"this program is for {needed} processes, not {world}:\n{command(needed, main)}")
+    return int(os.environ["RANK"])
+
+
+def _from_slurm() -> None:
+    """What torchrun would set, from the variables of a job's step. The first host of the step serves the others."""
+    for name, slurm in SLURM.items():
+        if slurm in os.environ:
+            os.environ.setdefault(name, os.environ[slurm])
+    if hosts := os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST"):
+        os.environ.setdefault("MASTER_ADDR", first_host(hosts))
+    job = int(os.environ.get("SLURM_JOB_ID", "0")) + int(os.environ.get("SLURM_STEP_ID", "0"))
+    os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
+
+
+def first_host(hosts: str) -> str:
+    """The first name of a list of Slurm's.
+
+    >>> first_host("gpu[07-12,20],login1")
+    'gpu07'
+    """
+    found = re.match(r"([^,\[]+)(?:\[(\w+)[^\]]*\]([^,\[]*))?", hosts)
+    return "".join(part or "" for part in found.groups()) if found else hosts
+
+
+def join_group(folder: Path, device: str, backend: str | None, seed: int, timeout_s: float) -> tuple[torch.device, str]:
+    """Join the process group of a program's ranks; this one's device, and the name of this attempt of the run.
+
+    A rank that waits longer than the timeout fails.
+    """
+    if not (folder / "weights.pt").exists():
+        raise SystemExit("this program was compiled from a model on the meta device: it has no weights and cannot run")
+    torch.manual_seed(seed)
+    return join_ranks(device, backend, timeout_s)
+
+
+def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tuple[torch.device, str]:
+    """Join the process group of all ranks, if the script has not; this one's device, and the name of this attempt.
+
+    `device` is cuda where there is a GPU, if not given. `backend` is NCCL for GPUs and gloo for the CPU if not given;
+    gloo also works on GPUs, and lets several ranks share one. A process that nobody told which rank it is, is the only
+    one.
+    """
+    if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
+        _from_slurm()
+    chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if dist.is_initialized():
+        return chosen, "first"
+    backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
+    if backend not in ("gloo", "nccl") or (backend == "nccl" and chosen.type == "cpu"):
+        raise SystemExit(f"ranks on a {chosen.type} device cannot use the backend `{backend}`: take gloo")
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    timeout = timedelta(seconds=timeout_s)
+    bound = chosen if backend == "nccl" else None  # NCCL connects at once, and barriers know their GPU
+    if "RANK" not in os.environ:
+        alone = torch._C._distributed_c10d.HashStore()
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=timeout, device_id=bound)
+        return chosen, "first"
+    if not has_store():
+        dist.init_process_group(backend, timeout=timeout, device_id=bound)
+        return chosen, "first"
+    name, store = meet(rank, ranks, timeout)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout, device_id=bound)
+    return chosen, name
+
+
+def transport(device: torch.device, timeout_s: float) -> Distributed:
+    """How ranks exchange tensors of the device in the groups of torch.distributed."""
+    staged = device.type == "cuda" and dist.get_backend() == "gloo"
+    return (Staged if staged else Distributed)(timedelta(seconds=timeout_s))
+
+
+def _device(kind: str) -> torch.device:
+    """This rank's device: with fewer GPUs than ranks on this node, they share them in turn."""
+    if kind not in ("cpu", "cuda"):
+        raise SystemExit(f"there is no device `{kind}`: it is cpu or cuda")
+    if kind == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.device_count() == 0:
+        raise SystemExit("this machine has no GPU that torch can use: start the program with --device cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

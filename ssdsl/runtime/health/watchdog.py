@@ -1,0 +1,167 @@
+"""Ends this rank, with a report, when a rank of the run has not moved for too long.
+
+Each rank puts what it does on a board that all nodes can read. One that waits for as long as the limit reads what the
+others do, finds the rank that keeps them waiting, says so and ends; what started the ranks then ends the rest.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..program.codec import from_json, to_json
+from .heartbeat import Pulse, attempt
+from .stall import BEATS_S, Stall, State, find_stall
+from .status_store import Board
+
+BEAT_S = 1.0
+LOOK_S = 2 * BEATS_S  # so long before the limit a rank begins to look at the others
+VERDICT = "verdict"
+RUN = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")  # what only processes of one run share
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a rank has ended the run: another one hangs, or it has `failed` itself, and said this."""
+
+    by: int
+    stall: Stall | None = None
+    failed: str = ""
+
+
+class Watch:
+    """Looks at all ranks from a thread of its own. `folder` is where this rank's last words go, if anywhere."""
+
+    def __init__(self, pulse: Pulse, ranks: int, limit_s: float, folder: Path | None = None) -> None:
+        self.pulse, self.ranks, self.limit_s, self.folder = pulse, ranks, limit_s, folder
+        self.rank = int(pulse.known["rank"])
+        self.board = Board(f"joining {attempt()}")
+        self.started = time.time()
+        self.seen: dict[int, tuple[State, float]] = {}  # of each rank what it said last, and when this was new here
+        self.over = threading.Event()
+        threading.Thread(target=self._run, daemon=True, name="watch").start()
+
+    def joined(self, name: str) -> None:
+        """The ranks have met, and have a name for this attempt."""
+        self.board = Board(name)
+
+    def end(self) -> None:
+        """Watch no longer: the rank has done all that it had to do, or fails by itself."""
+        self.over.set()
+        if self.board.is_open:  # else nobody has heard of this rank, and the store may have ended with rank 0
+            self._put(self.pulse.state(), 0.0)
+
+    def verdict(self) -> Stall | str | None:
+        """Why another rank has ended the run: the rank that hangs, or what the failed one said."""
+        with contextlib.suppress(RuntimeError):
+            if (found := self.board.get(VERDICT)) is not None:
+                note = from_json(Verdict, found)
+                return note.stall or note.failed
+        return None
+
+    def failed(self, text: str) -> None:
+        """Let the others know why they will lose this rank."""
+        with contextlib.suppress(RuntimeError):
+            self.board.first(VERDICT, to_json(Verdict(self.rank, failed=text)))
+
+    def _run(self) -> None:
+        while not self.over.wait(min(BEAT_S, self.limit_s / 4)):
+            state = self.pulse.state()
+            idle_s = state["beat"] - state["since"]
+            reachable = self._put(state, idle_s)
+            if idle_s > self.limit_s - LOOK_S:
+                found = self._look(state) if reachable else self._unreachable(state, idle_s)
+                if found is not None and not self.over.is_set():
+                    self._leave(found)
+
+    def _put(self, state: State, idle_s: float) -> bool:
+        """Say on the board what this rank does. False where the board cannot be reached."""
+        try:
+            self.board.put(f"rank{self.rank}", json.dumps(state | {"idle_s": idle_s}))
+        except RuntimeError:
+            return False
+        return True
+
+    def _look(self, mine: State) -> Stall | None:
+        """The rank at fault. Clocks of nodes differ, so only this one's counts.
+
+        While a rank is late with a word, but not yet silent, nothing is decided: it may be the one.
+        """
+        now = time.time()
+        for rank in range(self.ranks):
+            said = self.board.get(f"rank{rank}")
+            if said is None:
+                continue
+            state = json.loads(said)
+            if rank not in self.seen or self.seen[rank][0]["beat"] != state["beat"]:
+                self.seen[rank] = state, now
+        if any(2 * BEAT_S < now - at <= BEATS_S for state, at in self.seen.values() if not state["ended"]):
+            return None
+        states = {rank: _here(state, at, mine, now) for rank, (state, at) in self.seen.items()}
+        return find_stall(states, range(self.ranks), self.started, self.limit_s, now)
+
+    def _unreachable(self, mine: State, idle_s: float) -> Stall | None:
+        """Nobody can be asked. The store is on the node of rank 0, in its process or torchrun's."""
+        if idle_s < self.limit_s:
+            return None
+        how = f"nothing answers at {self.board.host}:{self.board.port}, on its node"
+        waiting = f"rank {self.rank} since {idle_s:.0f} s in {mine['doing']}"
+        return Stall(0, "", "an unknown place", idle_s, how, (waiting,) if self.rank else ())
+
+    def _leave(self, stall: Stall) -> None:
+        """Report, once for all ranks in full, and end the process: its main thread waits in vain."""
+        note = to_json(Verdict(self.rank, stall))
+        with contextlib.suppress(RuntimeError):
+            note = self.board.first(VERDICT, note)
+        first = from_json(Verdict, note)
+        found = first.stall or stall
+        last_words(self.pulse, found, self.folder, whole=first.by == self.rank)
+        if found.process is not None:
+            _end_silent(found.process, found.rank)
+        os._exit(1)
+
+
+def last_words(pulse: Pulse, stall: Stall, folder: Path | None, *, whole: bool) -> None:
+    """Say which rank keeps this one waiting: on stderr, and in the rank's files."""
+    rank = pulse.known["rank"]
+    text = stall.text() if whole else stall.text().partition("\n")[0]
+    message = f"rank {rank} ends, because " + text.replace("\n", "\n  ")
+    pulse.failed(message, stall=asdict(stall))
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            (folder / f"rank{rank}.err").write_text(message)
+        print(message, file=sys.stderr, flush=True)
+
+
+def _end_silent(process: tuple[str, int], rank: int) -> None:
+    """Kill a rank of this run, on this machine, that says nothing: it would not hear of its end in any other way."""
+    host, pid = process
+    if host != socket.gethostname():
+        return
+    with contextlib.suppress(OSError):
+        found, mine = _environment(str(pid)), _environment("self")
+        is_rank = any(found.get(name) == str(rank) for name in ("RANK", "SLURM_PROCID"))
+        if is_rank and all(found.get(name) == mine.get(name) for name in RUN):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _environment(pid: str) -> dict[str, str]:
+    """What a process was started with, on Linux."""
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
+
+
+def _here(state: State, at: float, mine: State, now: float) -> State:
+    """What a rank said, in times of this node's clock. One that says nothing new does not move longer than this one
+    waits."""
+    since = at - state["idle_s"]
+    if now - at > BEATS_S:
+        since = min(since, mine["since"])
+        return state | {"since": since, "beat": since}
+    return state | {"since": since, "beat": at}

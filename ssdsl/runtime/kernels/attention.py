@@ -1,0 +1,288 @@
+"""Attention of which one part runs: of some of the queries, or of some of the keys (of both: `ring_attention.py`).
+
+Of the keys in a chunk, a row of queries has an output and the logarithm of what it was divided by. Two chunks merge by
+these: that is all that a device has to know of keys that it does not have (Milakov and Gimelshein 2018). The gradients
+of a chunk follow from the output and the logarithm of all keys.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from ..layout.regions import Regions, Run, Runs, length
+from ..ranks.world import Group
+from .softmax_and_max import widened
+from .windows import Part
+
+SCORES = 1 << 24  # scores that are in memory at once
+STEPS, ROWS = 8, 16  # along the diagonal of causal attention: into how many steps rows are cut, if these have so many
+FUSED: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+FUSED_BACK: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+Tensors = Sequence[torch.Tensor]
+
+
+def causal_attention_part(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scale: float | None,
+    enable_gqa: bool,
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """Causal attention of one or more runs of queries, which see the keys in front of them and their own; those behind
+    these are left out.
+
+    Of q queries and k keys: query [.., heads, q, d], key [.., heads, k, d], value [.., heads, k, v] ->
+    [.., heads, q, v].
+    """
+    from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB: only where it is called
+
+    (part,) = parts
+    results, before = [], 0
+    for start, end in part.results:
+        here, before = query.narrow(-2, before, end - start), before + end - start
+        keys, values = (x.narrow(-2, 0, end) for x in (key, value))
+        mask: Any = causal_lower_right(end - start, end) if start else None  # a GPU's fused kernels make no mask of it
+        given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
+        results.append(F.scaled_dot_product_attention(here, keys, values, **given))
+    return torch.cat(results, -2) if len(results) > 1 else results[0]
+
+
+def attention_keys(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    regions: Regions,
+    group: Group,
+) -> torch.Tensor:
+    """Attention to all keys, of which each device of the group has those at `regions[group.index]`. The gradient of the
+    queries is this part's addend."""
+    part = Attending(((0, query.shape[-2]),), regions[group.index], is_causal, scale_of(query, scale))
+    return _Keys.apply(query, key, value, mask, part, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def scale_of(query: torch.Tensor, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+# -- some queries and some keys ----------------------------------------------------------------------------------------
+
+
+class _Block(NamedTuple):
+    """Rows of the queries and columns of the keys. All rows see all columns; or the first sees so many, each row behind
+    it one more."""
+
+    rows: slice
+    columns: slice
+    seen: int | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many rows and columns."""
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+
+
+@dataclass(frozen=True)
+class Attending:
+    """The attention of queries to keys at these positions, end to end."""
+
+    queries: Runs
+    keys: Runs
+    is_causal: bool
+    scale: float
+
+    def attend(self, query: torch.Tensor, keys: Tensors, mask: torch.Tensor | None, so_far: Tensors) -> None:
+        """Merges what these keys add into the output and the logarithm `so_far`. `mask`: of these rows and columns."""
+        is_fused = mask is None and _may_be_fused(query, keys)
+        for block in self._blocks() if is_fused else self._steps(query):
+            rows = query[..., block.rows, :]
+            key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
+            if is_fused:
+                more, log = FUSED(
+                    *map(_in_rows, (rows, key, value)), is_causal=block.seen is not None, scale=self.scale
+                )
+                more, log = widened(more), log.unsqueeze(-1)
+            else:
+                scores = self._scores(rows, key, block, mask)
+                log = scores.logsumexp(-1, keepdim=True)
+                more = scores.sub_(log.masked_fill(log.isinf(), 0.0)).exp_() @ widened(value)
+            _merge([x[..., block.rows, :] for x in so_far], [more, log])
+
+    def attend_back(
+        self,
+        query: torch.Tensor,
+        keys: Tensors,
+        mask: torch.Tensor | None,
+        found: Tensors,
+        gradients: Tensors,
+        d_mask: torch.Tensor | None,
+    ) -> None:
+        """Adds to the `gradients` of query, key and value, and to that of the mask. `found`: the gradient of the
+        output, the output, and the logarithm of all keys."""
+        is_fused = mask is None and _may_be_fused(query, keys)
+        for block in self._blocks() if is_fused else self._steps(query):
+            rows, (given, output, log) = query[..., block.rows, :], (x[..., block.rows, :] for x in found)
+            key, value = (_for_all(rows, x[..., block.columns, :]) for x in keys)
+            if is_fused:
+                saved = map(_in_rows, (given, rows, key, value, output))
+                more = FUSED_BACK(*saved, log.squeeze(-1), 0.0, block.seen is not None, scale=self.scale)
+            else:
+                chances = self._scores(rows, key, block, mask).sub_(log.masked_fill(log.isinf(), 0.0)).exp_()
+                given = widened(given)
+                d_value = chances.transpose(-2, -1) @ given
+                of_row = (given * widened(output)).sum(-1, keepdim=True)
+                scores = (given @ widened(value).transpose(-2, -1)).sub_(of_row).mul_(chances)
+                if d_mask is not None:
+                    part = _of(d_mask, block)
+                    part += scores.sum_to_size(part.shape)
+                d_query = (scores @ widened(key)).mul_(self.scale)
+                more = d_query, (scores.transpose(-2, -1) @ widened(rows)).mul_(self.scale), d_value
+            places = block.rows, block.columns, block.columns
+            for gradient, place, added in zip(gradients, places, more, strict=True):
+                part = gradient[..., place, :]
+                part += _for_given(added, part)
+
+    def _blocks(self) -> Iterator[_Block]:
+        """What rows see of the columns: all of them, wherever they lie, or up to a square on the diagonal."""
+        if not self.is_causal:
+            count, width = length(self.queries), length(self.keys)
+            if count and width:
+                yield _Block(slice(0, count), slice(0, width))
+            return
+        before = 0
+        for first, last in self.queries:
+            columns = 0
+            for start, end in self.keys:
+                for rows, keys in self._seen((first, last), (start, end)):
+                    if rows[0] < rows[1] and keys[0] < keys[1]:
+                        (low, high), (left, right) = rows, keys
+                        here = slice(before + low - first, before + high - first)
+                        there = slice(columns + left - start, columns + right - start)
+                        yield _Block(here, there, 1 if right > low else None)
+                columns += end - start
+            before += last - first
+
+    def _seen(self, rows: Run, keys: Run) -> Iterator[tuple[Run, Run]]:
+        """Of two runs, those that see each other; where they are the same, up to the diagonal."""
+        (first, last), (start, end) = rows, keys
+        both = max(first, start), min(last, end)
+        yield (max(first, end), last), keys
+        if both[0] < both[1]:
+            yield both, (start, both[0])
+            yield both, both
+
+    def _steps(self, query: torch.Tensor) -> Iterator[_Block]:
+        """Blocks of which the scores fit in memory; along the diagonal, few are computed that nobody sees."""
+        for rows, columns, seen in self._blocks():
+            count, width = rows.stop - rows.start, columns.stop - columns.start
+            step = max(1, SCORES // max(1, math.prod(query.shape[:-2]) * width))
+            if seen is not None:
+                step = min(step, max(ROWS, -(-count // STEPS)))
+            for row in range(0, count, step):
+                to = min(row + step, count)
+                here = slice(rows.start + row, rows.start + to)
+                if seen is None:
+                    yield _Block(here, columns)
+                else:
+                    yield _Block(here, slice(columns.start, columns.start + to), row + 1)
+
+    def _scores(self, query: torch.Tensor, key: torch.Tensor, block: _Block, mask: torch.Tensor | None) -> torch.Tensor:
+        scores = (widened(query) @ widened(key).transpose(-2, -1)).mul_(self.scale)
+        if block.seen is not None:
+            hidden = torch.ones(block.size, dtype=torch.bool, device=query.device).triu(block.seen)
+            scores.masked_fill_(hidden, -math.inf)
+        if mask is not None:
+            here = _of(mask, block)
+            scores = scores.masked_fill_(~here, -math.inf) if here.dtype == torch.bool else scores.add_(here)
+        return scores
+
+
+def _may_be_fused(query: torch.Tensor, keys: Tensors) -> bool:
+    """Whether PyTorch's kernel, which never has all scores in memory, takes these."""
+    return query.device.type == "cpu" and query.dim() == 4 and all(x.shape[-1] == query.shape[-1] for x in keys)
+
+
+def _in_rows(x: torch.Tensor) -> torch.Tensor:
+    """A tensor whose last axis is dense, as the kernel takes it for granted."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _of(mask: torch.Tensor, block: _Block) -> torch.Tensor:
+    """The block of a mask, whose axes may be of one row or column for all."""
+    if mask.dim() > 1 and mask.shape[-2] > 1:
+        mask = mask[..., block.rows, :]
+    return mask[..., block.columns] if mask.dim() and mask.shape[-1] > 1 else mask
+
+
+def _for_all(query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Keys or values for each head of the queries."""
+    if x.dim() > 2 and 1 < x.shape[-3] < query.shape[-3]:
+        x = x.repeat_interleave(query.shape[-3] // x.shape[-3], -3)
+    return x.expand(*query.shape[:-2], *x.shape[-2:])
+
+
+def _for_given(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The sum of the gradients of what was there once."""
+    if x.dim() > 2 and 1 < x.shape[-3] < gradient.shape[-3]:
+        gradient = gradient.unflatten(-3, (x.shape[-3], -1)).sum(-3)  # type: ignore[no-untyped-call]
+    return gradient.sum_to_size(x.shape)
+
+
+def nothing(query: torch.Tensor, value: torch.Tensor) -> list[torch.Tensor]:
+    """The output and the logarithm of no keys."""
+    output = widened(query).new_zeros(*query.shape[:-1], value.shape[-1])
+    return [output, output.new_full((*query.shape[:-1], 1), -math.inf)]
+
+
+def _merge(so_far: Tensors, more: Tensors) -> None:
+    """To outputs and logarithms of some keys those of others."""
+    (output, log), (more_output, more_log) = so_far, more
+    both = torch.logaddexp(log, more_log)
+    safe = both.masked_fill(both.isinf(), 0.0)
+    output.mul_((log - safe).exp_()).add_(more_output.mul_((more_log - safe).exp_()))
+    log.copy_(both)
+
+
+# -- keys that stay ----------------------------------------------------------------------------------------------------
+
+
+class _Keys(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        part: Attending,
+        group: Group,
+    ) -> torch.Tensor:
+        output, log = so_far = nothing(query, value)
+        part.attend(query, (key, value), mask, so_far)
+        highest = log.clone()
+        group.all_reduce(highest, "max")
+        weight = (log - highest.masked_fill(highest.isinf(), 0.0)).exp_()
+        sums = torch.cat([output * weight, weight], -1)
+        group.all_reduce(sums)
+        output, total = sums[..., :-1] / sums[..., -1:].clamp_min(torch.finfo(sums.dtype).tiny), sums[..., -1:]
+        result = output.to(query.dtype)
+        ctx.save_for_backward(query, key, value, mask, result, highest + total.log())
+        ctx.part = part
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        query, key, value, mask, output, log = ctx.saved_tensors
+        d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
+        found = [torch.zeros_like(widened(x)) for x in (query, key, value)]
+        ctx.part.attend_back(query, (key, value), mask, (gradients[0], output, log), found, d_mask)
+        return *(x.to(query.dtype) for x in found), d_mask, None, None

@@ -1,0 +1,213 @@
+"""Operators of which one part runs: those whose split needs more than a slice of their inputs."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ..ranks.world import Group
+
+
+def check_range(index: torch.Tensor, size: int) -> None:
+    """Raises IndexError for what one device, which has all `size` positions, would not find; a part sees in it the
+    others' positions only. On a GPU the step fails later, as PyTorch's own checks do there."""
+    found = ((index >= 0) & (index < size)).all()
+    if index.device.type == "cuda":
+        torch._assert_async(found)
+    elif not index.is_meta and not found:
+        raise IndexError(
+            f"{int(index.min())} to {int(index.max())} are given, out of range of the {size} that there are"
+        )
+
+
+def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int, size: int) -> torch.Tensor:
+    """Rows of a vocabulary of `size` that is split: this part has those from `start`, and zeros for the rest; parts add
+    up.
+
+    ids [...], table [rows of this part, hidden] -> [..., hidden].
+    """
+    check_range(ids, size)
+    local = ids - start
+    outside = (local < 0) | (local >= table.shape[0])
+    return F.embedding(local.masked_fill(outside, 0), table).masked_fill(outside.unsqueeze(-1), 0.0)
+
+
+def _zeros(x: torch.Tensor) -> torch.Tensor:
+    """Zeros with the strides of x: what adds them then calls the kernels that what adds x calls, and gradients are
+    equal to the bit."""
+    return x.new_empty_strided(x.shape, x.stride()).zero_()
+
+
+class _First(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, is_first: bool) -> torch.Tensor:
+        return x.view_as(x) if is_first else _zeros(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0], None
+
+
+def first(x: torch.Tensor, *groups: Group) -> torch.Tensor:
+    """An addend of a sum over the groups: only the first rank adds it, but every rank gets its whole gradient."""
+    return _First.apply(x, all(g.index == 0 for g in groups))  # type: ignore[no-any-return, no-untyped-call]
+
+
+def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
+    """An addend of a sum over parts that run one after another: only the first part adds it."""
+    return _zeros(x) if any(at) else x
+
+
+class _Picked(torch.autograd.Function):
+    """What an index picks, and zeros where `gone`. Other than torch's gather it keeps no scores."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int, index: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(index, gone)
+        ctx.dim, ctx.shape = dim, x.shape
+        return x.gather(dim, index).masked_fill_(gone, 0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        index, gone = ctx.saved_tensors
+        given = gradients[0].masked_fill(gone, 0)
+        return given.new_zeros(ctx.shape).scatter_add_(ctx.dim, index, given), None, None, None
+
+
+def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
+    """What an index picks along an axis of `size` that is split: this part has positions from `start`, and zeros for
+    the rest; parts add up."""
+    check_range(index, size)
+    local = index - start
+    outside = (local < 0) | (local >= x.shape[dim])
+    return _Picked.apply(x, dim, local.masked_fill_(outside, 0), outside)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def nll_part(
+    scores: torch.Tensor,
+    labels: torch.Tensor,
+    start: int,
+    size: int,
+    weight: torch.Tensor | None = None,
+    reduction: int = 2,
+    ignore_index: int = -100,
+) -> torch.Tensor:
+    """The negative scores [n, classes of this part, ...] of the labels [n, ...] of this part's classes, which begin at
+    `start` of `size`; zeros for other labels. Parts add up. For `reduction` 2, their sum."""
+    check_range(labels.masked_fill(labels == ignore_index, 0), size)
+    local = labels - start
+    gone = (local < 0) | (local >= scores.shape[1]) | (labels == ignore_index)
+    local = local.masked_fill_(gone, 0)
+    losses = -_Picked.apply(scores, 1, local.unsqueeze(1), gone.unsqueeze(1)).squeeze(1)  # type: ignore[no-untyped-call]
+    losses = losses if weight is None else losses * weight[local]
+    return losses.sum() if reduction == 2 else losses  # type: ignore[no-any-return]
+
+
+class _Normalised(torch.autograd.Function):
+    """(x - mean) / deviation * weight + bias, where mean and deviation are of all parts.
+
+    `over` are the axes that they are taken over, of `count` elements in all parts; `weight` and `bias` have the rank of
+    `x`, with size 1 where they are the same.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        mean: torch.Tensor,
+        inverse: torch.Tensor,
+        over: list[int],
+        count: int,
+        group: Group,
+    ) -> torch.Tensor:
+        normal = (x - mean) * inverse
+        ctx.save_for_backward(normal, weight, inverse)
+        ctx.over, ctx.count, ctx.group = over, count, group
+        return normal * weight + bias
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        normal, weight, inverse = ctx.saved_tensors
+        gradient = gradients[0]
+        alike = [axis for axis in ctx.over if weight.shape[axis] == 1]
+        mine = torch.stack([gradient.sum(alike, keepdim=True), (gradient * normal).sum(alike, keepdim=True)])
+        sums = (mine * weight).sum_to_size(2, *inverse.shape)
+        ctx.group.all_reduce(sums)
+        mean, product = sums / ctx.count
+        given = (gradient * weight - mean - normal * product) * inverse
+        shift, scale = (each.sum_to_size(weight.shape) for each in mine)
+        return given, scale, shift, None, None, None, None, None
+
+
+def _normalised(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    over: list[int],
+    shape: list[int],
+    eps: float,
+    count: int,
+    group: Group,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The normalised tensor, with the mean and the variance of all parts. `shape` is that of weight and bias."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    with torch.no_grad():
+        mean = wide.sum(over, keepdim=True) / count
+        group.all_reduce(mean)
+        variance = (wide - mean).square().sum(over, keepdim=True) / count
+        group.all_reduce(variance)
+    scale = wide.new_ones(shape) if weight is None else weight.view(shape)
+    shift = wide.new_zeros(shape) if bias is None else bias.view(shape)
+    inverse = torch.rsqrt(variance + eps)
+    result = _Normalised.apply(wide, scale, shift, mean, inverse, over, count, group)  # type: ignore[no-untyped-call]
+    return result.to(x.dtype), mean, variance
+
+
+def batch_norm_parts(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    momentum: float,
+    eps: float,
+    count: int,
+    group: Group,
+) -> torch.Tensor:
+    """Batch normalisation, in training, of what is split over the group along the batch or in space: statistics of the
+    `count` elements that all parts have of a channel."""
+    over, shape = [0, *range(2, x.dim())], [1, x.shape[1]] + [1] * (x.dim() - 2)
+    result, mean, variance = _normalised(x, weight, bias, over, shape, eps, count, group)
+    if running_mean is not None and running_var is not None:
+        running_mean.lerp_(mean.flatten().to(running_mean.dtype), momentum)
+        running_var.lerp_((variance.flatten() * (count / max(1, count - 1))).to(running_var.dtype), momentum)
+    return result
+
+
+def group_norm_parts(
+    x: torch.Tensor,
+    groups: int,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    count: int,
+    group: Group,
+) -> torch.Tensor:
+    """Group normalisation of x [batch, channels, ...], which is split in space: statistics of each example's groups of
+    channels, over the `count` positions of all parts."""
+    inside = x.shape[1] // groups
+    by_group = x.reshape(x.shape[0], groups, inside, *x.shape[2:])
+    shape = [1, groups, inside] + [1] * (x.dim() - 2)
+    over = [*range(2, by_group.dim())]
+    return _normalised(by_group, weight, bias, over, shape, eps, count * inside, group)[0].reshape(x.shape)
+
+
+def instance_norm_parts(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, count: int, group: Group
+) -> torch.Tensor:
+    """Instance normalisation of x [batch, channels, ...], which is split in space: statistics of each example's
+    channels, over the `count` positions of all parts."""
+    shape = [1, x.shape[1]] + [1] * (x.dim() - 2)
+    return _normalised(x, weight, bias, [*range(2, x.dim())], shape, eps, count, group)[0]

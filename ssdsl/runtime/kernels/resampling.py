@@ -1,0 +1,111 @@
+"""Operators of which one part resamples to another size along axes that are split: as `windows.py` has them."""
+
+from collections.abc import Sequence
+
+import torch
+
+from . import resampling_weights
+from .windows import Part, along
+
+aten = torch.ops.aten
+
+
+def nearest_part(
+    space: int,
+    x: torch.Tensor,
+    output_size: Sequence[int] | None,
+    factors: Sequence[float] | None,
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """Copies of the nearest positions. Along whole axes, and where each is copied equally often, torch's own."""
+    scaled = _Scaled.of(x, space, output_size, factors, parts)
+    for part, results, factor in scaled.parts():
+        if not resampling_weights.is_even(part.size, results, factor):
+            sources = resampling_weights.nearest(part.size, results, factor)
+            positions = [p - part.first for p in sources[part.start : part.end]]
+            x = x.index_select(part.axis, torch.tensor(positions, device=x.device))
+            scaled.is_done(part)
+    resize = (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d)[space - 1]
+    return scaled.cut(resize(x, scaled.sizes(x), *scaled.factors))
+
+
+def linear_part(
+    space: int,
+    x: torch.Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    factors: Sequence[float] | None,
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """Means of the nearest positions by their distance. Along whole axes, and where torch's own rounds alike anywhere
+    (a power of two), that."""
+    scaled, dtype = _Scaled.of(x, space, output_size, factors, parts), x.dtype
+    for part, results, factor in scaled.parts():
+        times = results // part.size
+        if align_corners or results % part.size or times & (times - 1) or factor not in (None, times):
+            is_double = dtype == torch.float64
+            places = resampling_weights.linear(part.size, results, align_corners, factor, is_double=is_double)
+            places = places[part.start : part.end]
+            low, high = (torch.tensor([p[k] - part.first for p in places], device=x.device) for k in (0, 1))
+            x = x.to(torch.promote_types(dtype, torch.float32))
+            weight = along(x, part.axis, [p.weight for p in places])
+            x = x.index_select(part.axis, low) * (1 - weight) + x.index_select(part.axis, high) * weight
+            scaled.is_done(part)
+    resize = (aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d)[space - 1]
+    return scaled.cut(resize(x, scaled.sizes(x), align_corners, *scaled.factors)).to(dtype)
+
+
+class _Scaled:
+    """Axes of space that are resampled: how large they get, and which are still to do."""
+
+    def __init__(self, rank: int, sizes: list[int], factors: list[float | None], parts: dict[int, Part]) -> None:
+        self.first = rank - len(sizes)
+        self.whole = sizes
+        self.factors = factors
+        self.left = parts
+        self.done: set[int] = set()
+
+    @classmethod
+    def of(
+        cls,
+        x: torch.Tensor,
+        space: int,
+        output_size: Sequence[int] | None,
+        factors: Sequence[float] | None,
+        parts: Sequence[Part],
+    ) -> "_Scaled":
+        by_axis = {part.axis: part for part in parts}
+        sizes = [by_axis[k].size if k in by_axis else x.shape[k] for k in range(x.dim() - space, x.dim())]
+        if output_size is None:
+            assert factors is not None, "a size or factors are given"
+            wanted = [int(n * factor) for n, factor in zip(sizes, factors, strict=True)]
+        else:
+            wanted = [*output_size]
+        return cls(x.dim(), wanted, [*factors] if factors else [None] * space, by_axis)
+
+    def parts(self) -> list[tuple[Part, int, float | None]]:
+        """Each part with the size of its whole axis of results, and its factor."""
+        return [
+            (part, self.whole[axis - self.first], self.factors[axis - self.first]) for axis, part in self.left.items()
+        ]
+
+    def is_done(self, part: Part) -> None:
+        self.done.add(part.axis)
+
+    def sizes(self, x: torch.Tensor) -> list[int]:
+        """The size of each axis once it is resampled from what is there: what is done stays as it is, and a region gets
+        as many times larger as the whole."""
+        sizes = [*self.whole]
+        for axis, part in self.left.items():
+            at = axis - self.first
+            sizes[at] = x.shape[axis] if axis in self.done else x.shape[axis] * (self.whole[at] // part.size)
+            self.factors[at] = None
+        return sizes
+
+    def cut(self, x: torch.Tensor) -> torch.Tensor:
+        """The results of the parts alone."""
+        for axis, part in self.left.items():
+            if axis not in self.done:
+                times = self.whole[axis - self.first] // part.size
+                x = x.narrow(axis, part.start - part.first * times, part.end - part.start)
+        return x.contiguous()

@@ -1,0 +1,171 @@
+"""Attention whose keys go around a ring of the devices: each has its queries, and sees one chunk of keys after another
+(Liu, Zaharia and Abbeel 2023, "Ring Attention").
+
+Chunks go by halves: while a device computes with one, the next arrives. So beside its own chunk it holds one more.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from ..layout.cut import paired, take_runs
+from ..layout.regions import Regions, Runs, halves, length, local
+from ..ranks.transport import Works
+from ..ranks.world import Group
+from .attention import Attending, Tensors, nothing, scale_of
+from .softmax_and_max import widened
+
+
+def attention_ring(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    regions: Regions,
+    group: Group,
+) -> torch.Tensor:
+    """Attention of the queries at `regions[group.index]`; keys and values go around the group, while those before them
+    are computed with. They go by halves: beside its own a device has one half and the one that arrives, two chunks at
+    most. A mask has the rows of these queries, and all columns."""
+    ring = _Ring(regions, group, is_causal, scale_of(query, scale))
+    return _Around.apply(query, key, value, mask, ring)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """`regions`: the positions that each part has, of the queries as of the keys."""
+
+    regions: Regions
+    group: Group
+    is_causal: bool
+    scale: float
+
+    @property
+    def steps(self) -> range:
+        """After so many steps keys have come from another part."""
+        return range(1, self.group.size)
+
+    def part(self, keys: Runs) -> Attending:
+        """The queries of this device, and some keys."""
+        return Attending(self.regions[self.group.index], keys, self.is_causal, self.scale)
+
+    def keys(self, step: int, half: int) -> Runs:
+        """The positions of the keys that are here after so many steps: those of half a part, as far as it has two."""
+        return halves(self.regions[(self.group.index - step) % self.group.size])[half]
+
+    def own(self, half: int, tensors: Tensors) -> list[torch.Tensor]:
+        """Half of what this device has."""
+        mine = self.regions[self.group.index]
+        runs = local(self.keys(0, half), mine)
+        return [take_runs(x, x.dim() - 2, 1, runs).contiguous() for x in tensors]
+
+    def add_to_own(self, half: int, tensors: Tensors, more: Tensors) -> None:
+        """Adds to half of what this device has."""
+        runs = local(self.keys(0, half), self.regions[self.group.index])
+        for x, added in zip(tensors, more, strict=True):
+            for there, here in paired(x, added, -2, runs):
+                there += here
+
+    def pass_on(self, step: int, half: int, tensors: Tensors) -> "_Passing":
+        """These go to the part behind; from the part before comes what is here after `step` steps."""
+        count = length(self.keys(step, half))
+        arriving = [x.new_empty((*x.shape[:-2], count, x.shape[-1])) for x in tensors]
+        before, behind = ((self.group.index + way) % self.group.size for way in (-1, 1))
+        ends = zip(arriving, tensors, strict=True)
+        works = [
+            self.group.start_exchange({before: into} if count else {}, {behind: x} if x.numel() else {})
+            for into, x in ends
+        ]
+        return _Passing(arriving, Works(works, tensors))
+
+
+@dataclass(frozen=True)
+class _Passing:
+    """Tensors on their way here, while others leave."""
+
+    arriving: list[torch.Tensor]
+    works: Works
+
+    def wait(self) -> list[torch.Tensor]:
+        """What has arrived."""
+        self.works.wait()
+        return self.arriving
+
+
+class _Around(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, ring: _Ring
+    ) -> torch.Tensor:
+        so_far = nothing(query, value)
+
+        def attend(keys: Runs, tensors: Tensors) -> None:
+            ring.part(keys).attend(query, tensors, _columns(mask, keys), so_far)
+
+        for half in (0, 1):
+            passing = ring.pass_on(1, half, ring.own(half, (key, value))) if ring.steps else None
+            if half == 0:
+                attend(ring.regions[ring.group.index], (key, value))
+            for step in ring.steps:
+                assert passing is not None
+                here, passing = passing.wait(), None  # what was sent is let go
+                passing = ring.pass_on(step + 1, half, here) if step + 1 in ring.steps else None
+                attend(ring.keys(step, half), here)
+                del here
+        result = so_far[0].to(query.dtype)
+        ctx.save_for_backward(query, key, value, mask, result, so_far[1])
+        ctx.ring = ring
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        query, key, value, mask, output, log = ctx.saved_tensors
+        ring: _Ring = ctx.ring
+        mine = ring.regions[ring.group.index]
+        d_query, *d_own = (torch.zeros_like(widened(x)) for x in (query, key, value))
+        d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
+
+        def attend(keys: Runs, tensors: Tensors, d_keys: Tensors) -> None:
+            given, of_mask = _columns(mask, keys), _columns(d_mask, keys)
+            ring.part(keys).attend_back(query, tensors, given, (gradients[0], output, log), (d_query, *d_keys), of_mask)
+            if of_mask is not None and d_mask is not None:
+                _put(d_mask, keys, of_mask)
+
+        for half in (0, 1):
+            passing = ring.pass_on(1, half, ring.own(half, (key, value))) if ring.steps else None
+            if half == 0:
+                attend(mine, (key, value), d_own)
+            going: _Passing | None = None  # the gradients follow their keys, and are at home at last
+            for step in ring.steps:
+                assert passing is not None
+                here, passing = passing.wait(), None
+                passing = ring.pass_on(step + 1, half, here) if step + 1 in ring.steps else None
+                d_keys = [torch.zeros_like(widened(x)) for x in here]
+                attend(ring.keys(step, half), here, d_keys)
+                del here
+                if going is not None:
+                    d_keys, going = [more.add_(x) for more, x in zip(d_keys, going.wait(), strict=True)], None
+                going = ring.pass_on(step + 1, half, d_keys)
+                del d_keys
+            if going is not None:
+                ring.add_to_own(half, d_own, going.wait())
+        return *(x.to(query.dtype) for x in (d_query, *d_own)), d_mask, None
+
+
+def _columns(mask: torch.Tensor | None, keys: Runs) -> torch.Tensor | None:
+    """Those of a mask that are some keys'."""
+    if mask is None or not mask.dim() or mask.shape[-1] == 1:
+        return mask
+    return take_runs(mask, mask.dim() - 1, 1, keys)
+
+
+def _put(whole: torch.Tensor, keys: Runs, part: torch.Tensor) -> None:
+    """Writes columns that were taken where they belong."""
+    if part is not whole:
+        for there, here in paired(whole, part, -1, keys):
+            there.copy_(here)

@@ -1,0 +1,315 @@
+"""Kernels of parts that merge what each finds along a cut dimension: a maximum, then sums relative to it.
+
+A part is a run of the dimension; parts may be of unequal sizes. Numbers of half precision are added up in float32, as
+torch's own kernels do.
+"""
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from ..ranks.world import Group
+from .embedding_and_norm import check_range
+
+HALVES = (torch.bfloat16, torch.float16)
+Dims = int | list[int] | tuple[int, ...] | None
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    """The numbers as they are added up."""
+    return x.float() if x.dtype in HALVES else x
+
+
+def _axes(x: torch.Tensor, dim: Dims) -> list[int]:
+    """The axes of a reduction, from the front; none given are all."""
+    given = range(x.dim()) if dim is None or dim in ([], ()) else [dim] if isinstance(dim, int) else dim
+    return sorted(d % x.dim() for d in given)
+
+
+def _kept(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
+    """A reduced tensor with its axes of size one again."""
+    for axis in axes:
+        x = x.unsqueeze(axis)
+    return x
+
+
+def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:
+    x = x.contiguous()
+    group.all_reduce(x)
+    return x
+
+
+def _largest(x: torch.Tensor, group: Group) -> torch.Tensor:
+    x = x.contiguous()
+    group.all_reduce(x, "max")
+    return x
+
+
+def _highest(x: torch.Tensor, axes: list[int], group: Group) -> torch.Tensor:
+    """The largest of all parts, to be subtracted before an exponential: zero where it is infinite."""
+    highest = _largest(x.amax(axes, keepdim=True), group)
+    return highest.masked_fill_(highest.isinf(), 0.0)
+
+
+# -- softmax -----------------------------------------------------------------------------------------------------------
+
+
+class _SoftmaxParts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
+        wide = widened(x)
+        exponents = (wide - _highest(wide, [dim], group)).exp_()
+        result = exponents.div_(_sum(exponents.sum(dim, keepdim=True), group)).to(x.dtype)
+        ctx.save_for_backward(result)
+        ctx.dim, ctx.group = dim, group
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (result,) = ctx.saved_tensors
+        product = widened(gradients[0]) * result
+        total = _sum(product.sum(ctx.dim, keepdim=True), ctx.group)
+        return product.sub_(total * result).to(result.dtype), None, None
+
+
+class _LogSoftmaxParts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
+        wide = widened(x)
+        shifted = wide - _highest(wide, [dim], group)
+        total = _sum(shifted.exp().sum(dim, keepdim=True), group)
+        result = shifted.sub_(total.log_()).to(x.dtype)
+        ctx.save_for_backward(result)
+        ctx.dim, ctx.group = dim, group
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (result,) = ctx.saved_tensors
+        given = widened(gradients[0])
+        total = _sum(given.sum(ctx.dim, keepdim=True), ctx.group)
+        return (given - widened(result).exp().mul_(total)).to(result.dtype), None, None
+
+
+def softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """This part of a softmax along `dim`, of the part `x` of the scores."""
+    x = x if dtype is None else x.to(dtype)
+    return _SoftmaxParts.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def log_softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """This part of the softmax's logarithm along `dim`, of the part `x` of the scores."""
+    x = x if dtype is None else x.to(dtype)
+    return _LogSoftmaxParts.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _LogsumexpParts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group) -> torch.Tensor:
+        wide = widened(x)
+        highest = _highest(wide, axes, group)
+        total = _sum((wide - highest).exp_().sum(axes, keepdim=True), group)
+        result = total.log_().add_(highest).to(x.dtype)
+        result = result if keepdim else result.squeeze(axes)
+        ctx.save_for_backward(x, result)
+        ctx.axes = [] if keepdim else axes
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, result = ctx.saved_tensors
+        given, total = _kept(gradients[0], ctx.axes), _kept(result, ctx.axes)
+        return (widened(x) - widened(total)).exp_().mul_(given).to(x.dtype), None, None, None
+
+
+def logsumexp_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
+    """The logarithm of the sum of exponentials over all parts; the same on every rank."""
+    return _LogsumexpParts.apply(x, _axes(x, dim), keepdim, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# -- the largest -------------------------------------------------------------------------------------------------------
+
+
+class _AmaxParts(torch.autograd.Function):
+    """Elements that are equally large share the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group, least: bool) -> torch.Tensor:
+        if least:
+            result = _largest(x.amin(axes, keepdim=keepdim).neg_(), group).neg_()
+        else:
+            result = _largest(x.amax(axes, keepdim=keepdim), group)
+        ctx.save_for_backward(x, result)
+        ctx.axes, ctx.reduced, ctx.group = [] if keepdim else axes, axes, group
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, result = ctx.saved_tensors
+        chosen = (x == _kept(result, ctx.axes)).to(gradients[0].dtype)
+        count = _sum(chosen.sum(ctx.reduced, keepdim=True), ctx.group)
+        return chosen.mul_(_kept(gradients[0], ctx.axes) / count), None, None, None, None
+
+
+def amax_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
+    """The largest element of all parts; the same on every rank."""
+    return _AmaxParts.apply(x, _axes(x, dim), keepdim, group, False)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def amin_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
+    """The smallest element of all parts; the same on every rank."""
+    return _AmaxParts.apply(x, _axes(x, dim), keepdim, group, True)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _MaxParts(torch.autograd.Function):
+    """Of elements that are equally large, the first counts."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group, least: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        mine, at = x.min(dim, keepdim=keepdim) if least else x.max(dim, keepdim=keepdim)
+        mine = mine.neg_() if least else mine
+        largest = _largest(mine.clone(), group)
+        nowhere = torch.iinfo(torch.int64).min
+        at = _largest(torch.where(mine < largest, nowhere, -(at + start)), group).neg_()
+        ctx.save_for_backward(at)
+        ctx.mark_non_differentiable(at)
+        ctx.dim, ctx.keepdim, ctx.start, ctx.shape = dim, keepdim, start, x.shape
+        return largest.neg_() if least else largest, at
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (at,) = ctx.saved_tensors
+        local, given = at - ctx.start, gradients[0]
+        if not ctx.keepdim:
+            local, given = local.unsqueeze(ctx.dim), given.unsqueeze(ctx.dim)
+        outside = (local < 0) | (local >= ctx.shape[ctx.dim])
+        result = given.new_zeros(ctx.shape)
+        result.scatter_(ctx.dim, local.masked_fill(outside, 0), given.masked_fill(outside, 0.0))
+        return result, None, None, None, None, None
+
+
+def max_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest element along `dim` of all parts, and where the first of these is; the same on every rank."""
+    return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, False)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def min_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest element along `dim` of all parts, and where the first of these is; the same on every rank."""
+    return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, True)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def argmax_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> torch.Tensor:
+    """Where the first of the largest elements is, of all parts; the same on every rank."""
+    return max_parts(x.detach(), dim, keepdim, start, group)[1]
+
+
+def argmin_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> torch.Tensor:
+    """Where the first of the smallest elements is, of all parts; the same on every rank."""
+    return min_parts(x.detach(), dim, keepdim, start, group)[1]
+
+
+# -- cross entropy -----------------------------------------------------------------------------------------------------
+
+
+class _CrossEntropyParts(torch.autograd.Function):
+    """Megatron's vocabulary-parallel cross entropy (Shoeybi et al. 2019, section 3), with weights and smoothing.
+
+    With q the target distribution times the classes' weights, the loss of a token is sum(q) logsumexp(x) - sum(q x).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        weight: torch.Tensor | None,
+        start: int,
+        size: int,
+        ignored: int,
+        smoothing: float,
+        group: Group,
+    ) -> torch.Tensor:
+        wide = widened(logits)
+        shifted = wide - _highest(wide, [1], group)
+        local = labels - start
+        outside = (local < 0) | (local >= logits.shape[1])
+        local = local.masked_fill(outside, 0)
+        valid, each = labels != ignored, smoothing / size
+        mine = (~outside).to(wide.dtype) if weight is None else weight[local].masked_fill(outside, 0.0)
+        mine = mine * (1 - smoothing)  # of q, where the label is
+        score = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0) * mine
+        classes = None if weight is None else weight.view(-1, *[1] * (logits.dim() - 2))
+        if smoothing:
+            score += each * (shifted if classes is None else shifted * classes).sum(1)
+        exponents = shifted.exp_()
+        amount = [] if weight is None else [mine + each * weight.sum()]  # without weights, q sums to one
+        total, score, *found = _sum(torch.stack([exponents.sum(1), score, *amount]), group)
+        counts = valid * found[0] if found else valid.to(wide.dtype)
+        softmax = exponents.div_(total.unsqueeze(1)).to(logits.dtype)
+        ctx.save_for_backward(softmax, local, mine * valid, counts, *([valid, classes] if smoothing else []))
+        ctx.each = each
+        losses: torch.Tensor = counts * total.log() - score * valid
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        softmax, local, mine, counts, *smoothed = ctx.saved_tensors
+        given = gradients[0]
+        result = softmax * (given * counts).unsqueeze(1)
+        result.scatter_add_(1, local.unsqueeze(1), -(given * mine).unsqueeze(1).to(result.dtype))
+        if smoothed:
+            valid, classes = smoothed
+            each = (ctx.each * given * valid).unsqueeze(1)
+            result -= each if classes is None else each * classes
+        return result.to(softmax.dtype), None, None, None, None, None, None, None
+
+
+class _Total(torch.autograd.Function):
+    """The sum over parts, which every rank then has: each addend's gradient is the sum's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
+        return _sum(x.clone(), group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0], None
+
+
+def cross_entropy_parts(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    start: int,
+    size: int,
+    group: Group,
+    weight: torch.Tensor | None = None,
+    reduction: int = 2,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """The cross entropy of [n, classes of this part, ...] logits whose first class is `start` of `size`.
+
+    `target` are labels [n, ...], or probabilities of this part's classes; `weight` [classes of this part]. One loss for
+    each label, or for `reduction` 2 their sum; the same on every rank.
+    """
+    if target.is_floating_point():
+        chances = (1 - label_smoothing) * target + label_smoothing / size if label_smoothing else target
+        classes = 1.0 if weight is None else weight.view(-1, *[1] * (logits.dim() - 2))
+        products = chances * log_softmax_parts(logits, 1, group) * classes
+        losses = -_Total.apply(products.sum(1), group)  # type: ignore[no-untyped-call]
+    else:
+        check_range(target.masked_fill(target == ignore_index, 0), size)
+        losses = _CrossEntropyParts.apply(  # type: ignore[no-untyped-call]
+            logits, target, weight, start, size, ignore_index, label_smoothing, group
+        )
+    loss: torch.Tensor = losses.sum() if reduction == 2 else losses
+    return loss.to(logits.dtype)

@@ -1,0 +1,319 @@
+"""Operators of which one part runs along axes that they read by windows.
+
+A part's input is the region that its results need, clipped to the whole tensor: what lies outside is padding, which the
+part adds itself. `space` is the number of the last axes, those of height, width and so on. Other arguments are as of
+the whole operator.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from ..layout.regions import Runs
+
+aten = torch.ops.aten
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+class Part(NamedTuple):
+    """Along `axis`, the results start..end of the whole, from an input that begins at `first` of `size` positions.
+    Where the results are several `runs`, these lie from start to end."""
+
+    axis: int
+    start: int
+    end: int
+    first: int
+    size: int
+    runs: Runs = ()
+
+    @property
+    def results(self) -> Runs:
+        """The runs of the results."""
+        return self.runs or ((self.start, self.end),)
+
+
+def conv_part(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """A convolution in one to three dimensions."""
+    rank = weight.dim() - 2
+    stride, dilation = _each(stride, rank), _each(dilation, rank)
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    if isinstance(padding, str):
+        both = [(0, 0)] * rank if padding == "valid" else [((n - 1) // 2, n // 2) for n in spans]
+    else:
+        both = [(n, n) for n in _each(padding, rank)]
+    sizes = zip(x.shape[-rank:], both, spans, stride, strict=True)
+    here = _everywhere(x, rank, parts, [(n + f + b - k) // s + 1 for n, (f, b), k, s in sizes])
+    windows = _Windows(here, stride, [front for front, _ in both], spans)
+    x, native, _ = windows.padded(x, 0.0)
+    return (torch.conv1d, torch.conv2d, torch.conv3d)[rank - 1](x, weight, bias, stride, native, dilation, groups)
+
+
+def conv_transpose_part(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """A transposed convolution in one to three dimensions: what the windows of the input reach beyond the results of
+    the part is cut off."""
+    rank = weight.dim() - 2
+    stride, dilation = _each(stride, rank), _each(dilation, rank)
+    padding, behind = _each(padding, rank), _each(output_padding, rank)
+    cuts = []
+    for part in parts:
+        at = part.axis - x.dim() + rank
+        low = (part.start + padding[at]) // stride[at]  # the last window that begins at or before the first result
+        span = dilation[at] * (weight.shape[2 + at] - 1) + 1
+        high = max(
+            low, -(-(part.end + padding[at] - span) // stride[at])
+        )  # the first that ends with the last, or after
+        first = part.first if x.shape[part.axis] else low
+        before, after = max(0, first - low), max(0, high + 1 - first - x.shape[part.axis])
+        x = _pad(x, {part.axis: (before, after)}, 0.0)
+        cuts.append((part, part.start - (first - before) * stride[at] + padding[at]))
+        padding[at] = behind[at] = 0
+    convolve = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[rank - 1]
+    result = convolve(x, weight, bias, stride, padding, behind, groups, dilation)
+    for part, start in cuts:
+        result = result.narrow(part.axis, start, part.end - part.start)
+    return result.contiguous()
+
+
+# -- pooling -----------------------------------------------------------------------------------------------------------
+
+
+def max_pool_part(
+    space: int,
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """Maxima of windows."""
+    windows, kernel, dilation = _pooling(x, space, kernel, stride, padding, dilation, ceil_mode, parts)
+    x, native, _ = windows.padded(x, _lowest(x), most=[k // 2 for k in kernel])
+    pool = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)[space - 1]
+    return pool(x, kernel, windows.stride, native, dilation)
+
+
+def max_pool_with_indices_part(
+    space: int,
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    parts: Sequence[Part],
+) -> Pair:
+    """Maxima of windows, and their positions in the whole plane or volume."""
+    windows, kernel, dilation = _pooling(x, space, kernel, stride, padding, dilation, ceil_mode, parts)
+    x, native, front = windows.padded(x, _lowest(x), most=[k // 2 for k in kernel])
+    pool = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[space]
+    result, indices = pool(x, kernel, windows.stride, native, dilation)
+    return result, _in_whole(indices, x.shape[-space:], windows.parts, front)
+
+
+def avg_pool_part(
+    space: int,
+    x: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+    parts: Sequence[Part],
+) -> torch.Tensor:
+    """Means of windows: over what lies in the tensor, in its padding too, or over a given number."""
+    windows, kernel, _ = _pooling(x, space, kernel, stride, padding, (1,), ceil_mode, parts)
+    x, native, _ = windows.padded(x, 0.0, most=[k // 2 for k in kernel])
+    pool = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)[space - 1]
+    result: torch.Tensor = pool(x, kernel, windows.stride, native, False, True)
+    if divisor is not None:
+        return result * (math.prod(kernel) / divisor)
+    for part, n, step, before in zip(windows.parts, kernel, windows.stride, windows.before, strict=True):
+        low, high = (-before, part.size + before) if count_include_pad else (0, part.size)
+        starts = [k * step - before for k in range(part.start, part.end)]
+        shares = [n / (min(k + n, high) - max(k, low)) for k in starts]
+        if any(share != 1 for share in shares):
+            result = result * along(result, part.axis, shares)
+    return result
+
+
+def adaptive_avg_pool_part(
+    space: int, x: torch.Tensor, output_size: Sequence[int], parts: Sequence[Part]
+) -> torch.Tensor:
+    """Means of windows that cover the input."""
+    here, sizes, uneven = _adaptive(x, space, output_size, parts)
+    for part, results in ((here[at], sizes[at]) for at in uneven):
+        windows = _windows_of(part, results)
+        kept = _gathered(x, part.axis, windows)
+        longest = kept.shape[part.axis + 1]
+        shares = [[(k < b - a) / (b - a) for k in range(longest)] for a, b in windows]
+        weights = torch.tensor(shares, dtype=x.dtype, device=x.device)
+        x = (kept * weights.view(*weights.shape, *[1] * (x.dim() - 1 - part.axis))).sum(part.axis + 1)
+    pool = (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d)[space - 1]
+    return pool(x, [part.end - part.start for part in here])  # type: ignore[no-any-return]
+
+
+def adaptive_max_pool_part(space: int, x: torch.Tensor, output_size: Sequence[int], parts: Sequence[Part]) -> Pair:
+    """Maxima of windows that cover the input, and their positions in the whole plane or volume."""
+    here, sizes, uneven = _adaptive(x, space, output_size, parts)
+    if not uneven:
+        pool = (aten.adaptive_max_pool1d, aten.adaptive_max_pool2d, aten.adaptive_max_pool3d)[space - 1]
+        result, indices = pool(x, [part.end - part.start for part in here])
+        return result, _in_whole(indices, x.shape[-space:], here, [0] * space)
+    shape = x.shape[-space:]
+    at = torch.arange(math.prod(shape), device=x.device).view(shape).expand(x.shape)
+    for part, results in reversed([*zip(here, sizes, strict=True)]):  # of equal ones the first, row by row
+        windows = _windows_of(part, results)
+        x, which = _gathered(x, part.axis, windows).max(part.axis + 1, keepdim=True)
+        x, at = x.squeeze(part.axis + 1), _gathered(at, part.axis, windows).gather(part.axis + 1, which)
+        at = at.squeeze(part.axis + 1)
+    return x, _in_whole(at, shape, here, [0] * space)
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+class _Windows(NamedTuple):
+    """Windows along the axes of space: result k of an axis reads `span` positions from k * stride - before."""
+
+    parts: list[Part]
+    stride: list[int]
+    before: list[int]
+    span: list[int]
+
+    def padded(
+        self, x: torch.Tensor, value: float, most: Sequence[int] | None = None
+    ) -> tuple[torch.Tensor, list[int], list[int]]:
+        """The input with what its windows read outside it, how much the operator has still to add on both sides of each
+        axis (at `most` so much, None for any), and how much is in front by now.
+
+        What the operator adds is no copy. It adds as much behind as in front, which is more than is read where that
+        makes no further result, and to inputs no shorter than its window."""
+        native, pads = [0] * len(self.parts), dict[int, tuple[int, int]]()
+        for at, (part, stride, before, span) in enumerate(zip(*self, strict=True)):
+            front = part.first - part.start * stride + before
+            behind = (part.end - 1) * stride - before + span - part.first - x.shape[part.axis]
+            if not x.shape[part.axis]:
+                front, behind = front + behind, 0
+            alike = (x.shape[part.axis] + 2 * front - span) // stride + 1 == part.end - part.start
+            adds = front >= max(behind, 0) and x.shape[part.axis] >= span and alike
+            if adds and (most is None or front <= most[at]):
+                native[at] = front
+            else:
+                pads[part.axis] = (front, behind)
+        return _pad(x, pads, value), native, [pads.get(part.axis, (0, 0))[0] for part in self.parts]
+
+
+def _pooling(
+    x: torch.Tensor,
+    space: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    parts: Sequence[Part],
+) -> tuple[_Windows, list[int], list[int]]:
+    """The windows of pooling, its kernel and its dilation."""
+    kernel = _each(kernel, space)
+    stride, padding, dilation = _each(stride or kernel, space), _each(padding, space), _each(dilation, space)
+    spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    sizes = zip(x.shape[-space:], spans, stride, padding, strict=True)
+    results = [pooled(n, k, s, p, ceil_mode=ceil_mode) for n, k, s, p in sizes]
+    return _Windows(_everywhere(x, space, parts, results), stride, padding, spans), kernel, dilation
+
+
+def pooled(size: int, span: int, stride: int, padding: int, *, ceil_mode: bool) -> int:
+    """How many windows pooling has: with `ceil_mode` also the last that begins in the tensor or in front of it.
+
+    >>> pooled(13, 2, 2, 0, ceil_mode=False), pooled(13, 2, 2, 0, ceil_mode=True)
+    (6, 7)
+    """
+    if not ceil_mode:
+        return (size + 2 * padding - span) // stride + 1
+    count = -(-(size + 2 * padding - span) // stride) + 1
+    return count - 1 if (count - 1) * stride >= size + padding else count
+
+
+def _everywhere(x: torch.Tensor, space: int, parts: Iterable[Part], results: Sequence[int]) -> list[Part]:
+    """A part for each axis of space: all `results` of the axes that are whole."""
+    by_axis = {part.axis: part for part in parts}
+    axes = range(x.dim() - space, x.dim())
+    return [by_axis.get(k, Part(k, 0, n, 0, x.shape[k])) for k, n in zip(axes, results, strict=True)]
+
+
+def _adaptive(
+    x: torch.Tensor, space: int, output_size: Sequence[int], parts: Sequence[Part]
+) -> tuple[list[Part], list[int], list[int]]:
+    """The parts of all axes, the sizes of the whole results, and the numbers of split axes with unequal windows."""
+    sizes = _each(output_size, space)
+    here, split = _everywhere(x, space, parts, sizes), {part.axis for part in parts}
+    return here, sizes, [k for k, part in enumerate(here) if part.axis in split and part.size % sizes[k]]
+
+
+def _windows_of(part: Part, results: int) -> list[tuple[int, int]]:
+    """The windows of adaptive pooling, as positions in the part's input."""
+    starts_ends = ((k * part.size // results, -(-(k + 1) * part.size // results)) for k in range(part.start, part.end))
+    return [(start - part.first, end - part.first) for start, end in starts_ends]
+
+
+def _gathered(x: torch.Tensor, axis: int, windows: list[tuple[int, int]]) -> torch.Tensor:
+    """Axis [n] as windows [windows, longest]; the last position of a shorter one is repeated."""
+    longest = max(end - start for start, end in windows)
+    positions = torch.tensor([[min(start + k, end - 1) for k in range(longest)] for start, end in windows])
+    kept = x.index_select(axis, positions.flatten().to(x.device))
+    return kept.view(*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :])
+
+
+def _in_whole(indices: torch.Tensor, shape: Sequence[int], parts: Sequence[Part], front: Sequence[int]) -> torch.Tensor:
+    """Flat positions in a tensor of this shape, `front` of which is padding, as positions in the whole one."""
+    result, inner = torch.zeros_like(indices), 1
+    for n, part, padding in reversed([*zip(shape, parts, front, strict=True)]):
+        result += (indices % n + part.first - padding) * inner
+        indices, inner = indices // n, inner * part.size
+    return result
+
+
+def along(x: torch.Tensor, axis: int, values: Sequence[float]) -> torch.Tensor:
+    """A number for each position of an axis, to be multiplied with."""
+    return torch.tensor(values, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.dim() - 1 - axis))
+
+
+def _pad(x: torch.Tensor, pads: dict[int, tuple[int, int]], value: float) -> torch.Tensor:
+    """The tensor with so many values in front of axes and behind; fewer than none cuts off."""
+    if not any(n for both in pads.values() for n in both):
+        return x
+    return F.pad(x, [n for axis in reversed(range(min(pads), x.dim())) for n in pads.get(axis, (0, 0))], value=value)
+
+
+def _lowest(x: torch.Tensor) -> float:
+    return -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
+
+
+def _each(values: Sequence[int], rank: int) -> list[int]:
+    """One number for each axis; one alone is meant for all."""
+    return [*values] * rank if len(values) == 1 else [*values]

@@ -1,0 +1,1 @@
+"""Parts of tensors and how they travel: cuts, collectives, transfers."""

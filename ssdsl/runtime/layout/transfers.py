@@ -1,0 +1,202 @@
+"""Values between devices: pieces are sent and received without waiting, and awaited where they are read.
+
+A tensor travels as boxes of its factors: an axis of 12 = 3 · 4 is viewed as [3, 4], and the box ((0, 3), (2, 2)) is the
+last half of each of its 3 rows, 6 elements.
+"""
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..ranks.transport import Work
+from ..ranks.world import Exchange, World
+
+At = tuple[int, ...]
+Key = tuple[int, At, bool]  # a message, the part, and whether its gradient travels
+Box = tuple[tuple[int, int], ...]  # (start, length) per factor
+
+
+@dataclass(frozen=True)
+class Leg:
+    """This rank's share of one direction: boxes to send to ranks, boxes to receive from ranks (its own: a copy).
+
+    `sends_shape` and `gets_shape` are the local tensor's factors, axis by axis; a str is a size that varies with an
+    index.
+    """
+
+    sends: tuple[tuple[int, Box], ...]
+    gets: tuple[tuple[int, Box], ...]
+    sends_shape: tuple[tuple[Any, ...], ...]
+    gets_shape: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A value from where one block keeps it to where another looks for it. `uneven`: factors whose size varies with an
+    index in time."""
+
+    source_slot: str
+    target_slot: str
+    forward: Leg
+    backward: Leg | None
+    dtype: torch.dtype
+    time: tuple[str, ...] = ()
+    uneven: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    lane: int = 0
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Tells other ranks that an earlier task is done."""
+
+    forward: Leg
+    dtype: torch.dtype = torch.uint8
+    time: tuple[str, ...] = ()
+    uneven: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    lane: int = 0
+
+
+Message = Transfer | Signal
+
+
+@dataclass
+class Waiting:
+    """What was posted: boxes on their way, and those that this rank keeps for itself.
+
+    `shape` are the factors of the whole local tensor; each buffer has the lengths of its box as shape. `peers` send
+    what the `works` receive.
+    """
+
+    works: list[Work]
+    peers: list[int]
+    buffers: list[tuple[Box, torch.Tensor]]
+    shape: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+    own: list[tuple[Box, torch.Tensor]]
+
+
+class Mover:
+    """Posts sends and receives in the order of the step.
+
+    Values and gradients of each lane have a process group. In each group every rank follows one global order, so ranks
+    do not wait for each other in a cycle.
+    """
+
+    def __init__(self, device: torch.device, world: World) -> None:
+        self.device = device
+        self.world = world
+        self.waited_s = 0.0
+        self.sending: list[tuple[Work, torch.Tensor, Exchange]] = []
+        self.waiting: dict[Key, Waiting] = {}
+
+    def start(
+        self, message: Message, leg: Leg, value: torch.Tensor | None, number: int, at: At, *, gradient: bool = False
+    ) -> None:
+        """Sends this rank's boxes of a value, and asks for those that it gets."""
+        group, tag = self.world.transfers[message.lane][gradient], number * 2 + gradient
+        own: list[torch.Tensor] = []
+        self.sending = [sent for sent in self.sending if not sent[0].is_completed()]
+        for peer, box in leg.sends:
+            assert value is not None
+            piece = _boxed(value, shape_of(leg.sends_shape, at, message), _box(box, at, message)).contiguous()
+            if peer == self.world.rank:
+                own.append(piece)
+            else:
+                self.world.count("send", piece)
+                work = self.world.transport.isend(piece, peer, group, tag)
+                self.sending.append((work, piece, Exchange("send", number, gradient, peer)))
+        if leg.gets:
+            self.waiting[number, at, gradient] = self._asked(message, leg, own, group, tag, at)
+
+    def _asked(self, message: Message, leg: Leg, own: list[torch.Tensor], group: Any, tag: int, at: At) -> Waiting:
+        works, peers, buffers, kept = [], [], [], []
+        for peer, box in leg.gets:
+            box = _box(box, at, message)
+            if peer == self.world.rank:
+                kept.append((box, own.pop(0)))
+                continue
+            buffer = torch.empty([length for _, length in box], dtype=message.dtype, device=self.device)
+            works.append(self.world.transport.irecv(buffer, peer, group, tag))
+            peers.append(peer)
+            buffers.append((box, buffer))
+        return Waiting(works, peers, buffers, shape_of(leg.gets_shape, at, message), message.dtype, kept)
+
+    def zeros(self, message: Message, leg: Leg, at: At) -> torch.Tensor:
+        """What a leg sends where there is no gradient."""
+        sizes = [math.prod(axis) for axis in shape_of(leg.sends_shape, at, message)]
+        return torch.zeros(sizes, dtype=message.dtype, device=self.device)
+
+    def wait(self, number: int, at: At, *, gradient: bool = False) -> torch.Tensor | None:
+        """Waits for what was posted; None where this rank gets nothing of it."""
+        waiting = self.waiting.pop((number, at, gradient), None)
+        if waiting is None:
+            return None
+        start = time.perf_counter()
+        for work, peer in zip(waiting.works, waiting.peers, strict=True):
+            self.world.call = Exchange("receive", number, gradient, peer)
+            work.wait()
+        self.world.call = None
+        self.waited_s += time.perf_counter() - start
+        return _assembled(waiting, self.device)
+
+    def take_waited(self) -> float:
+        """Seconds waited since this was last asked."""
+        waited, self.waited_s = self.waited_s, 0.0
+        return waited
+
+    def finish(self) -> None:
+        """Waits until everything that was sent has left."""
+        for work, _, exchange in self.sending:
+            self.world.call = exchange
+            work.wait()
+        self.world.call = None
+        self.sending.clear()
+
+
+def _assembled(waiting: Waiting, device: torch.device) -> torch.Tensor:
+    pieces = waiting.buffers + waiting.own
+    sizes = [math.prod(axis) for axis in waiting.shape]
+    if len(pieces) == 1:
+        return pieces[0][1].view(sizes)
+    factors = [n for axis in waiting.shape for n in axis]
+    whole = torch.empty(factors, dtype=waiting.dtype, device=device)
+    for box, piece in pieces:
+        whole[tuple(slice(s, s + n) for s, n in box)] = piece.view([n for _, n in box])
+    return whole.view(sizes)
+
+
+def _boxed(value: torch.Tensor, shape: tuple[tuple[int, ...], ...], box: Box) -> torch.Tensor:
+    factors = [n for axis in shape for n in axis]
+    return value.reshape(factors)[tuple(slice(s, s + n) for s, n in box)]
+
+
+def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, message: Message) -> tuple[tuple[int, ...], ...]:
+    """The factors of the local tensor at some indices in time, axis by axis; sizes of unequal parts are filled in."""
+    if not message.uneven:
+        return shape
+    position = -1
+    axes = []
+    for axis in shape:
+        sizes = []
+        for n in axis:
+            position += 1
+            sizes.append(_uneven(position, n, at, message))
+        axes.append(tuple(sizes))
+    return tuple(axes)
+
+
+def _box(box: Box, at: At, message: Message) -> Box:
+    return tuple(
+        (start, _uneven(position, length, at, message)) if position in message.uneven else (start, length)
+        for position, (start, length) in enumerate(box)
+    )
+
+
+def _uneven(position: int, size: int, at: At, message: Message) -> int:
+    if position not in message.uneven:
+        return size
+    index, sizes = message.uneven[position]
+    return sizes[at[message.time.index(index)]]

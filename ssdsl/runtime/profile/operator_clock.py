@@ -1,0 +1,270 @@
+"""Where the time of a step goes: to each line of a role's file, to what autograd runs for it, and to the engine.
+
+The clock always runs for one place. Python says when a line of the role's file begins, a hook of autograd when one of
+its nodes begins: what has passed since the last word belongs to the place before. So nothing is lost, nothing counts
+twice, and an operator is timed where it runs, with the caches as they are there. A node belongs to the line that made
+it: autograd numbers its nodes in the order in which they are made. One that has a `place` belongs to that: the
+gradients that it was given go only when it has ended.
+"""
+
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.autograd.graph import GradientEdge
+
+if TYPE_CHECKING:
+    from ..ranks.world import World
+
+
+class Place(NamedTuple):
+    """What the time is spent on: a phase of a block ("F", "B", "D", "W"; "R" for a forward that runs again) in a line
+    of the role's file that runs for a layer (line 0: the engine itself), or something else by its name. A collective of
+    a task is `met`: `number` bytes of the kind `layer` among `line` ranks, from when this one comes till it is done."""
+
+    what: str
+    number: int = 0
+    layer: str = ""
+    line: int = 0
+
+
+COMPUTING = ("F", "B", "D", "W")
+STEP, TALK, CLOCK = Place("step"), Place("talk"), Place("clock")
+MET, MEETINGS = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is measured, and how often
+
+
+class Clock:
+    """The clock of one rank. `file` is its role's. `steps` have the seconds of each place, a number a task or step."""
+
+    def __init__(self, file: str, world: "World") -> None:
+        self.file, self.world = file, world
+        self.steps: list[dict[Place, list[float]]] = []
+        self._now: dict[Place, float] = {}
+        self._outer: list[Place] = []
+        self._place = STEP
+        self._task = Place("")
+        self._met: dict[Place, list[float]] = {}  # in the task that runs
+        self._last = 0.0
+        self._made: list[tuple[int, Place]] = []  # the number of the next node when a line began
+        self._numbers: list[int] = []
+        self._added: dict[Place, float] = {}  # by the clock itself
+        self._line_s = self._node_s = 0.0  # what it adds to each line, and node
+        self._line_s, self._node_s = _own_line_s(self), _own_node_s(self)
+
+    # -- the clock -----------------------------------------------------------------------------------------------------
+
+    def _goes_to(self, place: Place, added_s: float = 0.0) -> None:
+        self._now[self._place] = self._now.get(self._place, 0.0) + time.perf_counter() - self._last
+        if added_s:
+            self._added[place] = self._added.get(place, 0.0) + added_s
+        self._place = place
+        self._last = time.perf_counter()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A step that is timed."""
+        world, transport = self.world, self.world.transport
+        world.clock, world.transport = self, _Timed(transport, self)
+        world.control.transport = world.transport
+        self.steps.append({})
+        self._place, self._last = STEP, time.perf_counter()
+        try:
+            yield
+        finally:
+            self._goes_to(STEP)
+            world.clock, world.transport, world.control.transport = None, transport, transport
+            self._note(self._now)
+            self._now, self._made, self._numbers = {}, [], []
+
+    @contextmanager
+    def task(self, what: str, number: int) -> Iterator[None]:
+        """A task of a step, whose lines and nodes are told apart."""
+        outside, self._now = self._now, {}
+        self._task, self._met = Place(what, number), {}
+        before = sys.gettrace()
+        try:
+            with self.aside(self._task):
+                sys.settrace(self._called)
+                yield
+                sys.settrace(before)
+        finally:
+            sys.settrace(before)
+            inside, self._now = self._now, outside
+            for place in (STEP, TALK, CLOCK):
+                self._now[place] = self._now.get(place, 0.0) + inside.pop(place, 0.0)
+            self._note(inside)
+            for place, times in self._met.items():
+                self.steps[-1].setdefault(place, []).extend(times)
+            self._task, self._met = Place(""), {}
+
+    @contextmanager
+    def aside(self, place: Place) -> Iterator[None]:
+        """What runs inside belongs to another place."""
+        before = self._place
+        self._goes_to(place)
+        try:
+            yield
+        finally:
+            self._goes_to(before)
+
+    @property
+    def now(self) -> float:
+        """When the clock was last told that something begins."""
+        return self._last
+
+    def meets(self, kind: str, size_bytes: int, time_s: float) -> None:
+        """A collective of the task that runs has taken so long."""
+        if self._task.what in COMPUTING and self.world.last is not None:
+            place = Place(MET, size_bytes, kind, self.world.last.group.size)
+            self._met.setdefault(place, []).append(time_s)
+
+    def _note(self, times: dict[Place, float]) -> None:
+        for place, time_s in times.items():
+            time_s = max(0.0, time_s - self._added.pop(place, 0.0))
+            self.steps[-1].setdefault(place, []).append(time_s)
+
+    # -- lines ---------------------------------------------------------------------------------------------------------
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Python calls a function: those of the role's file are followed line by line."""
+        if frame.f_code.co_filename != self.file:
+            return None
+        self._outer.append(self._place)
+        return self._moved
+
+    def _moved(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """A line of the role's file begins, or one of its functions ends."""
+        if event == "line":
+            what = "R" if self.world.recomputing else self._task.what
+            place = Place(what, self._task.number, self.world.layer, frame.f_lineno)
+            self._made.append((torch._C._autograd._get_sequence_nr(), place))
+            self._goes_to(place, self._line_s)
+        elif event == "return":
+            self._made.append((torch._C._autograd._get_sequence_nr(), self._outer[-1]))
+            self._goes_to(self._outer.pop())
+        return self._moved
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def follow(self, roots: Iterable[torch.Tensor | GradientEdge]) -> None:
+        """Follows the backward of some roots, which begins next, node by node."""
+        with self.aside(CLOCK):
+            self._follow_all(roots)
+
+    def _follow_all(self, roots: Iterable[torch.Tensor | GradientEdge]) -> None:
+        self._numbers = [number for number, _ in self._made]
+        nodes = [r.node if isinstance(r, GradientEdge) else r.grad_fn for r in roots]
+        seen = set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            self._follow(node, len(seen))
+            nodes += [n for n, _ in node.next_functions]
+
+    def _follow(self, node: Any, weight: int) -> None:
+        clock, task = self, self._task
+        variable, own = getattr(node, "variable", None), getattr(node, "place", None)
+        made = None if variable is not None else self._line_of(node._sequence_nr())
+
+        def begins(*_: Any) -> None:
+            place = task
+            if task.what == "W" and variable is not None:
+                return  # a copy of a weight, in the operator's own graph
+            if own is not None:
+                place = own
+            elif made is not None:
+                place = made._replace(what=task.what, number=task.number)
+            elif isinstance(variable, torch.nn.Parameter):
+                place = _gradient(variable, weight)
+            clock._goes_to(place, clock._node_s)
+
+        node.register_prehook(begins)
+
+    def _line_of(self, number: int) -> Place | None:
+        at = bisect_right(self._numbers, number) - 1
+        return self._made[at][1] if at >= 0 and self._made[at][1].line else None
+
+
+def _gradient(parameter: torch.Tensor, weight: int) -> Place:
+    """A weight gets a gradient: its first in the step, or one that is added. Each weight is a place of its own."""
+    what = "first gradient" if parameter.grad is None else "next gradient"
+    return Place(what, parameter.numel() * parameter.element_size(), "", weight)
+
+
+class _Timed:
+    """A transport, or work that it started, whose time is told apart."""
+
+    def __init__(self, inner: Any, clock: Clock) -> None:
+        self.inner, self.clock = inner, clock
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        return _timed(found, name, self.clock) if callable(found) else found
+
+
+def _timed(call: Any, name: str, clock: Clock) -> Any:
+    def timed(*arguments: Any, **options: Any) -> Any:
+        with clock.aside(TALK):
+            began = clock.now
+            result = call(*arguments, **options)
+        if name in MEETINGS:
+            size = max(x.numel() * x.element_size() for x in arguments if isinstance(x, torch.Tensor))
+            clock.meets(name, size, clock.now - began)
+        return _Timed(result, clock) if hasattr(result, "wait") else result
+
+    return timed
+
+
+# -- what the clock itself takes ---------------------------------------------------------------------------------------
+
+
+def _own_line_s(clock: Clock) -> float:
+    """Seconds that the clock adds to a line."""
+    found: dict[str, Any] = {}
+    exec(compile("def lines():\n" + "    x = 0\n" * MANY, clock.file, "exec"), found)
+    return _added_s(clock, found["lines"])
+
+
+def _own_node_s(clock: Clock) -> float:
+    """Seconds that it adds to a node."""
+    leaf = torch.zeros(1, requires_grad=True)
+
+    def backward() -> None:
+        end = leaf
+        for _ in range(MANY):
+            end = end.view(1)
+        end.backward()  # type: ignore[no-untyped-call]
+
+    def followed() -> None:
+        end = leaf
+        for _ in range(MANY):
+            end = end.view(1)
+        clock.follow([end])
+        end.backward()  # type: ignore[no-untyped-call]
+
+    return _added_s(clock, followed, backward)
+
+
+def _added_s(clock: Clock, work: Callable[[], None], plain: Callable[[], None] | None = None) -> float:
+    """How much longer the clock says that one of many takes than one takes without it."""
+    alone, said = [], []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        (plain or work)()
+        alone.append(time.perf_counter() - start)
+        clock.steps = [{}]
+        clock._last = time.perf_counter()
+        with clock.task("own", 0):
+            work()
+        said.append(sum(times[-1] for place, times in clock.steps[-1].items() if place.what == "own"))
+    clock.steps = []
+    clock._now, clock._made, clock._added = {}, [], {}
+    return max(0.0, min(said) - min(alone)) / MANY

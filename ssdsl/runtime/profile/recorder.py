@@ -1,0 +1,194 @@
+"""Notes when each task of a step starts and ends, how long it waits for what others send, and how full memory gets."""
+
+import gc
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ..layout.transfers import Leg, Message, Mover, Signal, Transfer, shape_of
+from ..ranks.world import Group, World
+from .live_memory import Alive
+from .operator_clock import Clock
+
+PROBES = 5
+WATCHED = 1  # the step whose memory is watched, which slows it
+CLOCKED = 3  # from this step on, every second one is timed operator by operator, which slows it a little
+
+
+class Recorder:
+    """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock.
+
+    `clock` tells the operators apart, on devices that run what they are told at once; `clocked` are the steps in which
+    it does. `file` is that of the rank's role. `mapped` are tensors that lie in a file.
+    """
+
+    def __init__(self, device: torch.device, world: World, file: str = "", mapped: Iterable[torch.Tensor] = ()) -> None:
+        self.device = device
+        self.world = world
+        self.clock = Clock(file, world) if device.type == "cpu" else None
+        self.clocked: list[int] = []
+        self.mapped = {t.untyped_storage().data_ptr() for t in mapped}
+        self.steps: list[list[tuple[str, float, float, float]]] = []
+        self.tensor_bytes = 0
+
+    def now(self) -> float:
+        """The time at which the device has done all that it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def add(self, name: str, start: float, waited: float = 0.0) -> None:
+        """Notes that something that started then has ended now."""
+        self.steps[-1].append((name, start, self.now(), waited))
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Notes when what runs inside starts and ends."""
+        start = self.now()
+        yield
+        self.add(name, start)
+
+    @contextmanager
+    def step(self, number: int, last: int) -> Iterator[None]:
+        """A step; in one of them, unless it is the last, the most bytes that tensors take at once are noted."""
+        self.world.transport.barrier()  # so that steps start together
+        self.steps.append([])
+        if self.clock is not None and number >= CLOCKED and (number - CLOCKED) % 2 == 0:
+            self.clocked.append(len(self.steps) - 1)
+            with self.clock.step():
+                yield
+        elif number != WATCHED or number == last:
+            yield
+        elif self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            yield
+            self.tensor_bytes = torch.cuda.max_memory_allocated()
+        else:
+            held = self._held_bytes()
+            with Alive() as made:
+                yield
+            self.tensor_bytes = held + made.most_bytes
+
+    def _held_bytes(self) -> int:
+        """What all tensors take now."""
+        storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
+        sizes = {s.data_ptr(): s.nbytes() for s in storages}
+        return sum(size for place, size in sizes.items() if place not in self.mapped)
+
+
+LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 25, 1 << 26)  # bytes, to measure how fast ranks talk
+Talk = tuple[str, int, int, float]  # a kind of communication, how many ranks, the bytes, the seconds
+
+
+def time_network(world: World) -> list[Talk]:
+    """Seconds of communication of each kind, of several sizes, among the first 2, 4, ... ranks; called by all alike.
+
+    Sizes are as the books have them (World.count). Ranks do nothing else meanwhile.
+    """
+    counts, found = world.counts, []
+    world.counts = {}  # the books are of training
+    sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
+    for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
+        group = world.new_group(f"first {count}", list(range(count)))
+        for kind, size in itertools.product(("send", *KINDS), LADDER):
+            world.transport.barrier()
+            if group is not None and (kind != "send" or count == 2):
+                found.append((kind, count, size, _time_of(kind, group, size)))
+    world.counts = counts
+    return found
+
+
+def _time_of(kind: str, group: Group, size: int) -> float:
+    """Seconds of one of several calls in a row: the median."""
+    call = _there_and_back(group, size) if kind == "send" else KINDS[kind](group, torch.zeros(size // 4))
+    call()
+    found = []
+    for _ in range(PROBES):
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found) / (2 if kind == "send" else 1)
+
+
+def _there_and_back(group: Group, size: int) -> Callable[[], object]:
+    data, transport = torch.zeros(size // 4), group.world.transport
+
+    def call() -> None:
+        for sender in (0, 1):
+            post = transport.isend if sender == group.index else transport.irecv
+            post(data, group.ranks[1 - group.index], group.process_group, 0).wait()
+
+    return call
+
+
+def _share(group: Group, x: torch.Tensor) -> torch.Tensor:
+    return x[: x.numel() // group.size].clone()
+
+
+def _all_gather(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    share = _share(group, x)
+    return lambda: group.all_gather(x, share)
+
+
+def _reduce_scatter(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    share = _share(group, x)
+    return lambda: group.reduce_scatter(share, x)
+
+
+def _all_to_all(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    found = torch.zeros_like(x)
+    return lambda: group.all_to_all(found, x)
+
+
+def _exchange(group: Group, x: torch.Tensor) -> Callable[[], object]:
+    others = [k for k in range(group.size) if k != group.index]
+    share = x[: x.numel() // len(others)]
+    found = {k: torch.zeros_like(share) for k in others}
+    return lambda: group.exchange(found, dict.fromkeys(others, share))
+
+
+# What makes a call of each kind; its tensors are made before, as memory that is touched first takes longer.
+KINDS: dict[str, Callable[[Group, torch.Tensor], Callable[[], object]]] = {
+    "all_reduce": lambda group, x: lambda: group.all_reduce(x),
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "exchange": _exchange,
+}
+
+
+def time_messages(messages: dict[int, Message], count: int, mover: Mover, device: torch.device) -> dict[str, float]:
+    """Seconds of every transfer, alone, from its start on all ranks to its arrival here; called by all ranks alike.
+
+    `count` is how many messages the program has.
+    """
+    found: dict[str, list[float]] = {}
+    for number in range(count):
+        message = messages[number]
+        for gradient in (False, True):
+            leg = message.backward if gradient and isinstance(message, Transfer) else message.forward
+            for _ in range(PROBES):
+                mover.world.transport.barrier()
+                if isinstance(message, Signal) or leg is None:
+                    continue
+                time_s = _probe(message, leg, number, gradient, mover, device)
+                if leg.gets:
+                    found.setdefault(f"{number}.{'bwd' if gradient else 'fwd'}", []).append(time_s)
+    return {name: min(times) for name, times in found.items()}
+
+
+def _probe(transfer: Transfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device) -> float:
+    at = (0,) * len(transfer.time)
+    value = None
+    if leg.sends:
+        factors = [n for axis in shape_of(leg.sends_shape, at, transfer) for n in axis]
+        value = torch.zeros(factors, dtype=transfer.dtype, device=device)
+    start = time.perf_counter()
+    mover.start(transfer, leg, value, number, at, gradient=gradient)
+    mover.wait(number, at, gradient=gradient)
+    mover.finish()
+    return time.perf_counter() - start

@@ -1,0 +1,142 @@
+"""Where in the plan a rank waits or fails: the value, the layer and the statement behind a line of its role's code.
+
+While a step runs, a rank notes only the line of its role's code that it is in. The words are put together when somebody
+asks, from the `sites` of the program's table.
+"""
+
+import re
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from ..errors import EngineError
+from ..ranks.world import Collective, Exchange, World
+from .table import FlatEntry, Role, SignalEntry, Site, Table, TransferEntry
+
+Place = tuple[CodeType, int, str]  # a role's code, the instruction in it, and the module whose function it is
+MANY = 8
+TORCH = str(Path(torch.__file__).parent)
+
+
+def caller(layer: str) -> Place:
+    """The place from which the caller was called; costs a fraction of a microsecond."""
+    frame = sys._getframe(2)
+    return frame.f_code, frame.f_lasti, layer
+
+
+class Sites:
+    """What the lines of a role's file are for: collectives, messages, look-ups. `code` is its text."""
+
+    def __init__(self, table: Table, role: Role, code: str) -> None:
+        self.lines = code.splitlines()
+        self.known = {(site.function, site.layer, site.line): site for site in role.sites}
+        self.messages = {message.number: message for message in table.messages}
+        self.flats = {flat.number: flat for flat in role.flats}
+
+    def waits(self, world: World) -> str:
+        """What the rank waits for now, in words; empty where it waits for nobody."""
+        match world.call:
+            case Collective() as call:
+                return self._collective(call, world)
+            case Exchange() as exchange:
+                return self._exchange(exchange)
+            case _:
+                return ""
+
+    def failed(self, error: Exception, batch: Mapping[str, torch.Tensor]) -> EngineError | None:
+        """An operator's mistake, with its place in model and plan, and the numbers of this rank's part of a batch; None
+        for one of another place."""
+        frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
+        while frames and frames[-1].f_code.co_filename.startswith(TORCH):
+            frames.pop()
+        if not frames or not (frame := frames[-1]).f_code.co_filename.startswith("role_"):
+            return None  # as where weights are gathered in the same line
+        found = self._site(frame.f_lineno, getattr(frame.f_locals.get("w"), "layer", ""))
+        if found is None or found.source is None:
+            return None
+        module, _, kind = found.of.rpartition(" ")
+        where = f"`{kind}` in {f'module `{module}`' if module else 'the model'} ({found.source}{_said(found)})"
+        first = str(error).strip().partition("\n")[0]
+        numbers = (f"`{n}` from {int(t.min())} to {int(t.max())}" for n, t in batch.items() if _is_whole(t))
+        reason = f"{where} failed: {type(error).__name__}: {first}\n  this rank was given {', '.join(numbers)}"
+        return EngineError(reason, "correct the batch, if it has a number that the module does not take, or the module")
+
+    def started(self, world: World) -> str:
+        """The last collective that the rank started, in words."""
+        return self._collective(world.last, world) if world.last is not None else ""
+
+    def _collective(self, call: Collective, world: World) -> str:
+        group = call.group
+        axes = next((axes for (_, axes), known in world.groups.items() if known is group), None)
+        over = ", ".join(axes) if axes is not None else "the copies of a tied weight"
+        return f"{call.kind} over {over} ({_ranks(group.ranks)}){self._purpose(call.site, world.layer)}"
+
+    def _purpose(self, site: Any, layer: str) -> str:
+        match site:
+            case int():
+                return self._weights(site)
+            case (CodeType() as code, int() as instruction, str() as layer):
+                found = self._site(_line(code, instruction), layer)
+            case _:
+                line = role_line()
+                found = self._site(line[1], layer) if line is not None else None
+        return f" of `{found.value}`, {found.of}{_said(found)}" if found is not None else ""
+
+    def _weights(self, number: int) -> str:
+        flat = self.flats.get(number)
+        if flat is None:
+            return ""
+        names = [w.name for w in flat.weights]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return f" for weight `{names[0]}`{more}{_said(flat)}"
+
+    def _site(self, line: int, layer: str) -> Site | None:
+        """What stands in a line of the role's file, in a function that runs for a layer."""
+        if not 0 < line <= len(self.lines):
+            return None
+        inside = (re.match(r"def (\w+)", self.lines[n]) for n in range(line - 1, -1, -1))
+        function = next((found[1] for found in inside if found), "")
+        return self.known.get((function, layer, self.lines[line - 1].partition(" = ")[0].strip()))
+
+    def _exchange(self, exchange: Exchange) -> str:
+        message = self.messages.get(exchange.number)
+        what = f"`{message.value}`" if isinstance(message, TransferEntry) else "word that an earlier task is done"
+        what = f"the gradient of {what}" if exchange.gradient else what
+        way = "from" if exchange.verb == "receive" else "to"
+        return f"{exchange.verb} of {what} {way} rank {exchange.peer}{_said(message)}"
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 0 and tensor.dtype in (torch.int64, torch.int32)
+
+
+def _line(code: CodeType, instruction: int) -> int:
+    """The line of an instruction of a code object."""
+    return next((line or 0 for start, end, line in code.co_lines() if start <= instruction < end), 0)
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, ranks[:MANY])) + (f", ... of {len(ranks)}" if len(ranks) > MANY else "")
+    return f"ranks {shown}"
+
+
+def _said(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:
+    """The statement of the plan: `; megatron.ssp:15: split model by heads into tp`."""
+    return f"; {site.plan}" if site is not None and site.plan else ""
+
+
+def role_line() -> tuple[str, int] | None:
+    """The file of a role and the line in it that a thread of this process runs now."""
+    for frame in sys._current_frames().values():
+        walked: FrameType | None = frame
+        while walked is not None:
+            name = walked.f_code.co_filename.rpartition("/")[2]
+            if name.startswith("role_"):
+                return name, walked.f_lineno or 0
+            walked = walked.f_back
+    return None

@@ -1,0 +1,119 @@
+"""One rank's share of a program: its role's code with its constants, messages and part of each batch."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import torch
+
+from ..data.batch_spec import Feed
+from ..errors import EngineError
+from ..layout.cut import Piece
+from ..layout.parts import kept_outputs, pieces_of
+from ..ranks.rank_setup import completions_of, messages_of, role_of
+from ..ranks.world import World
+from ..step.runner import Runner
+from ..step.weights import Weights
+from .initial_state import State
+from .program import Program
+from .provenance import Sites
+from .table import Role
+
+Tensors = dict[str, torch.Tensor]
+
+
+class Share:
+    """Made, and used, by all ranks alike. A rank that the plan gives nothing to do has no role, and runs nothing."""
+
+    def __init__(self, program: Program, world: World, device: torch.device, weights: Weights, state: State) -> None:
+        self.table = program.table
+        self.world, self.device = world, device
+        self.role = role_of(self.table, world)
+        self.runner = Runner({}, weights, device, world)
+        self.inputs: dict[str, Piece] = {}
+        self.sites: Sites | None = None
+        if self.role is None:
+            return
+        self.inputs = {p.name: p for p in pieces_of(self.role.inputs, self.role, world)}
+        self.runner.messages = messages_of(self.table, world)
+        self.runner.outputs = kept_outputs(self.table, world)
+        self.code = program.code(self.role.name)
+        self.sites = Sites(self.table, self.role, program.roles[self.role.name])
+        self.completions = completions_of(self.role, world) if self.table.trains else {}
+        self.take_constants(state)
+
+    def take_constants(self, state: State) -> None:
+        """Computes what depends on no input and no weight."""
+        if self.role is not None:
+            types = {n: getattr(torch, dtype) for n, dtype in self.table.constants.items() if n in state}
+            given = {n: state[n].to(self.device, dtype) for n, dtype in types.items()}
+            with torch.no_grad():
+                self.constants: Tensors = self.code.constants(given, self.device)
+
+    @property
+    def name(self) -> str:
+        """The role's, `idle` for none."""
+        return self.role.name if self.role is not None else "idle"
+
+    @cached_property
+    def feed(self) -> Feed:
+        """What it is fed with."""
+        return Feed.of(self.table.inputs, self.inputs)
+
+    def waits(self) -> str:
+        """What this rank waits for now, in words; empty where it waits for nobody."""
+        return self.sites.waits(self.world) if self.sites is not None else ""
+
+    def check_fits(self, other: "Share") -> None:
+        """Raises EngineError where this program does not have its weights as the other one has them."""
+        mine, theirs = _weights(self.role), _weights(other.role)
+        if different := [name for name, takes in mine.items() if theirs.get(name) != takes]:
+            raise EngineError(
+                f"for batches of {self.feed.samples} samples the plan puts `{different[0]}` elsewhere",
+                "drop such a batch: `drop_last=True`",
+            )
+
+    def complete_gradients(self) -> None:
+        """From now on the weights' gradients are completed as this program leaves them."""
+        for flat in self.runner.weights.flats:
+            flat.completion = self.completions.get(flat.number, [])
+
+    def run(self, batch: Mapping[str, torch.Tensor], seed: int, step: int, scale: float = 1.0) -> None:
+        """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss. Raises
+        EngineError, on this rank alone, for numbers of the batch that an operator does not take."""
+        if self.role is None:
+            return
+        given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+        given |= {name: torch.tensor([seed, step], device=self.device) for name in self.table.seed}
+        self.complete_gradients()
+        try:
+            with torch.no_grad():
+                prepared = self.code.prepare(self.constants | given, self.device)
+            self.runner.step(self.code.step, prepared, scale)
+        except (IndexError, RuntimeError) as error:
+            assert self.sites is not None
+            told = self.sites.failed(error, batch)
+            if told is None:
+                raise
+            raise told from error
+
+    def loss(self) -> float:
+        """What this rank adds to the loss of the step."""
+        losses = self.runner.losses
+        if not self._adds_loss:
+            return 0.0
+        return float(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
+
+    @cached_property
+    def _adds_loss(self) -> bool:
+        """Whether this rank has the loss: of ranks that compute the same, the first has it."""
+        place = self.table.loss
+        at = self.world.at(place.mesh, place.fixed)
+        return at is not None and not any(at[axis] for axis in at.keys() - set(place.axes) - place.fixed.keys())
+
+
+def _weights(role: Role | None) -> dict[str, tuple[object, ...]]:
+    """Where the weights of a role are."""
+    if role is None:
+        return {}
+    found: dict[str, tuple[object, ...]] = {w.name: (f.number, f.zero, w.takes) for f in role.flats for w in f.weights}
+    return found | {w.name: w.takes for w in role.others}

@@ -1,0 +1,245 @@
+"""Weights made on the spot: the operators that a model's constructor would run, followed for one weight or a part.
+
+The steps lie in `weights.json` beside the program. What a rank makes is what one device would have: the numbers of a
+draw are a function of the seed and of where an element lies.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..layout.cut import elements_at
+from ..random.counter_rng import Generator
+from ..random.single_device import Draws
+
+INITIAL = -1  # the step whose draws make the weights
+
+# What makes a tensor of one number, or changes it number by number: on a part it gives the part of the result.
+FACTORIES = {f"aten::{name}" for name in ("empty.memory_format", "zeros", "ones", "full", "randn", "rand")}
+POINTWISE = FACTORIES | {
+    f"aten::{name}"
+    for name in (
+        *("zero_", "fill_.Scalar", "normal_", "uniform_", "_to_copy", "clamp_", "clamp_min_", "clamp_max_", "neg_"),
+        *("mul_.Tensor", "mul_.Scalar", "add_.Tensor", "add_.Scalar", "sub_.Tensor", "div_.Tensor", "pow_.Scalar"),
+        *("erfinv_", "exp_", "log_", "sqrt_", "tanh_", "abs_", "sign_"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as it lies in a memory; sizes, strides and offset in elements. Memories are numbered."""
+
+    memory: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it begins its memory and its elements lie one behind the other."""
+        expected, strides = 1, []
+        for size in reversed(self.size):
+            strides.append(expected)
+            expected *= size
+        pairs = zip(self.size, self.stride, reversed(strides), strict=True)
+        return self.offset == 0 and all(n == 1 or s == e for n, s, e in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of an operator by its full name; its tensors are `View`s, its dtypes texts such as "torch.float32".
+
+    `makes` are the memories of its new results, `writes` those that it changes in place; `draw` is the number of its
+    first draw among those of the constructor, or -1.
+    """
+
+    target: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    makes: tuple[int, ...]
+    writes: tuple[int, ...]
+    draw: int
+
+    @property
+    def views(self) -> list[View]:
+        """Its tensors."""
+        return _views([self.args, list(self.kwargs.values())])
+
+
+def _views(item: Any) -> list[View]:
+    if isinstance(item, View):
+        return [item]
+    return [v for i in item for v in _views(i)] if isinstance(item, (tuple, list)) else []
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """How weights and buffers are made: the steps of a constructor, and where each weight lies when they are done.
+
+    `given` are the memories that no step made.
+    """
+
+    steps: Sequence[Step]
+    weights: Mapping[str, View]
+    given: Mapping[int, torch.Tensor]
+    seed: int
+    generator: Generator
+
+    def whole(self, name: str) -> torch.Tensor:
+        """A weight, whole."""
+        view = self.weights[name]
+        steps = self._steps_of(needed := {view.memory})
+        memories = {n: t.clone() for n, t in self.given.items() if n in needed}
+        for step in steps:
+            _follow(step, memories, self)
+        return _seen(view, memories).clone()
+
+    def part(self, name: str, places: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The part of a weight at these positions of its axes; only that part is made where each step allows it."""
+        view = self.weights[name]
+        steps = self._steps_of({view.memory})
+        if all(n == len(p) for n, p in zip(view.size, places, strict=True)) or not _is_pointwise(view, steps):
+            whole = self.whole(name)
+            return whole[elements_at(places)]
+        part = torch.empty(0)
+        for step in steps:
+            part = self._follow_part(step, part, view, places)
+        return part
+
+    def is_undefined(self, name: str) -> bool:
+        """Whether the memory of a weight was taken, and nobody wrote to it."""
+        steps = self._steps_of({self.weights[name].memory})
+        return bool(steps) and all(s.target.startswith("aten::empty") for s in steps)
+
+    def without_waste(self) -> "Recipes":
+        """Without the steps that no weight needs."""
+        needed = {id(s) for s in self._steps_of({v.memory for v in self.weights.values()})}
+        return replace(self, steps=[s for s in self.steps if id(s) in needed])
+
+    def _steps_of(self, memories: set[int]) -> list[Step]:
+        """The steps behind some memories, in their order; adds the memories that these read."""
+        found = []
+        for step in reversed(self.steps):
+            if not memories.isdisjoint((*step.makes, *step.writes)):
+                found.append(step)
+                memories |= {v.memory for v in step.views}
+        return found[::-1]
+
+    def _follow_part(self, step: Step, part: torch.Tensor, view: View, places: Sequence[torch.Tensor]) -> torch.Tensor:
+        kwargs = {k: _value(v, {}) for k, v in step.kwargs.items()}
+        first = [len(p) for p in places] if step.target in FACTORIES else part
+        with self._draws(step, places, view.size):
+            part = _operator(step.target)(first, *step.args[1:], **kwargs)
+        return part
+
+    def _draws(self, step: Step, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
+        """What draws the numbers of a step."""
+        if step.draw < 0:
+            return nullcontext()
+        return _PartDraws(self, step.draw, places, sizes)
+
+
+class _PartDraws(Draws):  # type: ignore[no-untyped-call]
+    """Draws from a number on; with `places`, the parts of tensors of these `sizes`."""
+
+    def __init__(
+        self, recipes: Recipes, first: int, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()
+    ) -> None:
+        super().__init__(recipes.seed, INITIAL, recipes.generator)
+        self.count, self.places, self.sizes = first, places, sizes
+
+    def index(self, sizes: Sequence[int], device: torch.device) -> tuple[Sequence[torch.Tensor], Sequence[int]]:
+        return (self.places, self.sizes) if self.places else super().index(sizes, device)
+
+
+def _is_pointwise(view: View, steps: Sequence[Step]) -> bool:
+    """Whether steps make one tensor, number by number, of nothing else."""
+    starts_new = bool(steps) and steps[0].target in FACTORIES
+    return (
+        starts_new
+        and view.is_whole
+        and all(
+            step.target in POINTWISE
+            and all(v.is_whole and v.size == view.size for v in step.views)
+            and len(step.views) < 2
+            for step in steps
+        )
+    )
+
+
+def _follow(step: Step, memories: dict[int, torch.Tensor], recipes: Recipes) -> None:
+    """Run a step on whole tensors; `memories` has a tensor that lies in each."""
+    args = [_value(a, memories) for a in step.args]
+    with recipes._draws(step):
+        result = _operator(step.target)(*args, **{k: _value(v, memories) for k, v in step.kwargs.items()})
+    results = [result] if isinstance(result, torch.Tensor) else list(result or ())
+    if step.makes:
+        memories.update(zip(step.makes, (r for r in results if isinstance(r, torch.Tensor)), strict=True))
+
+
+def _seen(view: View, memories: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    return memories[view.memory].as_strided(view.size, view.stride, view.offset)
+
+
+def _operator(target: str) -> Any:
+    """torch's operator of a full name."""
+    name, _, overload = target.partition("::")[2].partition(".")
+    return getattr(getattr(getattr(torch.ops, target.partition("::")[0]), name), overload or "default")
+
+
+def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
+    """An argument as torch takes it."""
+    match item:
+        case View():
+            return _seen(item, memories)
+        case str() if item.startswith("torch."):
+            return getattr(torch, item.removeprefix("torch."))
+        case tuple() | list():
+            return [_value(i, memories) for i in item]
+    return item
+
+
+# -- in a file ---------------------------------------------------------------------------------------------------------
+
+
+def write_recipes(recipes: Recipes, path: Path) -> None:
+    """Write the recipes as JSON, a line for each step and each weight; given memories as tensors beside it."""
+    steps = ",\n".join(
+        "  " + json.dumps([s.target, s.args, dict(s.kwargs), s.makes, s.writes, s.draw], default=_view_json)
+        for s in recipes.steps
+    )
+    weights = ",\n".join(f"  {json.dumps(n)}: {json.dumps(_view_json(v))}" for n, v in recipes.weights.items())
+    head = f'"seed": {recipes.seed}, "generator": {json.dumps(recipes.generator)}'
+    path.write_text(f'{{{head},\n"steps": [\n{steps}\n],\n"weights": {{\n{weights}\n}}}}\n')
+    if recipes.given:
+        torch.save(dict(recipes.given), path.with_suffix(".given.pt"))
+
+
+def read_recipes(path: Path) -> Recipes:
+    """What `write_recipes` wrote. Raises OSError."""
+    table, given = json.loads(path.read_text(), object_hook=_from_json), path.with_suffix(".given.pt")
+    steps = [
+        Step(target, tuple(args), kwargs, tuple(makes), tuple(writes), draw)
+        for target, args, kwargs, makes, writes, draw in table["steps"]
+    ]
+    memories = torch.load(given, mmap=True, weights_only=True) if given.exists() else {}
+    return Recipes(steps, table["weights"], memories, table["seed"], table["generator"])
+
+
+def _view_json(view: View) -> dict[str, Any]:
+    return {"view": [view.memory, view.size, view.stride, view.offset]}
+
+
+def _from_json(item: dict[str, Any]) -> Any:
+    match item:
+        case {"view": [memory, size, stride, offset]}:
+            return View(memory, tuple(size), tuple(stride), offset)
+        case {"float": str(text)}:  # how numbers that are not finite were written
+            return float(text)
+    return item

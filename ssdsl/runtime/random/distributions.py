@@ -1,0 +1,201 @@
+"""Random tensors and dropout from a key and logical positions: what a part draws, one device draws for its elements.
+
+All functions take `key`, int64 of no axes; `index`, for each axis of the noise the logical positions of the local part,
+1-D; `sizes`, the logical sizes; and the generator ("hash" or "philox"). See `counter_rng.py`. The `DISTRIBUTIONS` have
+two parameters each, of which some use one.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..layout.regions import Runs
+from .counter_rng import Generator, fill, further_key
+
+Index = Sequence[torch.Tensor]
+Sizes = Sequence[int]
+Draw = Callable[[float, float, torch.Tensor, Index, Sizes, Generator, torch.dtype], torch.Tensor]
+
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+LONG = (1 << 62) - 1
+
+
+def uniform(
+    low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Numbers in [low, high); of [0, 1) multiples of the distance between the largest two of the type, as in torch."""
+    found = _fraction(key, index, sizes, generator, dtype)
+    return found if (low, high) == (0, 1) else found.mul_(high - low).add_(low)
+
+
+def normal(
+    mean: float, std: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Normally distributed numbers (Box and Muller 1958)."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    radius = _positive(key, index, sizes, generator, wide).log_().mul_(-2).sqrt_()
+    angle = _fraction(further_key(key, 2), index, sizes, generator, wide).mul_(2 * math.pi)
+    found = radius.mul_(angle.cos_())
+    return (found if (mean, std) == (0, 1) else found.mul_(std).add_(mean)).to(dtype)
+
+
+def log_normal(
+    mean: float, std: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    return normal(mean, std, key, index, sizes, generator, dtype).exp_()
+
+
+def exponential(
+    rate: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Numbers above zero with density rate exp(-rate x)."""
+    return _smooth(key, index, sizes, generator, dtype, lambda u: u.log_().mul_(-1 / rate))
+
+
+def geometric(
+    chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """How many trials of this chance a success takes: 1, 2, ..."""
+    scale = 1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
+    return _smooth(key, index, sizes, generator, dtype, lambda u: u.log_().mul_(scale).ceil_().clamp_(min=1))
+
+
+def cauchy(
+    median: float, sigma: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Numbers of Cauchy's distribution."""
+
+    def bent(u: torch.Tensor) -> torch.Tensor:
+        return u.sub_(0.5).mul_(math.pi).tan_().mul_(sigma).add_(median)
+
+    return _smooth(key, index, sizes, generator, dtype, bent)
+
+
+def integers(
+    low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Integers from `low` to `high - 1`: a word modulo their number, of 62 bits where 32 would favour the low ones."""
+    count = int(high) - int(low)
+    if count > 1 << 16:
+        words = _long(key, index, sizes, generator)
+    else:
+        words = fill(torch.int64, key, index, sizes, generator, lambda words, out: out.copy_(words)) & (1 << 32) - 1
+    return words.remainder_(count).add_(int(low)).to(dtype)
+
+
+def bernoulli(
+    chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
+) -> torch.Tensor:
+    """Ones with this chance (to 2**-32), and zeros."""
+    return keep(chance, key, index, sizes, generator).to(dtype)
+
+
+DISTRIBUTIONS: dict[str, Draw] = {
+    f.__name__: f for f in (uniform, normal, log_normal, exponential, geometric, cauchy, integers, bernoulli)
+}
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------
+
+
+def keep(chance: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator) -> torch.Tensor:
+    """A bool mask, true with this chance."""
+    last = round(chance * 2.0**32) - 2**31 - 1  # the largest word, as a signed one, that counts as true
+    if last < -(2**31):
+        return torch.zeros([len(i) for i in index], dtype=torch.bool, device=key.device)
+    return fill(torch.bool, key, index, sizes, generator, lambda words, out: torch.le(words, last, out=out))
+
+
+def dropout(
+    x: torch.Tensor, p: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator
+) -> torch.Tensor:
+    """`x` with elements zero with chance `p`, the others divided by `1 - p`; autograd keeps the mask, a byte each."""
+    mask = keep(1 - p, key, index, sizes, generator)
+    return (x * mask).mul_(1 / (1 - p) if p < 1 else 0.0)
+
+
+def attention_dropout(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    key: torch.Tensor,
+    index: Index,
+    sizes: Sizes,
+    generator: Generator,
+    runs: Runs = (),
+) -> torch.Tensor:
+    """Scaled dot product attention with dropout on the probabilities [batch.., query, key]: torch's math form.
+
+    The queries are at the positions `runs` of the sequence; (): at all.
+
+    query [.., heads, q, d], keys [.., heads, k, d], values [.., heads, k, v] -> [.., heads, q, v].
+    """
+    if enable_gqa:
+        keys = keys.repeat_interleave(query.shape[-3] // keys.shape[-3], -3)
+        values = values.repeat_interleave(query.shape[-3] // values.shape[-3], -3)
+    half = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)  # both factors, as torch does
+    scores = (query * half) @ (keys * half).transpose(-2, -1)
+    if is_causal:
+        rows, columns = (torch.arange(n, device=scores.device) for n in scores.shape[-2:])
+        if runs:
+            rows = torch.cat([torch.arange(*run, device=scores.device) for run in runs])
+        mask = columns <= rows[:, None]
+    if mask is not None and mask.dtype == torch.bool:
+        chances = torch.ops.aten._safe_softmax(scores.masked_fill(~mask, -math.inf), -1)  # zeros for a row of no key
+    else:
+        chances = (scores if mask is None else scores + mask).softmax(-1)
+    return dropout(chances, p, key, index, sizes, generator) @ values
+
+
+# -- numbers of words --------------------------------------------------------------------------------------------------
+
+
+def _fraction(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
+    """Numbers in [0, 1)."""
+    digits = DIGITS[dtype]
+    if digits > 32:
+        return (_long(key, index, sizes, generator) >> (62 - digits)).to(dtype).mul_(2.0**-digits)
+
+    def take(words: torch.Tensor, out: torch.Tensor) -> None:
+        torch.mul((words >> (32 - digits)).bitwise_and_((1 << digits) - 1), 2.0**-digits, out=out)
+
+    return fill(dtype, key, index, sizes, generator, take)
+
+
+def _positive(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
+    """Numbers in (0, 1] that get finer towards zero, so that a logarithm of them reaches its tail; of a wide type."""
+    if dtype == torch.float64:
+        return _long(key, index, sizes, generator).to(dtype).add_(0.5).mul_(2.0**-62)
+
+    def take(words: torch.Tensor, out: torch.Tensor) -> None:
+        torch.add(words.bitwise_and_((1 << 31) - 1), 0.5, out=out).mul_(2.0**-31)
+
+    return fill(dtype, key, index, sizes, generator, take)
+
+
+def _smooth(
+    key: torch.Tensor,
+    index: Index,
+    sizes: Sizes,
+    generator: Generator,
+    dtype: torch.dtype,
+    bend: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """A function of numbers in (0, 1], computed in float32 or float64."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    return bend(_positive(key, index, sizes, generator, wide)).to(dtype)
+
+
+def _long(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator) -> torch.Tensor:
+    """Words of 62 bits, int64."""
+    high, low = (
+        fill(torch.int64, further_key(key, n), index, sizes, generator, lambda words, out: out.copy_(words))
+        for n in (0, 1)
+    )
+    return (high << 32 | (low & (1 << 32) - 1)) & LONG

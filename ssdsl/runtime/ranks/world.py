@@ -1,0 +1,214 @@
+"""One rank: its place among the others, its groups, and all state that is its own.
+
+Nothing of a rank is global, so that several ranks, and several programs, can run as threads of one process. What a
+role's file needs without being given it (its groups, where gradients of weights wait) it finds in the rank that `enter`
+has made this thread's. Backward may run in other threads (autograd's, on CUDA): there a rank is what forward kept.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..profile.operator_clock import Clock
+from ..step.regather import Gathered
+from .control import Control
+from .mesh import Mesh
+from .transport import Merge, Rows, Transport, Work
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks that differ from this one only on some axes. `index` is this rank's place among them."""
+
+    name: str
+    ranks: tuple[int, ...]
+    index: int
+    process_group: Any = field(repr=False)
+    world: "World" = field(repr=False, compare=False)
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.ranks)
+
+    def all_reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
+        """Replaces `x` by the sum, or maximum, over the group. `x` is contiguous, and of one shape on all ranks."""
+        self.world.begin("all_reduce", self, x)
+        self.world.transport.all_reduce(x, self.process_group, merge)
+        self.world.call = None
+
+    def start_all_reduce(self, x: torch.Tensor) -> Work:
+        """Starts to replace `x` by the sum; `x` is the sum after the work's `wait`."""
+        world = self.world
+        world.begin("all_reduce", self, x)
+        started = Started(world.transport.start_all_reduce(x, self.process_group), world, world.last)
+        world.call = None
+        return started
+
+    def all_gather(self, into: torch.Tensor, x: torch.Tensor) -> None:
+        """Fills `into` [ranks * n] with the ranks' `x` [n], in the order of `ranks`."""
+        self.world.begin("all_gather", self, into)
+        self.world.transport.all_gather(into, x, self.process_group)
+        self.world.call = None
+
+    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor) -> None:
+        """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
+        self.world.begin("reduce_scatter", self, x)
+        self.world.transport.reduce_scatter(into, x, self.process_group)
+        self.world.call = None
+
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, rows: Rows | None = None) -> None:
+        """Fills part k of `into` [ranks * n] with the part of rank k's `x` [ranks * n] that is for this rank; parts of
+        unequal size have so many `rows`."""
+        self.world.begin("all_to_all", self, x)
+        self.world.transport.all_to_all(into, x, self.process_group, rows)
+        self.world.call = None
+
+    def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
+        """Sends each of some ranks, by their place in the group, a part, and fills `into` with what they send."""
+        self.start_exchange(into, parts).wait()
+
+    def start_exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> Work:
+        """Starts to; `into` is filled, and `parts` may change, after the work's `wait`."""
+        world = self.world
+        world.begin("exchange", self, *into.values())
+        received, sent = ({self.ranks[k]: x for k, x in tensors.items()} for tensors in (into, parts))
+        started = Started(world.transport.start_exchange(received, sent, self.process_group), world, world.last)
+        world.call = None
+        return started
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A call on a group, and where the program makes it: `site` is a place in a role's code, or a flat parameter."""
+
+    kind: str
+    group: Group
+    site: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A message that this rank waits for: what `peer` sends, or has to take. `number` is the message's."""
+
+    verb: str
+    number: int
+    gradient: bool
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A collective on its way; while somebody waits for it, the rank says so."""
+
+    work: Work
+    world: "World"
+    call: Collective | Exchange | None
+
+    def wait(self) -> None:
+        """Blocks until it is done."""
+        self.world.call = self.call
+        self.work.wait()
+        self.world.call = None
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self.work.is_completed()
+
+
+@dataclass(eq=False)
+class World:
+    """A rank. `join` is called by all ranks alike."""
+
+    transport: Transport
+    meshes: dict[str, Mesh] = field(default_factory=dict)
+    groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
+    transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane, of all ranks: for values, gradients
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
+    waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (step/split_backward.py)
+    gathered: Gathered = field(default_factory=Gathered)  # in the forward that runs
+    recomputing: int = 0  # how many forwards that run again this is inside of
+    layer: str = ""  # the module whose function runs
+    site: Any = None  # where in the program the next collective stands, if something says so (program/provenance.py)
+    call: Collective | Exchange | None = None  # what this rank waits for now
+    last: Collective | None = None  # the last collective that it started: a GPU may still be busy with it
+    clock: Clock | None = None  # in a step that is timed
+    _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
+
+    @property
+    def rank(self) -> int:
+        """This rank's number among all."""
+        return self.transport.rank
+
+    @cached_property
+    def control(self) -> Control:
+        """Words between all ranks; first used by all ranks alike."""
+        return Control(self.transport)
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """A context in which this thread is the rank."""
+        before = _here.set(self)
+        try:
+            yield
+        finally:
+            _here.reset(before)
+
+    def join(self, meshes: Iterable[Mesh], wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+        """Creates the wanted groups (mesh and axes) that are not there; all ranks create all, in the same order."""
+        self.meshes |= {m.name: m for m in meshes}
+        for mesh, axes in wanted:
+            if (mesh, axes) in self._joined:
+                continue
+            self._joined.add((mesh, axes))
+            for ranks in self.meshes[mesh].lines(axes):
+                made = self.new_group("_".join(axes), ranks)
+                if made is not None:
+                    self.groups[mesh, axes] = made
+
+    def new_group(self, name: str, ranks: list[int]) -> Group | None:
+        """A group of these ranks, None for a rank outside; called by all ranks alike."""
+        made = self.transport.new_group(ranks)
+        return Group(name, tuple(ranks), ranks.index(self.rank), made, self) if self.rank in ranks else None
+
+    def coordinate(self, mesh: str, axis: str) -> int:
+        """This rank's coordinate on an axis of a mesh that it is in."""
+        at = self.meshes[mesh].coordinates(self.rank)
+        assert at is not None
+        return at[axis]
+
+    def at(self, mesh: str, fixed: Mapping[str, int], rank: int | None = None) -> dict[str, int] | None:
+        """The coordinates in a mesh of a rank, by default this one; None for a rank that is not at the fixed ones."""
+        at = self.meshes[mesh].coordinates(self.rank if rank is None else rank)
+        return at if at is not None and fixed.items() <= at.items() else None
+
+    def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
+        """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""
+        self.call = self.last = Collective(kind, group, self.site)
+        self.count(kind, *tensors)
+
+    def count(self, kind: str, *tensors: torch.Tensor) -> None:
+        """Adds one call with this payload to the books: the whole tensor that an all_reduce sums, that an all_gather
+        returns, that a reduce_scatter is given, that an all_to_all exchanges; what this rank receives in an
+        exchange."""
+        entry = self.counts.setdefault(kind, {"calls": 0, "bytes": 0})
+        entry["calls"] += 1
+        entry["bytes"] += sum(x.numel() * x.element_size() for x in tensors)
+
+
+_here: ContextVar[World] = ContextVar("the rank of this thread")
+
+
+def here() -> World:
+    """The rank that this thread is."""
+    return _here.get()
+
+
+def group(mesh: str, *axes: str) -> Group:
+    """The group of this rank along one axis of a mesh, or several."""
+    return here().groups[mesh, axes]

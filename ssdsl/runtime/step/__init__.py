@@ -1,0 +1,1 @@
+"""One training step of a rank: forward, backward, gradients and weights."""

@@ -1,0 +1,45 @@
+"""What a rank holds, written out whole for a comparison: gradients of a step, weights and buffers."""
+
+from typing import Any
+
+import torch
+
+from ..layout.cut import Piece
+from .flat_params import FlatParam
+from .weights import Weights
+
+Saved = dict[str, Any]
+
+
+def gradients(weights: Weights, pieces: dict[str, Piece]) -> Saved:
+    """This rank's pieces of the gradients, when they are complete."""
+    found = {}
+    for flat in weights.flats:
+        values: dict[str, torch.Tensor | None]
+        if flat.shard is not None:
+            values = dict(flat.views(_gathered(flat, flat.shard.grad)))
+        else:
+            values = {name: parameter.grad for name, parameter in flat.parameters.items()}
+        for name, value in values.items():
+            found[name] = pieces[name].with_layout(
+                value if value is not None else torch.zeros_like(weights.tensors[name])
+            )
+    return found
+
+
+def state(weights: Weights, pieces: dict[str, Piece]) -> Saved:
+    """This rank's pieces of the weights and buffers."""
+    found = {}
+    for flat in weights.flats:
+        values = flat.views(_gathered(flat, flat.shard)) if flat.shard is not None else flat.parameters
+        found.update({name: pieces[name].with_layout(value) for name, value in values.items()})
+    return {"weights": found, "buffers": {n: pieces[n].with_layout(value) for n, value in weights.buffers.items()}}
+
+
+def _gathered(flat: FlatParam, mine: torch.Tensor | None) -> torch.Tensor:
+    """All shards end to end; not counted as communication of the step."""
+    assert flat.shard is not None and flat.shard_group is not None
+    mine = torch.zeros_like(flat.shard) if mine is None else mine.detach()
+    whole = mine.new_empty(mine.numel() * flat.shard_group.size)
+    flat.shard_group.world.transport.all_gather(whole, mine.contiguous(), flat.shard_group.process_group)
+    return whole

@@ -1,0 +1,399 @@
+"""Flat parameters: weights whose gradients are reduced, and whose state is sharded, together.
+
+A flat parameter lays its weights end to end: a tensor [elements], padded to a multiple of the shards. Where its state
+is sharded over a group (ZeRO; Rajbhandari et al. 2020) each rank owns an equal part, the shard [elements / ranks].
+
+| class | ZeRO | held between steps | optimizer steps on |
+|---|---|---|---|
+| `Replicated` | - | `parameters`, each in its own memory | `parameters` |
+| `ShardedState` | 1, 2 | `flat` [elements]; `parameters` and `shard` are views of it | `shard` |
+| `ShardedWeights` | 3 | `shard`; weights are gathered where a module reads them | `shard` |
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..profile.operator_clock import Place
+from ..ranks.transport import Work
+from ..ranks.world import Group
+
+Tensors = Mapping[str, torch.Tensor]
+Span = tuple[int, int] | None  # elements [start, stop) of a weight, flattened; None is all of it, in its shape
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A weight in its flat parameter: the elements from `start`."""
+
+    name: str
+    shape: torch.Size
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """The end of its elements."""
+        return self.start + self.shape.numel()
+
+
+@dataclass(frozen=True)
+class Tie:
+    """The ranks that sum the gradients of a weight that lives on several submeshes (tied embeddings of two stages).
+
+    Of the ranks of one submesh that hold equal gradients, one `contributes`; the others add zeros.
+    """
+
+    group: Group
+    contributes: bool
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A step from the gradient that backward leaves to the one that the optimizer needs.
+
+    Of a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
+    sum, [n / ranks]; `chunk` this rank's part of what is equal on all ranks, [n / ranks].
+    """
+
+    kind: str
+    group: Group
+
+    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
+        match self.kind:
+            case "all_reduce":
+                self.group.all_reduce(flat)
+                return flat
+            case "reduce_scatter":
+                mine = flat.new_empty(flat.numel() // self.group.size)
+                self.group.reduce_scatter(mine, flat)
+                return mine
+            case _:
+                return flat.chunk(self.group.size)[self.group.index].clone()
+
+
+class FlatParam:
+    """Weights that are reduced and sharded together; `number` is the flat parameter's in the program.
+
+    `parameters` are the weights that are there between steps. `completion` completes their gradients, as the program
+    that runs leaves them.
+    """
+
+    shard: torch.nn.Parameter | None = None
+    shard_group: Group | None = None
+
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, shards: int = 1) -> None:
+        self.number, self.tied = number, tied
+        self.completion: list[Completion] = []
+        self.parameters: dict[str, torch.Tensor] = {}
+        starts = [0, *itertools.accumulate(value.numel() for value in values.values())]
+        self.slots = [Slot(n, v.shape, start) for (n, v), start in zip(values.items(), starts, strict=False)]
+        self.used = starts[-1]
+        self.elements = -(-self.used // shards) * shards  # what ranks hold along other axes may be of other sizes
+
+    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The weights in a flat tensor [elements], each in its own shape."""
+        return {s.name: flat[s.start : s.stop].view(s.shape) for s in self.slots}
+
+    def laid(self, like: torch.Tensor, tensors: Iterable[torch.Tensor | None]) -> torch.Tensor:
+        """Tensors of the weights' shapes end to end: [elements], with zeros for None, of the type of `like`."""
+        flat = like.new_empty(self.elements)
+        for slot, tensor in zip(self.slots, tensors, strict=True):
+            place = flat[slot.start : slot.stop]
+            if tensor is None:
+                place.zero_()
+            else:
+                place.copy_(tensor.reshape(-1))
+        flat[self.used :].zero_()
+        return flat
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The weights for a module that reads them, which gives them to `release` behind that."""
+        return self.parameters
+
+    def release(self, weights: dict[str, torch.Tensor]) -> None:
+        """Frees what `weights` has made for a module."""
+
+    def gather(self) -> None:
+        """Brings the weights that other ranks stepped on (ZeRO-1 and -2)."""
+
+    def drop(self) -> None:
+        """Frees what has been gathered for backward."""
+
+    # -- what the optimizer steps on -----------------------------------------------------------------------------------
+
+    def trained(self) -> Iterable[torch.Tensor]:
+        """What the optimizer steps on."""
+        raise NotImplementedError
+
+    def stepped(self) -> dict[str, tuple[Span, torch.Tensor]]:
+        """What of each weight is stepped on here; the tensors share the memory of what is trained.
+
+        A weight of which this rank steps on nothing is left out.
+        """
+        raise NotImplementedError
+
+    def gradients(self) -> dict[str, torch.Tensor | None]:
+        """The completed gradient of each weight, as `stepped` has the weight."""
+        raise NotImplementedError
+
+    # -- gradients ---------------------------------------------------------------------------------------------------
+
+    def start_reduce(self) -> None:
+        """Starts to complete the gradients; other work may go on until `wait_reduce`."""
+
+    def wait_reduce(self) -> None:
+        """Waits for the reduction: the completed gradients are then where the optimizer looks for them."""
+        if self.tied is None:
+            return
+        for parameter in self.trained():
+            if parameter.grad is None or not self.tied.contributes:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = parameter.grad.contiguous()
+            with self._noted(self.tied.group):
+                self.tied.group.all_reduce(parameter.grad)
+
+    def drop_gradients(self) -> None:
+        """Lets go of the gradients: behind a step, and in front of one, where a step was given up."""
+        for parameter in self.trained():
+            parameter.grad = None
+
+    def complete(self, flat: torch.Tensor) -> torch.Tensor:
+        """This rank's part [elements / ranks] of the completed gradient [elements]."""
+        for step in self.completion:
+            with self._noted(step.group):
+                flat = step(flat)
+        return flat
+
+    @contextmanager
+    def _noted(self, group: Group) -> Iterator[None]:
+        """Within it the rank says that its collectives are of this flat parameter."""
+        world = group.world
+        before, world.site = world.site, self.number
+        yield
+        world.site = before
+
+
+class Bucket:
+    """The gradients of a flat parameter's weights end to end, [elements]: each weight's `grad` is a view of it.
+
+    Backward fills it, as in DistributedDataParallel with `gradient_as_bucket_view`: the first gradient of a weight
+    moves into its slot as soon as autograd has left it, later ones are added there. So the reduction takes the bucket
+    as it is. It is made when the first gradient comes. Without a completion gradients stay where autograd leaves them.
+    """
+
+    def __init__(self, flat: FlatParam) -> None:
+        self.flat = flat
+        self._whole: torch.Tensor | None = None
+        self._slots: dict[str, torch.Tensor] = {}
+        for name, parameter in flat.parameters.items():
+            parameter.register_post_accumulate_grad_hook(partial(self._put, name))  # type: ignore[no-untyped-call]
+
+    def _put(self, name: str, parameter: torch.Tensor) -> None:
+        if not self.flat.completion or parameter.grad is None:
+            return
+        if self._whole is None:
+            self._whole = parameter.new_empty(self.flat.elements)
+            self._slots = self.flat.views(self._whole)
+        slot = self._slots[name]
+        if parameter.grad is not slot:
+            parameter.grad = slot.copy_(parameter.grad)
+
+    def filled(self) -> torch.Tensor:
+        """All of the bucket: zeros where a weight has no gradient."""
+        for name, parameter in self.flat.parameters.items():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            self._put(name, parameter)  # the second half of a backward leaves gradients without a word
+        assert self._whole is not None
+        self._whole[self.flat.used :].zero_()
+        return self._whole
+
+    def drop(self) -> None:
+        """Lets go of the gradients."""
+        for parameter in self.flat.parameters.values():
+            parameter.grad = None
+        self._whole, self._slots = None, {}
+
+
+class Replicated(FlatParam):
+    """Every rank has all of the weights and steps on them; `completion` is an all_reduce, or nothing."""
+
+    def __init__(self, number: int, values: Tensors, tied: Tie | None) -> None:
+        super().__init__(number, values, tied)
+        self.parameters = {n: torch.nn.Parameter(v.clone()) for n, v in values.items()}
+        self.bucket = Bucket(self)
+        self._started: Work | None = None
+
+    def trained(self) -> Iterable[torch.Tensor]:
+        """The weights."""
+        return self.parameters.values()
+
+    def stepped(self) -> dict[str, tuple[Span, torch.Tensor]]:
+        """All of each weight."""
+        return {name: (None, parameter.detach()) for name, parameter in self.parameters.items()}
+
+    def gradients(self) -> dict[str, torch.Tensor | None]:
+        """All of each gradient."""
+        return {name: parameter.grad for name, parameter in self.parameters.items()}
+
+    def start_reduce(self) -> None:
+        """Starts to sum the gradients over their ranks."""
+        for step in self.completion:
+            with self._noted(step.group):
+                self._started = step.group.start_all_reduce(self.bucket.filled())
+
+    def wait_reduce(self) -> None:
+        """Waits until the bucket has the sum."""
+        if self._started is not None:
+            self._started.wait()
+            self._started = None
+        super().wait_reduce()
+
+    def drop_gradients(self) -> None:
+        """Lets go of the bucket, too."""
+        self.bucket.drop()
+
+
+class Sharded(FlatParam):
+    """Each rank of `shard_group` steps on its shard [elements / ranks]."""
+
+    shard: torch.nn.Parameter
+    shard_group: Group
+
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, group: Group) -> None:
+        super().__init__(number, values, tied, group.size)
+        self.shard_group = group
+
+    def trained(self) -> Iterable[torch.Tensor]:
+        """The shard."""
+        return [self.shard]
+
+    def stepped(self) -> dict[str, tuple[Span, torch.Tensor]]:
+        """The elements of each weight that lie in the shard."""
+        return {name: (span, self.shard.detach()[part]) for name, span, part in self._in_shard()}
+
+    def gradients(self) -> dict[str, torch.Tensor | None]:
+        """Of these elements."""
+        gradient = self.shard.grad
+        return {name: gradient[part] if gradient is not None else None for name, _, part in self._in_shard()}
+
+    def _in_shard(self) -> Iterator[tuple[str, tuple[int, int], slice]]:
+        """The weights that lie in this rank's shard: which of their elements, and where these are in the shard."""
+        size = self.shard.numel()
+        first = self.shard_group.index * size
+        for slot in self.slots:
+            low, high = max(slot.start, first), min(slot.stop, first + size)
+            if low < high:
+                yield slot.name, (low - slot.start, high - slot.start), slice(low - first, high - first)
+
+    def _my_part(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat.chunk(self.shard_group.size)[self.shard_group.index]
+
+
+class ShardedState(Sharded):
+    """Every rank has all of the weights, `flat` [elements], and steps on its shard (ZeRO-1 and -2)."""
+
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, group: Group) -> None:
+        super().__init__(number, values, tied, group)
+        self.flat = self.laid(next(iter(values.values())), values.values())
+        self.shard = torch.nn.Parameter(self._my_part(self.flat))  # a step on this view changes the weights
+        self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.flat).items()}
+        self.bucket = Bucket(self)
+
+    def start_reduce(self) -> None:
+        """Completes the gradients and adds them to those of the shard, behind each backward (ZeRO-2) or the last."""
+        mine = self.complete(self.bucket.filled())
+        self.bucket.drop()
+        self.shard.grad = mine if self.shard.grad is None else self.shard.grad.add_(mine)
+
+    def drop_gradients(self) -> None:
+        """Lets go of the bucket, too."""
+        super().drop_gradients()
+        self.bucket.drop()
+
+    def gather(self) -> None:
+        """Fills `flat` from the shards."""
+        with self._noted(self.shard_group):
+            self.shard_group.all_gather(self.flat, self.shard.detach().clone())
+
+
+class ShardedWeights(Sharded):
+    """Each rank has its shard; weights are gathered for a module, and dropped behind it (ZeRO-3)."""
+
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, group: Group) -> None:
+        super().__init__(number, values, tied, group)
+        self.shard = torch.nn.Parameter(self._my_part(self.laid(next(iter(values.values())), values.values())).clone())
+        self._again: torch.Tensor | None = None
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """All weights, gathered; backward completes their gradients to the shard's."""
+        with self.timed("gather"):
+            gathered = self._gathered()
+            self.shard_group.world.gathered.note(gathered, self)
+            with torch.enable_grad():  # the first reader may be one without gradient, and a later one learn
+                views = _Gather.apply(self.shard, self, gathered)  # type: ignore[no-untyped-call]
+            return dict(zip((s.name for s in self.slots), views, strict=True))
+
+    def release(self, weights: dict[str, torch.Tensor]) -> None:
+        """Frees gathered weights, which takes time, too."""
+        with self.timed("drop"):
+            weights.clear()
+
+    def gathered_again(self) -> torch.Tensor:
+        """The weights [elements] for backward, gathered once until the gradients have been given away."""
+        if self._again is None:
+            with self.timed("gather"):
+                self._again = self._gathered()
+        return self._again
+
+    def drop(self) -> None:
+        """Frees what `gathered_again` has kept."""
+        self._again = None
+
+    def timed(self, what: str) -> AbstractContextManager[Any]:
+        """Within it the time is this flat parameter's, not that of the operator that reads it."""
+        clock = self.shard_group.world.clock
+        return clock.aside(Place(what, self.number)) if clock is not None else nullcontext()
+
+    def _gathered(self) -> torch.Tensor:
+        """All weights [elements], gathered from their shards."""
+        flat = self.shard.new_empty(self.elements)
+        with self._noted(self.shard_group):
+            self.shard_group.all_gather(flat, self.shard.detach())
+        return flat
+
+
+class _Gather(torch.autograd.Function):
+    """The weights of a flat parameter, gathered from its shards; backward completes their gradients to the shard's.
+
+    [elements / ranks] -> each weight in its shape. `gathered` [elements] is passed in, so that it can be dropped.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, shard: torch.Tensor, flat: ShardedWeights, gathered: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.flat, ctx.place = flat, Place("scatter", flat.number)
+        return tuple(flat.views(gathered).values())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor, None, None]:
+        flat: ShardedWeights = ctx.flat
+        with flat.timed("scatter"):
+            whole = flat.laid(flat.shard, gradients)
+            flat.drop()
+            return flat.complete(whole), None, None
+
+
+def make_flat_param(number: int, values: Tensors, zero: str, shard_group: Group | None, tied: Tie | None) -> FlatParam:
+    """The flat parameter of these weights whose state is sharded as `zero` says: none, optimizer, grads or weights."""
+    if shard_group is None:
+        return Replicated(number, values, tied)
+    return (ShardedWeights if zero == "weights" else ShardedState)(number, values, tied, shard_group)

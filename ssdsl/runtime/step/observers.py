@@ -1,0 +1,112 @@
+"""What looks at the steps of a run, and adds to the rank's report: progress, a profile, gradients for a comparison."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..health.failure import save
+from ..profile.recorder import time_messages, time_network
+from ..train.engine import Engine
+from ..train.log import Log, Work, known_peak_flops
+from ..train.precision import HALF
+from .dump import gradients, state
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that was made; `eval_loss` is that of an evaluation behind it."""
+
+    number: int
+    loss: float
+    time_s: float
+    eval_loss: float | None
+
+
+class Observer:
+    """Called by all ranks alike: `around` and `after` each step, `report` at the end of a run that reports."""
+
+    def around(self, number: int) -> AbstractContextManager[None]:
+        """A context in which the step runs, with the loading of its batches."""
+        return nullcontext()
+
+    def after(self, step: Step) -> None:
+        """Looks at what came of a step."""
+
+    def report(self) -> dict[str, Any]:
+        """What it adds to the rank's report."""
+        return {}
+
+
+class Progress(Observer):
+    """Logs each step; on a terminal, if the run has no folder `out`, rank 0 prints a line. `clips`: with the norm."""
+
+    def __init__(self, engine: Engine, out: Path | None, clips: bool) -> None:
+        self.engine, self.clips, self.prints = engine, clips, out is None and engine.rank == 0
+        work, writes = Work.of(engine.table), engine.rank == 0
+        self.log = Log(out, work, peak_flops=_peak_flops(engine), first=engine.steps, writes=writes)
+
+    def after(self, step: Step) -> None:
+        """Logs it."""
+        norm, lr = self.engine.grad_norm if self.clips else None, self.engine.optim.param_groups[0]["lr"]
+        more = {"grad_norm": norm, "eval_loss": step.eval_loss}
+        said = self.log.step(step.number, step.loss, lr=lr, time_s=step.time_s, **more)
+        if self.prints:
+            time_ms = said["time_s"] * 1e3
+            print(f"step {said['step']}  loss {said['loss']:.6f}  lr {said['lr']:.3g}  {time_ms:.1f} ms", flush=True)
+
+    def report(self) -> dict[str, Any]:
+        """Nothing: the log is a file of its own, which ends here."""
+        self.log.close()
+        return {}
+
+
+class Profile(Observer):
+    """Notes when each task of each step runs, and measures the network alone. `last` is the number of the last step."""
+
+    def __init__(self, engine: Engine, last: int) -> None:
+        self.engine, self.last, self.recorder = engine, last, engine.record()
+        count, runner = len(engine.table.messages), engine.training.runner
+        self.transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
+
+    def around(self, number: int) -> AbstractContextManager[None]:
+        """Records it."""
+        return self.recorder.step(number, self.last)
+
+    def report(self) -> dict[str, Any]:
+        """What was recorded; with a clock, the time of each operator too."""
+        recorder = self.recorder
+        found = {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": self.transfers_s}
+        if (clock := recorder.clock) is None:
+            return found
+        spent: Iterable[Any] = ([[*place, times] for place, times in step.items()] for step in clock.steps)
+        clocked = list(zip(recorder.clocked, spent, strict=True))
+        network = time_network(self.engine.world)
+        return found | {"clocked": clocked, "network": network, "threads": torch.get_num_threads()}
+
+
+class Dump(Observer):
+    """Saves the gradients of every step and the last weights in the folder `out`."""
+
+    def __init__(self, engine: Engine, out: Path | None) -> None:
+        self.engine, self.out = engine, out
+        self.dumped: list[dict[str, Any]] = []
+        engine.watch_gradients(lambda: self.dumped.append(gradients(engine.weights, engine.pieces)))
+
+    def report(self) -> dict[str, Any]:
+        """Nothing: the tensors are in a file of their own."""
+        assert self.out is not None
+        held = state(self.engine.weights, self.engine.pieces)
+        save({**held, "grads": self.dumped}, self.out / f"rank{self.engine.rank}.pt")
+        return {}
+
+
+def _peak_flops(engine: Engine) -> float | None:
+    """Of all devices, if they are like this one, for the format in which most of the arithmetic is done."""
+    held = engine.held()
+    dtype = HALF.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
+    peak = known_peak_flops(engine.device, dtype)
+    return peak * engine.world_size if peak is not None else None

@@ -1,0 +1,281 @@
+"""One rank's share of a step. A role's `step(run)` calls it: forward, send, wait, backward, reduce, in order."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from ..layout.parts import KeptOutput, Placed
+from ..layout.transfers import Message, Mover, Signal
+from ..profile.recorder import Recorder
+from ..ranks.world import World
+from .gradient_accumulator import GradientAccumulator
+from .joins import At, Input
+from .split_backward import Waiting, collecting, finish, first_half
+from .weights import Weights
+
+Key = tuple[str, At]
+
+
+@dataclass(frozen=True)
+class Output:
+    """A value for other blocks, where they `read` it; its gradient comes back under the same slot."""
+
+    slot: str
+    gradient: bool = True
+    read: bool = True
+
+
+@dataclass(frozen=True)
+class Block:
+    """A function of inputs, prepared values, weights and the indices in time, and what surrounds it.
+
+    `loss` is the number of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
+    `again`: some of its values are gathered again in backward.
+    """
+
+    run: Callable[..., tuple[torch.Tensor, ...]]
+    number: int
+    time: dict[str, int]
+    inputs: tuple[Input, ...]
+    prepared: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    loss: int | None
+    backward: str
+    again: bool
+
+
+def block(
+    number: int,
+    time: dict[str, int],
+    inputs: tuple[Input, ...],
+    prepared: tuple[str, ...],
+    outputs: tuple[Output, ...],
+    loss: int | None = None,
+    backward: str = "whole",
+    again: bool = False,
+) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
+    """Makes a function a block."""
+    return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward, again)
+
+
+class Runner:
+    """One rank's share of a training step. `updated` steps the optimizer."""
+
+    def __init__(
+        self,
+        messages: dict[int, Message],
+        weights: Weights,
+        device: torch.device,
+        world: World,
+        updated: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.messages, self.weights, self.device, self.world, self.updated = messages, weights, device, world, updated
+        self.mover = Mover(device, world)
+        self.prepared: dict[str, torch.Tensor] = {}
+        self.values: dict[Key, torch.Tensor] = {}
+        self.gradients = GradientAccumulator()
+        self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], list[GradientEdge | None]]] = {}
+        self.halves: dict[tuple[int, At], Waiting] = {}
+        self.losses: list[torch.Tensor] = []
+        self.scale = 1.0  # of the loss whose gradients are taken
+        self.outputs: list[KeptOutput] = []  # what is kept of a step, and
+        self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # what the last one left of them
+        self.doing: str | None = None
+        self.recorder: Recorder | None = None
+
+    def step(
+        self, run: Callable[["Runner"], None], prepared: dict[str, torch.Tensor], scale: float = 1.0
+    ) -> list[torch.Tensor]:
+        """Runs a role's step; returns the losses of its parts. The gradients are those of `scale` times the loss."""
+        self.prepared, self.losses, self.scale = prepared, [], scale
+        for flat in self.weights.flats:
+            flat.drop_gradients()
+        run(self)
+        self.parts = [(output, list(output.parts(self.values))) for output in self.outputs]
+        self.doing = None
+        self.mover.finish()
+        self.values.clear()
+        self.gradients.clear()
+        return self.losses
+
+    @contextmanager
+    def _task(self, kind: str, letter: str, number: int, at: At) -> Iterator[None]:
+        """Says what the rank is doing, and notes how long it takes if that is asked for."""
+        self.doing = f"{kind} {number} at {list(at)}"
+        clock = self.world.clock
+        if self.recorder is None:
+            yield
+            return
+        start, waited = self.recorder.now(), self.mover.take_waited()
+        with clock.task(letter, number) if clock is not None else nullcontext():
+            yield
+        self.recorder.add(f"{letter}{number}{list(at)}", start - waited, waited)
+
+    # -- functions ---------------------------------------------------------------------------------------------------
+
+    def forward(self, block: Block, **at: int) -> None:
+        """Runs a block; its outputs are kept for their readers, and what backward needs until then."""
+        part = tuple(at.values())
+        with self._task("forward of block", "F", block.number, part):
+            learns = block.backward != "none"
+            inputs = [self._read(i, at, learns) for i in block.inputs]
+            prepared = [self.prepared[name] for name in block.prepared]
+            with torch.set_grad_enabled(learns), self.weights.saving(again=block.again):
+                outputs = block.run(*inputs, *prepared, self.weights, *part)
+            for output, value in zip(block.outputs, outputs, strict=True):
+                if output.read:
+                    self.values[output.slot, part] = value.detach()
+            if block.loss is not None:
+                self.losses.append(outputs[block.loss].detach())
+            if learns:
+                self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs are their readers'
+
+    def backward(self, block: Block, **at: int) -> None:
+        """The gradients of a block's inputs and weights."""
+        with self._task("backward of block", "B", block.number, tuple(at.values())):
+            self._backward(block, at)
+
+    def backward_inputs(self, block: Block, **at: int) -> None:
+        """The first half of a backward: the gradients of the inputs."""
+        part = tuple(at.values())
+        with self._task("input gradients of block", "D", block.number, part):
+            with collecting(self.world) as waiting, self.weights.saving():
+                self._backward(block, at)
+            if block.backward == "halves":
+                self.halves[block.number, part] = waiting
+
+    def backward_weights(self, block: Block, **at: int) -> None:
+        """The second half of a backward: the gradients of the weights."""
+        part = tuple(at.values())
+        with self._task("weight gradients of block", "W", block.number, part):
+            finish(self.halves.pop((block.number, part)))
+
+    def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor | None:
+        """A block's input: the parts of a value, made one, as a leaf of the block's own graph. None where it is what
+        lies before a first part."""
+        parts = {part: self.values[given.slot, part] for part in given.parts(at)}
+        if not parts:
+            return None
+        return given.value(parts, at).detach().requires_grad_(given.gradient and learns)
+
+    def _backward(self, block: Block, at: dict[str, int]) -> None:
+        part = tuple(at.values())
+        inputs, edges = self.saved.pop((block.number, part))
+        roots, gradients = [], []
+        for position, (output, edge) in enumerate(zip(block.outputs, edges, strict=True)):
+            gradient = self.gradients.pop((output.slot, part))
+            if position == block.loss:
+                own = torch.full_like(self.losses[0], self.scale)
+                gradient = own if gradient is None else gradient + own
+            if gradient is not None and edge is not None:
+                roots.append(edge)
+                gradients.append(gradient)
+        if block.backward == "whole":
+            if self.world.clock is not None:
+                self.world.clock.follow(roots)
+            torch.autograd.backward(roots, gradients)
+        else:
+            first_half(roots, gradients, [i for i in inputs if i is not None and i.requires_grad])
+        for given, leaf in zip(block.inputs, inputs, strict=True):
+            if leaf is not None and leaf.grad is not None:
+                for where, share, regions in given.split(leaf.grad, at):
+                    self.gradients.add((given.slot, where), share, regions)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def send(self, message: int, **at: int) -> None:
+        """Posts this rank's end of a message and goes on."""
+        part = tuple(at.values())
+        self.doing = f"message {message} at {list(part)}"
+        found = self.messages[message]
+        if isinstance(found, Signal):
+            word = torch.zeros(1, dtype=torch.uint8, device=self.device) if found.forward.sends else None
+            self.mover.start(found, found.forward, word, message, part)
+            return
+        value = self.values[found.source_slot, part] if found.forward.sends else None
+        self.mover.start(found, found.forward, value, message, part)
+
+    receive = exchange = send  # which boxes a rank sends and receives stands in the message
+
+    def send_gradient(self, message: int, **at: int) -> None:
+        """Posts this rank's end of a message that carries the gradient back."""
+        part = tuple(at.values())
+        self.doing = f"gradient of message {message} at {list(part)}"
+        found = self.messages[message]
+        assert not isinstance(found, Signal) and found.backward is not None
+        gradient = self.gradients.pop((found.target_slot, part))
+        if gradient is None and found.backward.sends:  # its readers let no gradient through
+            gradient = self.mover.zeros(found, found.backward, part)
+        self.mover.start(found, found.backward, gradient, message, part, gradient=True)
+
+    receive_gradient = exchange_gradient = send_gradient
+
+    def wait(self, message: int, **at: int) -> None:
+        """Waits for what was posted, and puts it where the block looks for it."""
+        part = tuple(at.values())
+        self.doing = f"message {message} at {list(part)}"
+        found = self.messages[message]
+        value = self.mover.wait(message, part)
+        if value is not None and not isinstance(found, Signal):
+            self.values[found.target_slot, part] = value
+
+    def wait_gradient(self, message: int, **at: int) -> None:
+        """Waits for a gradient, and adds it to those of the value's other readers."""
+        part = tuple(at.values())
+        self.doing = f"gradient of message {message} at {list(part)}"
+        found = self.messages[message]
+        assert not isinstance(found, Signal)
+        gradient = self.mover.wait(message, part, gradient=True)
+        if gradient is not None:
+            self.gradients.add((found.source_slot, part), gradient)
+
+    def free(self, slot: str, *at: int) -> None:
+        """Drops a part of a value behind its last reader."""
+        self.values.pop((slot, at), None)
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def start_reduce(self, flat: int) -> None:
+        """Starts to complete the gradient of a flat parameter."""
+        self.doing = f"gradients {flat}"
+        with self._span("reduce", flat):
+            self.weights.flat(flat).start_reduce()
+
+    def wait_reduce(self, flat: int) -> None:
+        """Puts the completed gradient where the optimizer looks for it."""
+        self.doing = f"gradients {flat}"
+        with self._span("reduce", flat):
+            self.weights.flat(flat).wait_reduce()
+
+    def update(self) -> None:
+        """The optimizer's step."""
+        self.doing = "update"
+        for flat in self.weights.flats:
+            flat.drop()  # the optimizer changes the weights
+        self.updated()
+
+    def gather(self, flat: int) -> None:
+        """Brings the weights that other ranks updated."""
+        self.doing = f"weights {flat}"
+        with self._span("optimizer", flat), torch.no_grad():
+            self.weights.flat(flat).gather()
+
+    @contextmanager
+    def _span(self, name: str, flat: int) -> Iterator[None]:
+        if self.recorder is None:
+            yield
+            return
+        clock = self.world.clock
+        with self.recorder.span(name), clock.task(name, flat) if clock is not None else nullcontext():
+            yield
+
+
+def _edges(block: Block, outputs: Sequence[torch.Tensor]) -> list[GradientEdge | None]:
+    """Where the gradients of a block's outputs enter its graph. A view made under `no_grad` says that it requires a
+    gradient, as what it looks into does, and has no place for one."""
+    has_gradient = (o.gradient or n == block.loss for n, o in enumerate(block.outputs))
+    found = zip(outputs, has_gradient, strict=True)
+    return [get_gradient_edge(value) if learns and value.requires_grad else None for value, learns in found]

@@ -1,0 +1,102 @@
+"""The weights and buffers of a rank, as the functions of a role read them."""
+
+import re
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..ranks.world import World
+from .flat_params import FlatParam, ShardedWeights
+from .recompute import is_recomputing
+
+
+@dataclass
+class View:
+    """The weights under a module path, by the rest of their names; `layer` is the path of this call of the module.
+
+    It is a context: weights that were gathered for it (ZeRO-3) are dropped at its end.
+    """
+
+    weights: "Weights"
+    prefix: str
+    layer: str
+    read: dict[FlatParam, dict[str, torch.Tensor]] = field(default_factory=dict)
+    outer: str = ""  # the module that calls this one
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.named(f"{self.prefix}.{name}" if self.prefix else name)
+
+    def named(self, name: str) -> torch.Tensor:
+        """A weight of any module, by its full name."""
+        if name in self.weights.buffers:
+            return self.weights.buffers[name].clone() if is_recomputing() else self.weights.buffers[name]
+        flat = self.weights.flat_of[name]
+        if flat not in self.read:
+            self.read[flat] = flat.weights()
+        return self.read[flat][name]
+
+    @property
+    def next(self) -> "NextValues":
+        """The buffers as they will be after the step."""
+        return NextValues(self.weights, self.prefix)
+
+    def __enter__(self) -> "View":
+        world = self.weights.world
+        self.outer, world.layer = world.layer, self.layer
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.weights.world.layer = self.outer
+        for flat, weights in self.read.items():
+            flat.release(weights)
+        self.read.clear()
+
+
+@dataclass(frozen=True)
+class NextValues:
+    """The new values of the buffers under a module path: they count from the next step on.
+
+    So whatever still reads a buffer in this step reads the old value, recomputation and other micro-batches included.
+    """
+
+    weights: "Weights"
+    prefix: str
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """The tensor to write to; recomputation writes to one that nobody reads."""
+        name = f"{self.prefix}.{name}" if self.prefix else name
+        known = self.weights.next if not is_recomputing() else {}
+        return known.setdefault(name, self.weights.buffers[name].clone())
+
+
+class Weights:
+    """All weights and buffers of this process by name."""
+
+    def __init__(self, flats: list[FlatParam], buffers: dict[str, torch.Tensor], world: World) -> None:
+        self.flats, self.world = flats, world
+        self.buffers = buffers
+        self.next: dict[str, torch.Tensor] = {}
+        self.flat_of = {s.name: f for f in flats for s in f.slots}
+        self.tensors = {n: p for f in flats for n, p in f.parameters.items()}
+        self.gathers = any(isinstance(f, ShardedWeights) for f in flats)
+        self._numbered = {f.number: f for f in flats}
+
+    def flat(self, number: int) -> FlatParam:
+        """A flat parameter by its number in the program."""
+        return self._numbered[number]
+
+    def take_next(self) -> None:
+        """The buffers take the values that this step has computed."""
+        self.buffers.update(self.next)
+        self.next.clear()
+
+    def under(self, layer: str = "") -> View:
+        """The weights of a module, by the rest of their names; `trunk#1` is its second call."""
+        return View(self, re.sub(r"#\d+", "", layer), layer)
+
+    def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
+        """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3), and if it is
+        done `again`, no gathered value."""
+        return self.world.gathered.saving() if self.gathers or again else nullcontext()

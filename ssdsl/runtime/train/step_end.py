@@ -1,0 +1,150 @@
+"""What follows when the gradients of a step are complete: what all ranks have to agree on, and the optimizer's step.
+
+All ranks share one sum: the loss, the squares of the gradients, and so whether anything has overflowed. So they all
+clip by one norm, all leave out a step or none does, and all report the same loss.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import EngineError
+from ..program.rank_program import Share
+from ..ranks.control import Control
+from .loss_scale import Scaler
+from .optimizer import Optimizer, Stepped
+
+EPSILON = 1e-6  # of the norm, as torch.nn.utils.clip_grad_norm_ has it
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a step is to end: the arguments of `Engine.step`."""
+
+    clip: float | None = None
+    update: bool = True
+    scale: float = 1.0
+    allow_nan: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises EngineError for numbers that no step can end with."""
+        if self.clip is not None and not (isinstance(self.clip, int | float) and self.clip > 0):
+            raise EngineError(f"clip={self.clip!r} is no norm of gradients", "give a positive number, or None")
+        if not (isinstance(self.scale, int | float) and math.isfinite(self.scale)):
+            raise EngineError(f"scale={self.scale!r} scales no loss", "give a number, as 1/4 for the mean of 4 batches")
+
+
+class Update:
+    """The end of a step on one rank; `weights` are what its optimizer steps on.
+
+    After a step, `updated` says whether the optimizer has stepped, and `norm` is that of the gradients, if measured.
+    """
+
+    def __init__(self, weights: list[Stepped], control: Control, scaler: Scaler | None) -> None:
+        self.weights, self.control, self.scaler = weights, control, scaler
+        self._flats = list(dict.fromkeys(weight.flat for weight in weights))
+        self._masters = [weight for weight in weights if weight.is_master]
+        self.wish = Wish()
+        self.updated = False
+        self.norm: float | None = None
+        self.watch: Callable[[], None] = lambda: None  # is called when the gradients are complete
+        self._optimizer: Optimizer | None = None
+        self.kept: dict[str, torch.Tensor] = {}  # gradients of steps that did not update
+        self._loss = 0.0
+
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether one was made."""
+        return self._optimizer is not None
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Raises EngineError where there is none yet."""
+        if self._optimizer is None:
+            raise EngineError("the engine has no optimizer", "make one: `engine.optimizer(torch.optim.AdamW, lr=1e-3)`")
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is multiplied by before its gradients are taken."""
+        return self.wish.scale * (self.scaler.scale if self.scaler is not None else 1.0)
+
+    def __call__(self, share: Share) -> None:
+        """Called by all ranks alike, at the end of each step's backward."""
+        self.watch()
+        gradients = self._gradients()
+        squares = 0.0
+        if self.wish.clip is not None or self.scaler is not None:
+            squares = _square_sum([g for w, g in gradients if w.held.owns])
+        self._loss, squares = self.control.sum([share.loss(), squares])
+        self.updated = False
+        overflowed = self.scaler is not None and not math.isfinite(squares)
+        if overflowed or not (math.isfinite(self._loss) or self.wish.allow_nan):
+            self.kept = {}
+        elif not self.wish.update:
+            self.kept = {w.name: g for w, g in gradients}
+        else:
+            recorder = share.runner.recorder
+            clock = share.world.clock
+            with (
+                recorder.span("optimizer") if recorder is not None else nullcontext(),
+                clock.task("update", 0) if clock is not None else nullcontext(),
+            ):
+                self._step(gradients, squares)
+        if self.scaler is not None and (overflowed or self.updated):
+            self.scaler.update(overflowed)
+        for flat in self._flats:
+            flat.drop_gradients()
+
+    def _gradients(self) -> list[tuple[Stepped, torch.Tensor]]:
+        """The gradients of the loss, with those that were kept, in the type of what is stepped on."""
+        found = {name: g for flat in self._flats for name, g in flat.gradients().items() if g is not None}
+        for weight in self._masters:
+            if weight.name in found:
+                found[weight.name] = found[weight.name].to(weight.parameter.dtype)
+        if self.scaler is not None:
+            back = 1.0 / self.scaler.scale
+            found = {name: gradient * back for name, gradient in found.items()}
+        for name, kept in self.kept.items():
+            found[name] = kept + found[name] if name in found else kept
+        return [(weight, found[weight.name]) for weight in self.weights if weight.name in found]
+
+    @torch.no_grad()
+    def _step(self, gradients: list[tuple[Stepped, torch.Tensor]], squares: float) -> None:
+        if self.wish.clip is not None:
+            self.norm = math.sqrt(squares)
+            if gradients and (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:
+                torch._foreach_mul_([g for _, g in gradients], factor)
+        for weight, gradient in gradients:
+            weight.parameter.grad = gradient
+        self.optimizer.torch.step()
+        for weight, _ in gradients:
+            weight.parameter.grad = None
+        for weight in self._masters:
+            weight.give_back()
+        self.kept = {}
+        self.updated = True
+
+    def result(self, step: int) -> float:
+        """The step's loss. Raises EngineError on all ranks where it is not finite, and was not allowed to be."""
+        if not (math.isfinite(self._loss) or self.wish.allow_nan):
+            raise EngineError(
+                f"the loss of step {step} is {self._loss}; nothing was updated",
+                "lower the learning rate, clip the gradients (`clip=1.0`), or go on with `allow_nan=True`",
+            )
+        return self._loss
+
+
+def _square_sum(gradients: list[torch.Tensor]) -> float:
+    total = 0.0
+    for dtype in (torch.float32, torch.float64):  # a norm is no narrower than what it is of
+        if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:
+            total += float(torch.stack(torch._foreach_norm(alike, dtype=dtype)).double().square().sum())
+    return total

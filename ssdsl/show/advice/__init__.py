@@ -1,0 +1,1 @@
+"""Advice on plans: lines that cost most, devices that are full, traffic between nodes."""

@@ -1,0 +1,210 @@
+"""The memory and the communication that each statement of a plan causes: a table of `ssdsl simulate`.
+
+Memory is that of the fullest device at its peak, communication the time for which tasks wait for collectives. A tensor
+belongs to the innermost `split` of the operator that makes it, a weight to the `split` that cuts it; if no statement
+splits them, to the `assign` that places them. A collective belongs to the `split` along whose axis it goes.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.codegen.sites import Origins
+from ssdsl.ir.function import Function
+from ssdsl.ir.layout import Shard
+from ssdsl.ir.param import FlatParam, Param, Zero
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import Operator
+from ssdsl.plan.plan import Phase, State
+from ssdsl.show.tables.report import waiting_s
+from ssdsl.show.view import Column, Kind, View
+from ssdsl.simulate.draw_timeline import KINDS
+from ssdsl.simulate.memory.activations import Activations
+from ssdsl.simulate.price.collectives import Facts, of_gathers, of_instr, shards
+from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.network import Network
+from ssdsl.simulate.report import DeviceReport, Report
+from ssdsl.simulate.timeline import Event, Memory, Stream
+from ssdsl.simulate.timeline import Kind as What
+
+COLUMNS = (
+    Column("statement", fold=True, style="bold cyan"),
+    Column("peak memory", Kind.BYTES, key="peak_bytes"),
+    Column("of the peak", Kind.SHARE, key="peak_share"),
+    Column("waits", Kind.SECONDS, key="waits_s"),
+    Column("of the step", Kind.SHARE, key="step_share"),
+)
+STATE = {"weights": State.WEIGHTS, "gradients": State.GRADS, "optimizer": State.OPTIMIZER}
+FREES = {Phase.BACKWARD, Phase.WGRAD}
+Shares = dict[str, float]
+
+
+def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
+    """A row per statement, those with the most memory first."""
+    if not report.devices:
+        return View("by line of the plan", COLUMNS, ())
+    fullest = next(d for d in report.devices if d.peak_bytes == report.peak_bytes)
+    waiting = max(report.devices, key=waiting_s)
+    lines = _Lines(program, cluster, report)
+    held, waits = lines.memory(fullest), lines.communication(waiting)
+    names = sorted({**held, **waits}, key=lambda name: (-held.get(name, 0.0), -waits.get(name, 0.0), name))
+    peak, step = fullest.peak_bytes or 1, report.step_s or 1.0
+    rows = tuple(
+        (name, round(held.get(name, 0)), held.get(name, 0) / peak, waits.get(name, 0.0), waits.get(name, 0) / step)
+        for name in names
+    )
+    notes = (
+        f"peak memory: of a device of {fullest.name}; waits: for collectives, of a device of {waiting.name}",
+        "a tensor is of the innermost split that made it, a collective of the split along whose axis it goes",
+    )
+    return View("by line of the plan", COLUMNS, rows, notes)
+
+
+@dataclass
+class _Lines:
+    """A simulated program, with look-ups by statement."""
+
+    program: Program
+    cluster: Cluster
+    report: Report
+    origins: Origins = field(init=False)
+    facts: Facts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.origins, self.facts = Origins(self.program), Facts(self.program, self.cluster.fuses)
+        self._makers = self.program.graph.by_name | self.program.graph.makers
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def memory(self, device: DeviceReport) -> Shares:
+        """The bytes of a device's peak by statement."""
+        role = self._role(device)
+        memory = next(m for m in self.report.timeline.memory if self._row(m.row) == device.name)
+        found: Shares = {}
+        for part, size in device.peak_parts:
+            if part in STATE:
+                shares = self._state(role, STATE[part])
+            elif part == "activations":
+                shares = self._activations(role, memory)
+            else:
+                shares = {}
+            _add(found, shares or {f"({part})": 1.0}, size)
+        return found
+
+    def _state(self, role: Role, state: State) -> Shares:
+        """Elements of this state on a device, by the statement that cuts or places it. Only what is trained has others
+        than weights."""
+        flats, found = {(w, f.submesh): f for f in self.program.flats_of(role) for w in f.weights}, Shares()
+        for param in self.program.params_of(role):
+            flat = flats.get((param.weight, param.submesh))
+            if flat is not None and _is_sharded(flat, state):
+                statement, elements = self._sharding(flat, state), param.elements / shards(flat)
+            elif flat is not None or state is State.WEIGHTS:
+                statement, elements = self._of_weight(param), param.elements
+            else:
+                continue
+            found[statement] = found.get(statement, 0.0) + elements
+        return found
+
+    def _sharding(self, flat: FlatParam, state: State) -> str:
+        """The statement that cuts this state, or another state that this one follows, as gradients follow weights."""
+        mine = (s for s in self.program.plan.shards if not s.weights.isdisjoint(flat.weights))
+        spans = {s.state.stage: s.span for s in mine if s.state.stage >= state.stage}
+        return self.origins.said(spans[min(spans)]) if spans else ""
+
+    def _of_weight(self, param: Param) -> str:
+        """The statement of the split that cuts the weight for its first reader, else of the assign that places the
+        reader."""
+        places = zip(param.submesh.axes, param.layout.places, strict=True)
+        cut = {axis for (axis, _), place in places if isinstance(place, Shard)}
+        readers = self.program.graph.readers.get(param.weight, ())
+        spans = (i.span for o in readers for i in self.program.plan.of(o.name).indices if i.name in cut)
+        return next((self.origins.said(span) for span in spans), "") or self._placed(readers)
+
+    def _placed(self, operators: Iterable[Operator]) -> str:
+        placements = (self.program.plan.of(o.name).place for o in operators)
+        return next((self.origins.said(p.span) for p in placements if p is not None), "(the model)")
+
+    def _activations(self, role: Role, memory: Memory) -> Shares:
+        """The bytes of activations that wait for their backward at the peak, by the statement of the operator that made
+        them."""
+        activations, found = Activations(self.facts, Fusion(self.facts)), Shares()
+        events = [e for e in self.report.timeline.events if e.row == memory.row]
+        for function in self._functions(role):
+            alive = self._alive(function, events, memory.peak_s)
+            for storage, size in activations.storages(function).items() if alive else ():
+                maker = self._makers.get(storage.split(" ")[0].partition("@")[0])
+                statement = self._innermost(maker) if maker is not None else "(inputs of the model)"
+                found[statement] = found.get(statement, 0.0) + alive * size
+        return found
+
+    def _alive(self, function: Function, events: list[Event], time: float) -> int:
+        """The number of a function's tasks whose forward has begun and whose backward has not ended."""
+        own = [e for e in events if e.function == function.number]
+        begun = sum(e.kind is What.FORWARD and e.start_s <= time for e in own)
+        return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
+
+    def _innermost(self, operator: Operator) -> str:
+        indices = [i for i in self.program.plan.of(operator.name).indices if i.count > 1]
+        return self.origins.said(indices[-1].span) if indices else self._placed([operator])
+
+    # -- communication -------------------------------------------------------------------------------------------------
+
+    def communication(self, device: DeviceReport) -> Shares:
+        """The seconds of a step for which tasks and the optimizer wait for collectives, by statement."""
+        role, network, found = self._role(device), Network(self.cluster), Shares()
+        events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
+        for function in self._functions(role):
+            own = [e for e in events if e.function == function.number]
+            for phase, kind in KINDS.items():
+                waited = sum(e.communication_s for e in own if e.kind is kind)
+                if waited:
+                    _add(found, dict(self._collectives(function, phase, network)), waited)
+        reduced = sum(e.communication_s for e in events if e.kind is What.REDUCE and e.stream is Stream.COMPUTE)
+        flats = self.program.flats_of(role)
+        sizes: Shares = {}
+        for flat in flats:
+            statement = self.origins.flat(flat)
+            sizes[statement] = sizes.get(statement, 0.0) + flat.elements
+        _add(found, sizes, reduced)
+        return found
+
+    def _collectives(self, function: Function, phase: Phase, network: Network) -> Iterator[tuple[str, float]]:
+        found: Shares = {}
+        for number, section in enumerate(function.sections):
+            pairs = [
+                (self.origins.statement(instr), c)
+                for instr in section.body
+                for c in of_instr(self.facts, function, section, instr, phase)
+            ]
+            for flat in (self.program.flats[n] for n in section.gathers):
+                pairs += [(self.origins.flat(flat), c) for c in of_gathers(self.facts, function, number, flat, phase)]
+            for statement, c in pairs:
+                time = network.collective(c, function.submesh).communication_s
+                found[statement] = found.get(statement, 0.0) + time
+        yield from found.items()
+
+    # -- roles ---------------------------------------------------------------------------------------------------------
+
+    def _role(self, device: DeviceReport) -> Role:
+        return next(r for r in self.program.roles if r.name == device.name)
+
+    def _row(self, number: int) -> str:
+        return self.report.timeline.rows[number].name
+
+    def _functions(self, role: Role) -> list[Function]:
+        return [self.program.functions[n] for n in dict.fromkeys(c.function for c in role.computes())]
+
+
+def _is_sharded(flat: FlatParam, state: State) -> bool:
+    return flat.zero is not Zero.NONE and State(flat.zero.value).stage >= state.stage
+
+
+def _add(found: Shares, shares: Shares, amount: float) -> None:
+    """Adds an amount, divided in proportion to the shares. Without a statement it is added as "(no statement)"."""
+    if not amount:
+        return
+    total = sum(shares.values())
+    for name, share in shares.items() if total else {"": 1.0}.items():
+        name = name or "(no statement)"
+        found[name] = found.get(name, 0.0) + (amount * share / total if total else amount)

@@ -1,0 +1,47 @@
+"""A sweep as one self-contained HTML file: a plot of time against memory, and the table."""
+
+import html
+from typing import Any
+
+from ssdsl.show.charts.timeline_html import SLOT, embedded, text_of
+from ssdsl.show.tables.sweep import note
+from ssdsl.sketch.setting import Setting, best_of
+
+SCRIPTS = ("elements", "scale", "sweep")
+FIGURES = ("step", "bubble", "peak", "filled", "traffic", "devices", "device_s")
+
+
+def sweep_html(title: str, settings: tuple[Setting, ...]) -> str:
+    """The page as text, to be written to a file and opened in a browser."""
+    slots = {
+        "title": html.escape(title),
+        "style": text_of("colours.css") + text_of("sweep.css"),
+        "script": "\n".join(text_of(f"{name}.js") for name in SCRIPTS),
+        "data": embedded(_data(title, settings)),
+    }
+    return SLOT.sub(lambda slot: slots[slot[1]], text_of("sweep.html"))
+
+
+def _data(title: str, settings: tuple[Setting, ...]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for s in settings for name in s.params))
+    reports = [s.report for s in settings if s.report is not None]
+    capacities = {d.capacity_bytes for report in reports for d in report.devices}
+    first = dict(reports[0].timeline.params) if reports else {}
+    return {
+        "title": title,
+        "params": names,
+        "others": [(name, value) for name, value in first.items() if name not in names],
+        "capacity": capacities.pop() if len(capacities) == 1 else None,
+        "settings": [_setting(s, best_of(settings)) for s in settings],
+    }
+
+
+def _setting(setting: Setting, best: Setting | None) -> dict[str, Any]:
+    return {
+        "params": list(setting.params.values()),
+        **dict(zip(FIGURES, setting.figures, strict=True)),
+        "over": setting.over,
+        "refused": setting.refused is not None,
+        "best": setting is best,
+        "note": note(setting, best, in_full=True),
+    }

@@ -1,0 +1,204 @@
+"""`ssdsl check`: a plan in numbers, without running it: devices, tasks, repeated work, memory of the state."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from ssdsl.ir.action import Compute, Start
+from ssdsl.ir.param import FlatParam, Zero
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.plan.eval.paths import starred, starred_module
+from ssdsl.plan.plan import Plan
+from ssdsl.show.errors import RepeatedWork
+from ssdsl.show.pattern import merged
+from ssdsl.show.tables.communication import communication_view
+from ssdsl.show.tables.splits import splits_view
+from ssdsl.show.view import Column, Kind, View, as_json
+from ssdsl.simulate.memory.state import MIXED
+from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.workspace import Compiled
+
+MOSTLY = 0.5  # of the work: a warning
+
+
+def check_views(compiled: Compiled) -> tuple[View, ...]:
+    """The tables about a compiled plan."""
+    program = compiled.program
+    splits, whole = splits_view(compiled.plan), whole_view(program)
+    return meshes_view(compiled.plan), *_if_any(splits), _roles(compiled), repeated_view(program), *_if_any(whole)
+
+
+def _if_any(view: View) -> tuple[View, ...]:
+    return (view,) if view.rows else ()
+
+
+def _roles(compiled: Compiled) -> View:
+    """The roles, with notes on the operators that the compiler left whole although the plan splits them in time."""
+    view, late = roles_view(compiled.program), compiled.program.plan
+    found: dict[str, list[Operator]] = {}
+    for operator in compiled.plan.graph.operators:
+        left = {index.name for index in late.of(operator.name).indices}
+        for index in compiled.plan.of(operator.name).indices:
+            if index.name not in left:
+                found.setdefault(index.name, []).append(operator)
+    notes = (
+        f"{len(those)} operators of the loss run once, on all parts of `{name}`: they wait for "
+        f"`{those[0].kind}`, which needs them together ({those[0].source})"
+        for name, those in found.items()
+    )
+    return replace(view, notes=(*view.notes, *notes))
+
+
+def check_json(compiled: Compiled) -> dict[str, Any]:
+    """The same as JSON, with the communication and the warnings. docs/json.md lists the keys."""
+    program = compiled.program
+    views = {
+        "meshes": meshes_view(compiled.plan),
+        "splits": splits_view(compiled.plan),
+        "roles": _roles(compiled),
+        "repeated": repeated_view(program),
+        "whole": whole_view(program),
+    }
+    return {
+        "model": compiled.plan.graph.name,
+        "devices": compiled.plan.devices,
+        "params": compiled.plan.params,
+        **{name: as_json(view) for name, view in views.items()},
+        "communication": as_json(communication_view(program)),
+        "warnings": [{"code": d.code, "title": d.text(d.title)} for d in compiled.warnings],
+    }
+
+
+def meshes_view(plan: Plan) -> View:
+    """The meshes with their axes, and the values of the parameters."""
+    columns = (Column("mesh", style="bold cyan"), Column("axes", style="green"), Column("devices", Kind.COUNT))
+    rows = tuple(
+        (m.name, " ".join(f"{a}={n}" for a, n in m.axes), math.prod(n for _, n in m.axes)) for m in plan.meshes
+    )
+    params = " ".join(f"{name}={value}" for name, value in plan.params.items())
+    return View(f"{plan.graph.name} on {plan.devices} devices", columns, rows, (f"params: {params}",) if params else ())
+
+
+def roles_view(program: Program) -> View:
+    """The work of each role, and the memory of its state, without activations."""
+    columns = (
+        Column("role", style="bold cyan"),
+        Column("devices", Kind.COUNT),
+        Column("tasks", Kind.COUNT),
+        Column("work", Kind.SHARE),
+        Column("weights", Kind.BYTES),
+        Column("gradients", Kind.BYTES),
+        Column("AdamW", Kind.BYTES, key="optimizer"),
+    )
+    note = "per device, without activations (`show memory` has them); work: the role's share of the multiplications"
+    return View("roles", columns, tuple(_role(program, r) for r in program.roles if r.actions), (note,))
+
+
+def _role(program: Program, role: Role) -> tuple[str | int | float, ...]:
+    flops = {o.name: o.flops for o in program.graph.operators}
+    functions = {c.function for c in role.computes()}
+    mine = sum(flops[op.operator] for n in sorted(functions) for op in program.functions[n].operators())
+    tasks = sum(isinstance(action, Compute | Start) for action in role.actions)
+    return role.name, role.submesh.size, tasks, mine / max(1, sum(flops.values())), *_state(program, role)
+
+
+def _state(program: Program, role: Role) -> tuple[int, int, int]:
+    """The bytes per device of weights and buffers; of gradients; of master copies and AdamW's moments."""
+    flats = program.flats_of(role)
+    fixed = [p for p in program.params_of(role) if not p.trained]
+    weights = sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in fixed)
+    weights += sum(_held(f, Zero.WEIGHTS) * ITEMSIZE.get(f.dtype, 4) for f in flats)
+    gradients = sum(_held(f, Zero.WEIGHTS, Zero.GRADS) * MIXED.gradient_bytes(f.dtype) for f in flats)
+    zero = Zero.WEIGHTS, Zero.GRADS, Zero.OPTIMIZER
+    return weights, gradients, sum(_held(f, *zero) * MIXED.optimizer_bytes(f.dtype) for f in flats)
+
+
+def _held(flat: FlatParam, *shards: Zero) -> int:
+    """The elements on one device, which has a part if the flat parameter's ZeRO stage is one of `shards`."""
+    axes = dict(flat.submesh.axes)
+    ways = math.prod(axes[a] for a in flat.shard_axes) if flat.zero in shards else 1
+    return flat.elements // ways
+
+
+def repeated_view(program: Program) -> View:
+    """The work that several devices repeat, because an operator is not split along an axis of its devices."""
+    columns = (
+        Column("axis", style="bold cyan"),
+        Column("devices", Kind.COUNT),
+        Column("operators not split along it", Kind.COUNT, key="operators"),
+        Column("of all work", Kind.SHARE, key="share"),
+        Column("most of it in", Kind.PATH, key="most_in", drop=1),
+    )
+    operators = program.graph.by_name
+    total = max(1, sum(o.flops for o in operators.values()))
+    found: dict[tuple[str, int], list[Operator]] = {
+        (f"{m.name}.{axis}", n): [] for m in program.plan.meshes for axis, n in m.axes
+    }
+    for function in program.functions:
+        for op in function.operators():
+            split = {s.coordinate.name for s in op.splits}
+            for axis, n in function.submesh.axes:
+                if axis not in split:
+                    found[f"{function.submesh.mesh.name}.{axis}", n].append(operators[op.operator])
+    rows = tuple(_repeated(axis, n, alike, total) for (axis, n), alike in found.items() if alike)
+    note = "each of these operators is computed by every device along the axis" if rows else "no work is repeated"
+    return View("repeated work", columns, rows, (note,))
+
+
+def repeated_warnings(program: Program) -> tuple[Diagnostic, ...]:
+    """A warning for each axis along which most of the work is repeated."""
+    meshes = {m.name: m for m in program.plan.meshes}
+    found = []
+    for axis, devices, operators, share, most in repeated_view(program).rows:
+        mesh, _, name = str(axis).rpartition(".")
+        if float(share or 0) > MOSTLY:
+            numbers = int(devices or 0), f"{float(share or 0):.0%}", int(operators or 0)
+            found.append(RepeatedWork(meshes[mesh].span, name, *numbers, str(most)))
+    return tuple(found)
+
+
+def _repeated(axis: str, count: int, alike: list[Operator], total: int) -> tuple[str | int | float, ...]:
+    most = max(alike, key=lambda o: o.flops)
+    return axis, count, len(alike), sum(o.flops for o in alike) / total, f"{most.module} {most.kind}"
+
+
+def whole_view(program: Program) -> View:
+    """The operators that need all of a dimension by which the plan splits others, so that its parts are joined
+    first."""
+    columns = (
+        Column("operator", Kind.PATH, "bold cyan"),
+        Column("times", Kind.COUNT),
+        Column("needs all of", Kind.PATH, key="dimension"),
+        Column("which is split into", key="index"),
+        Column("devices", Kind.COUNT),
+        Column("of all work", Kind.SHARE, key="share"),
+    )
+    operators = program.graph.by_name
+    total = max(1, sum(o.flops for o in operators.values()))
+    found: dict[tuple[str, str, str, int], list[Operator]] = {}
+    for function in program.functions:
+        axes = dict(function.submesh.axes)
+        for op in function.operators():
+            split = {s.coordinate.name for s in op.splits}
+            operator = operators[op.operator]
+            for index in program.plan.of(op.operator).whole:
+                if index.name not in split:
+                    dim = starred(operator.dims[index.dim].name)
+                    key = (
+                        f"{starred_module(operator.module)} {operator.kind}",
+                        dim,
+                        index.name,
+                        axes.get(index.name, 1),
+                    )
+                    found.setdefault(key, []).append(operator)
+    rows = tuple(
+        (_name(alike), len(alike), dim, index, devices, sum(o.flops for o in alike) / total)
+        for (_, dim, index, devices), alike in found.items()
+    )
+    note = "every device computes all of it; on 1 device: once for all parts, when the last is there"
+    return View("computed whole", columns, rows, (note,))
+
+
+def _name(alike: list[Operator]) -> str:
+    return f"{merged(o.module for o in alike)} {alike[0].kind}"

@@ -1,0 +1,193 @@
+"""`ssdsl show PLAN comm`: the communication of each device in a step."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ssdsl.ir.action import GatherParam, StartReduce
+from ssdsl.ir.comm import Message, Move, Transfer, kind_of, travels
+from ssdsl.ir.function import Function, Reshard
+from ssdsl.ir.layout import Submesh
+from ssdsl.ir.param import FlatParam, SumTiedGrads
+from ssdsl.ir.parts import BACK_PHASES
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.eval.paths import starred
+from ssdsl.plan.plan import Phase
+from ssdsl.show.view import Column, Kind, View
+from ssdsl.simulate.price.collectives import (
+    Collective,
+    Facts,
+    flat_bytes,
+    of_completion,
+    of_gather,
+    of_gathers,
+    of_instr,
+)
+
+COLUMNS = (
+    Column("communication", style="bold cyan"),
+    Column("over", style="green", fold=True),
+    Column("when", fold=True),
+    Column("of", Kind.PATH),
+    Column("on", fold=True, drop=1),
+    Column("calls", Kind.COUNT),
+    Column("bytes", Kind.BYTES),
+)
+SIGNAL_BYTES = 4  # one number
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Equal communication calls of each device of `on` in a step: how many calls, and how many bytes together.
+
+    Bytes are those of the whole tensor: the sum of an all_reduce, the result of an all_gather, the input of a
+    reduce_scatter. For sends they are the boxes of the device that sends most.
+    """
+
+    kind: str
+    over: tuple[str, ...]
+    when: str
+    of: str
+    on: Submesh
+    calls: int
+    size_bytes: int
+
+
+def communication_view(program: Program, every: bool = False) -> View:
+    """A row per kind, axes and tensor; repeated layers share a row unless `every`."""
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for c in communications(program):
+        of = c.of if every else starred(c.of)
+        sums = rows.setdefault((c.kind, ", ".join(c.over), c.when, of, str(c.on)), [0, 0])
+        sums[0] += c.calls
+        sums[1] += c.size_bytes
+    note = () if rows else ("nothing is communicated",)
+    notes = ("calls and bytes: of one device in a step; bytes of whole tensors, as PyTorch is given them", *note)
+    title = f"communication of {program.graph.name}"
+    return View(title, COLUMNS, tuple((*key, calls, size) for key, (calls, size) in rows.items()), notes)
+
+
+def communications(program: Program) -> Iterator[Communication]:
+    """All communication of a step, once for each set of devices that do the same."""
+    fold = _Fold(program)
+    for prologue in program.prologues:
+        for instr in (i for i in prologue.body if isinstance(i, Reshard)):
+            size = ITEMSIZE.get(instr.result.dtype, 4)
+            steps = (Collective(kind_of(s), s.axes, s.elements * size) for s in instr.forward if travels(s))
+            yield from fold.counted(steps, "inputs", fold.producer(instr.source.value), prologue.submesh, 1)
+    for function in program.functions:
+        yield from fold.of_function(function)
+    for message in program.messages:
+        yield from fold.of_message(message)
+    for flat in program.flats:
+        yield from fold.of_flat(flat)
+
+
+@dataclass(slots=True)
+class _Fold:
+    """A program, with its look-up tables."""
+
+    program: Program
+    facts: Facts = field(init=False)
+    producers: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = Facts(self.program)
+        operators = self.program.graph.operators
+        self.producers = {o.value: f"{op.module} {op.kind}" for op in operators for o in op.outputs}
+
+    def producer(self, value: str) -> str:
+        """The module and kind of the operator that computes a value, or the value's own name."""
+        return self.producers.get(value, value)
+
+    def of_function(self, function: Function) -> Iterator[Communication]:
+        times = math.prod(t.parts for t in function.time)
+        for phase in (Phase.FORWARD, *BACK_PHASES[function.backward]):
+            when = "forward" if phase is Phase.FORWARD else "backward"
+            for number, section in enumerate(function.sections):
+                for instr in section.body:
+                    named = instr.source.value if isinstance(instr, Reshard) else ""
+                    of = self.producer(named) if named else self.producer(_first_result(instr))
+                    found = of_instr(self.facts, function, section, instr, phase)
+                    yield from self.counted(found, when, of, function.submesh, times)
+                for flat in (self.program.flats[n] for n in section.gathers):
+                    for c in of_gathers(self.facts, function, number, flat, phase):
+                        what = f"weights, {when}" if c.kind == "all_gather" else "gradients"
+                        yield from self.counted((c,), what, _called(flat), function.submesh, times)
+
+    def of_message(self, message: Message) -> Iterator[Communication]:
+        match message:
+            case Transfer():
+                times = math.prod(t.parts for t in message.time)
+                size, of = ITEMSIZE.get(message.dtype, 4), self.producer(message.value)
+                yield from _sent(message.forward, message, False, of, times, size)
+                if message.backward is not None:
+                    yield from _sent(message.backward, message, True, of, times, size)
+            case _:
+                yield from _sent(message.forward, message, False, "an order", 1, SIGNAL_BYTES)
+
+    def of_flat(self, flat: FlatParam) -> Iterator[Communication]:
+        """The gradient reductions as often as a role starts them, the sum over the copies of a tied weight, and the
+        all-gather."""
+        role = next((r for r in self.program.roles if r.is_in(flat.submesh)), None)
+        if role is None:
+            return
+        reduces, gathers = _count(role, StartReduce(flat.number)), _count(role, GatherParam(flat.number))
+        of = _called(flat)
+        yield from self.counted(of_completion(flat), "gradients", of, flat.submesh, reduces)
+        for step in flat.completion:
+            if isinstance(step, SumTiedGrads):
+                tied = Collective("all_reduce", (), flat_bytes(flat))
+                yield from self.counted((tied,), "gradients, tied", of, flat.submesh, 1)
+        yield from self.counted((of_gather(flat),), "weights", of, flat.submesh, gathers)
+
+    def counted(
+        self, found: Iterable[Collective], when: str, of: str, on: Submesh, times: int
+    ) -> Iterator[Communication]:
+        """Collectives that a device calls `times` times, with equal ones counted together."""
+        if times:
+            for c, calls in Counter(found).items():
+                yield Communication(c.kind, c.axes, when, of, on, calls * times, calls * times * c.size_bytes)
+
+
+def _first_result(instr: object) -> str:
+    results = getattr(instr, "results", ())
+    return results[0].name.value if results else ""
+
+
+def _count(role: Role, wanted: object) -> int:
+    return sum(action == wanted for action in role.actions)
+
+
+def _called(flat: FlatParam) -> str:
+    """The name of a weight, or the common prefix of several."""
+    if len(flat.weights) == 1:
+        return flat.weights[0]
+    paths = [w.split(".")[:-1] for w in flat.weights]
+    shared = [a[0] for a in zip(*paths, strict=False) if len(set(a)) == 1]
+    return f"{'.'.join(shared) or 'model'} ({len(flat.weights)} weights)"
+
+
+def _sent(move: Move, message: Message, gradient: bool, of: str, times: int, itemsize: int) -> Iterator[Communication]:
+    """The sends of the device that sends most; values that stay on a device are not sent."""
+    source, target = message.ends(gradient)
+    sent: Counter[tuple[int, ...]] = Counter()
+    size: Counter[tuple[int, ...]] = Counter()
+    for piece in move.pieces:
+        if _place(source, move, piece.source) != _place(target, move, piece.target):
+            sent[piece.source] += 1
+            size[piece.source] += math.prod(n for _, n in piece.source_box)
+    if sent:
+        most = max(sent, key=lambda at: (size[at], sent[at]))
+        when = "backward" if gradient else "forward"
+        calls, sizes = sent[most] * times, size[most] * times * itemsize
+        yield Communication("send", (f"to {target}",), when, of, source, calls, sizes)
+
+
+def _place(submesh: Submesh, move: Move, at: tuple[int, ...]) -> tuple[object, ...]:
+    """A device, without the coordinates on which both ends of the move agree."""
+    free = [a for a, _ in submesh.axes if a not in move.aligned]
+    held = {**dict(submesh.fixed), **dict(zip(free, at, strict=True))}
+    return submesh.mesh.name, tuple(sorted((a, held.get(a, 0)) for a, _ in submesh.mesh.axes))

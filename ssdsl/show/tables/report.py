@@ -1,0 +1,165 @@
+"""`ssdsl simulate`: the step in figures, a row per role, and the traffic on the links."""
+
+from typing import Any
+
+from ssdsl.show.charts.gantt import alike, shortened
+from ssdsl.show.view import Column, Kind, View
+from ssdsl.simulate.report import DeviceReport, Report
+
+SUMMARY = (
+    Column("step", Kind.SECONDS, "bold"),
+    Column("bubble", Kind.SHARE),
+    Column("MFU", Kind.SHARE),
+    Column("model FLOPs", Kind.COUNT, drop=1),
+    Column("peak memory", Kind.BYTES),
+    Column("of capacity", Kind.SHARE),
+    Column("devices", Kind.COUNT),
+)
+DEVICES = (
+    Column("role", style="bold cyan"),
+    Column("ranks", fold=True, drop=2),
+    Column("busy", Kind.SECONDS),
+    Column("communication", Kind.SECONDS, drop=1),
+    Column("idle", Kind.SHARE),
+    Column("peak", Kind.BYTES),
+    Column("full", Kind.SHARE),
+)
+TRAFFIC = (
+    Column("level", style="bold cyan"),
+    Column("communication", style="green"),
+    Column("calls", Kind.COUNT),
+    Column("bytes", Kind.BYTES),
+    Column("of all bytes", Kind.SHARE),
+)
+VERSION = 1  # of the keys of `report_json`
+RUNS_SHOWN = 2
+LONGEST_ROLE = 19  # what 80 columns have room for
+
+
+def report_views(report: Report) -> tuple[View, ...]:
+    """The tables of a simulated step."""
+    return summary_view(report), devices_view(report), traffic_view(report)
+
+
+def summary_view(report: Report) -> View:
+    """One row; memory is that of the fullest device."""
+    row = (
+        report.step_s,
+        report.bubble,
+        report.mfu,
+        flops(report.model_flops),
+        report.peak_bytes,
+        max((s for d in report.devices if (s := d.capacity_share) is not None), default=None),
+        sum(len(d.ranks) for d in report.devices),
+    )
+    return View(report.title, SUMMARY, (row,))
+
+
+def devices_view(report: Report) -> View:
+    """A row per role; roles whose figures are the same are one row."""
+    groups = alike([d.name for d in report.devices], [_figures(d) for d in report.devices])
+    rows = tuple(
+        (
+            shortened(name, LONGEST_ROLE),
+            ranks(tuple(rank for n in numbers for rank in report.devices[n].ranks)),
+            busy_s(device := report.devices[numbers[0]]),
+            waiting_s(device),
+            device.idle_share,
+            device.peak_bytes,
+            device.capacity_share,
+        )
+        for name, numbers in groups
+    )
+    notes = (
+        "per device; busy: with what it waits for, gradients and the optimizer",
+        "communication: that it waits for, and of gradients; full: the peak's share of its memory",
+    )
+    over = [d for d in report.devices if (d.capacity_share or 0) > 1]
+    more = (f"out of memory: {len(over)} of {len(report.devices)} roles",) if over else ()
+    return View("devices", DEVICES, rows, notes + more)
+
+
+def traffic_view(report: Report) -> View:
+    """The bytes that all devices send in a step, by level of links and kind."""
+    total = sum(t.size_bytes for t in report.traffic) or 1
+    rows = tuple((t.level, t.kind, t.calls, t.size_bytes, t.size_bytes / total) for t in report.traffic)
+    return View("traffic of all devices in a step", TRAFFIC, rows, () if rows else ("nothing is communicated",))
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """All figures as JSON; the events are in the trace and in the HTML page.
+
+    docs/json.md lists the keys; `version` counts changes of existing keys.
+    """
+    return {
+        "version": VERSION,
+        "title": report.title,
+        "plan": report.plan,
+        "cluster": report.cluster,
+        "step_s": report.step_s,
+        "bubble": report.bubble,
+        "model_flops": report.model_flops,
+        "mfu": report.mfu,
+        "peak_bytes": report.peak_bytes,
+        "fits": report.over_bytes == 0,
+        "devices": [_device_json(d) for d in report.devices],
+        "traffic": [
+            {"level": t.level, "kind": t.kind, "calls": t.calls, "bytes": t.size_bytes} for t in report.traffic
+        ],
+    }
+
+
+def _figures(device: DeviceReport) -> tuple[float | None, ...]:
+    """A key of a role: roles with equal figures share a row. Times are rounded to a nanosecond."""
+    times = (round(v, 9) for v in (busy_s(device), waiting_s(device), device.idle_share))
+    return *times, device.peak_bytes, device.capacity_bytes
+
+
+def _device_json(device: DeviceReport) -> dict[str, Any]:
+    return {
+        "role": device.name,
+        "device": device.device,
+        "ranks": list(device.ranks),
+        "span_s": device.span_s,
+        "compute_s": device.compute_s,
+        "communication_s": device.communication_s,
+        "reduce_s": device.reduce_s,
+        "optimizer_s": device.optimizer_s,
+        "busy_s": busy_s(device),
+        "idle_share": device.idle_share,
+        "peak_bytes": device.peak_bytes,
+        "peak_parts": dict(device.peak_parts),
+        "capacity_bytes": device.capacity_bytes,
+        "capacity_share": device.capacity_share,
+        "over_bytes": device.over_bytes,
+    }
+
+
+def busy_s(device: DeviceReport) -> float:
+    """The seconds in which a device is not idle."""
+    return device.compute_s + waiting_s(device) + device.optimizer_s
+
+
+def waiting_s(device: DeviceReport) -> float:
+    """The seconds in which computing waits for communication, and those of gradient reductions."""
+    return device.communication_s + device.reduce_s
+
+
+def flops(value: float) -> str:
+    """Operations with three digits: 3.2 PFLOP."""
+    for unit in ("", "k", "M", "G", "T", "P"):
+        if abs(value) < 1000:
+            return f"{value:.3g} {unit}FLOP"
+        value /= 1000
+    return f"{value:.4g} EFLOP"
+
+
+def ranks(numbers: tuple[int, ...]) -> str:
+    """`0-7, 16-23`; with more than two runs, the number of ranks and their range: `96 in 0-127`."""
+    runs: list[tuple[int, int]] = []
+    for rank in sorted(numbers):
+        first = runs.pop()[0] if runs and rank == runs[-1][1] + 1 else rank
+        runs.append((first, rank))
+    if len(runs) > RUNS_SHOWN:
+        return f"{len(numbers)} in {runs[0][0]}-{runs[-1][1]}"
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,223 @@
+"""`ssdsl search`: the baseline, the best plans, the best of each kind of parallelism, and what the search looked at."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.model.graph import Graph, Origin
+from ssdsl.show.charts.scatter import scatter
+from ssdsl.show.tables.open_params import listed
+from ssdsl.show.view import Column, Kind, View, seconds, size
+from ssdsl.sketch.reasons import notes, reason, spent
+from ssdsl.sketch.search import Change, Found, Tried
+from ssdsl.sketch.sketch import Sketch
+
+VERSION = 1  # of the keys of `search_json`
+OVER_SHOWN = 3  # plans out of memory that are named
+COLUMNS = (
+    Column("plan", key="plan", drop=2),
+    Column("setting", key="setting", fold=True),
+    Column("step", Kind.SECONDS, "bold", key="step_s"),
+    Column("samples /s/device", key="samples_per_device_s", drop=4),
+    Column("tokens /s/device", key="tokens_per_device_s", drop=3),
+    Column("MFU", Kind.SHARE, key="mfu"),
+    Column("bubble", Kind.SHARE, key="bubble"),
+    Column("comm.", Kind.SHARE, key="communication_share", drop=1),
+    Column("peak", Kind.BYTES, key="peak_bytes"),
+    Column("devices", Kind.COUNT, key="devices"),
+    Column("why not better", key="why", fold=True),
+)
+RATES = ("samples_per_device_s", "tokens_per_device_s")
+
+
+def search_views(title: str, found: Found, graph: Graph, cluster: Cluster, top: int) -> Iterator[View]:
+    """The tables, in their order."""
+    best = [("baseline", found.baseline), *((str(n), t) for n, t in enumerate(found.ranked[:top], 1))]
+    yield _table(title, best, found, graph, (_headline(found),))
+    families = [(t.family, t) for t in found.best_of_families()]
+    if len(families) > 1:
+        yield _table("the best of each kind of parallelism", families, found, graph, ())
+    yield View("what was looked at", (), (), tuple(_notes(found, cluster)))
+
+
+def _table(title: str, rows: Sequence[tuple[str, Tried]], found: Found, graph: Graph, below: tuple[str, ...]) -> View:
+    figures = [row(t, found, graph) for _, t in rows]
+    several = len({t.sketch.file for _, t in rows}) > 1
+    empty = {key for key in RATES if not any(f[key] for f in figures)} | ({"plan"} if not several else set())
+    shown = [c for c in COLUMNS if c.key not in empty]
+    for f in figures:
+        f |= {key: f"{f[key]:,.3g}" if f[key] < 1000 else f"{f[key]:,.0f}" for key in RATES if f[key]}
+    cells = tuple((label, *(f[c.key] for c in shown)) for (label, _), f in zip(rows, figures, strict=True))
+    return View(title, (Column("", style="bold cyan", key="row", fold=True), *shown), cells, below)
+
+
+def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
+    """The figures of a setting by column; for a refused one, most are None."""
+    figures: dict[str, Any] = dict.fromkeys(c.key for c in COLUMNS)
+    figures |= {"plan": _name(tried.sketch, found), "setting": _setting(tried), "why": why(tried, found)}
+    if tried.setting.report is not None:
+        report, cost, all_ = tried.report, tried.setting.device_s, spent(tried.report)
+        counts = zip(RATES, rates(graph), strict=True)
+        figures |= {key: count / cost for key, count in counts if count}
+        figures |= {"step_s": report.step_s, "mfu": report.mfu, "bubble": report.bubble}
+        figures |= {"communication_share": all_.communication / all_.all}
+        figures |= {"peak_bytes": report.peak_bytes, "devices": tried.setting.devices}
+    return figures
+
+
+def _name(sketch: Sketch, found: Found) -> str:
+    """The plan's name, or its file if two plans have the name."""
+    files = {t.sketch.file for t in (found.baseline, *found.tried) if t.sketch.name == sketch.name}
+    return sketch.name if len(files) < 2 else sketch.file
+
+
+def _setting(tried: Tried) -> str:
+    words = tried.setting.words or "as it is"
+    return ", ".join((words, *tried.changes))
+
+
+def rates(graph: Graph) -> tuple[int | None, int | None]:
+    """The samples and the tokens of a step: the size of the batch, and that times the sequence length; None where
+    inputs have no axes of these names."""
+    sizes: dict[str, int] = {}
+    for value in graph.values.values():
+        if value.origin is Origin.INPUT:
+            sizes |= {n: s for n, s in zip(graph.axes.get(value.name, ()), value.shape, strict=False) if n not in sizes}
+    samples = sizes.get("batch")
+    return samples, samples * sizes["seq"] if samples and "seq" in sizes else None
+
+
+def why(tried: Tried, found: Found) -> str:
+    """The last cell of a row: how much worse it is than the best plan, and why."""
+    best = found.best
+    if (d := tried.setting.refused) is not None:
+        return f"{d.code}: {d.text(d.title)}"
+    if tried.setting.devices not in found.devices:
+        return f"takes {tried.setting.devices} devices" + (
+            f", over by {size(tried.over_bytes)}" if tried.over_bytes else ""
+        )
+    if tried.over_bytes:
+        return f"over by {size(tried.over_bytes)}"
+    if best is None:
+        return ""
+    if tried is best:
+        here = spent(tried.report)
+        lost, name = max((here.waiting, "waiting"), (here.communication, "communication"))
+        return f"best; {name} takes {lost / here.all:.0%}" if lost > 0.005 * here.all else "best"
+    slower = tried.setting.device_s / best.setting.device_s - 1
+    because = reason(tried.report, best.report)
+    return f"{slower:+.1%}{': ' if because else ''}{because}"
+
+
+def _headline(found: Found) -> str:
+    base, best = found.baseline, found.best
+    if best is None:
+        return "no plan fits" if found.settings else f"no plan fits: {_no_setting(found)}"
+    if not base.fits:
+        return f"the baseline does not run; best {seconds(best.report.step_s)}"
+    per_device = base.setting.devices != best.setting.devices
+    here, there = (seconds(t.setting.device_s if per_device else t.report.step_s) for t in (base, best))
+    change = best.setting.device_s / base.setting.device_s - 1
+    more = best.report.peak_bytes - base.report.peak_bytes
+    bubbles = f"bubble {base.report.bubble:.0%} -> {best.report.bubble:.0%}"
+    memory = f"{'+' if more >= 0 else '-'}{size(abs(more))} on the fullest device"
+    what = "device time of a step: " if per_device else ""
+    return f"{what}baseline {here}; best {there} ({change:+.0%}): {bubbles}, {memory}"
+
+
+def _no_setting(found: Found) -> str:
+    """The reason why no setting can be tried: nothing is open, or no widths give the number of devices asked for."""
+    wanted, sketch = found.devices, found.baseline.sketch
+    near = {count: values for values, count in sketch.sizes(range(1, 2 * wanted[-1] + 1))}
+    if not near:
+        return "nothing is open"
+    nearest = min(near, key=lambda count: min(abs(count - n) for n in (wanted[0], wanted[-1])))
+    words = " ".join(f"{name}={value}" for name, value in near[nearest].items())
+    asked = f"{wanted[0]} devices" if len(wanted) == 1 else f"{wanted[0]} to {wanted[-1]} devices"
+    return f"no setting of {sketch.name} takes {asked}; the nearest is {nearest} with {words or 'its defaults'}"
+
+
+def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
+    last = Counter(t.changes[-1] for t in found.tried if t.changes)
+    again = "".join(f", {count} with {change}" for change, count in last.items())
+    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {found.simulated} simulated{again}"
+    counts = {
+        "refused": found.refused,
+        "for another number of devices": found.elsewhere,
+        "too large for the memory by their weights and one micro-batch": found.cannot_fit,
+        "left, whose bounds are below the best": found.left,
+    }
+    if any(counts.values()):
+        yield "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    for diagnostic, count in found.reasons[:3]:
+        yield f"{count} refused, such as {diagnostic.code}: {diagnostic.text(diagnostic.title)}"
+    if over := found.over:
+        nearest = "; ".join(f"{t.sketch.name} {t.setting.words} by {size(t.over_bytes)}" for t in over[:OVER_SHOWN])
+        yield f"out of memory: {len(over)}, the nearest {nearest}"
+    elif found.best is None and (miss := found.miss) is not None:
+        more = size(miss.over_bytes)
+        yield f"the nearest, {miss.sketch.name} {miss.setting.words}, needs at least {more} more on a device"
+    for tried in found.unproved:
+        yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
+    yield _error_bar(found, cluster)
+    for sketch in found.sketches:
+        opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"
+        fixed = "".join(f", {param} = {value}" for param, value in sketch.fixed.items())
+        yield f"{_name(sketch, found)}: open: {opened}{'; fixed' if fixed else ''}{fixed.removeprefix(',')}"
+    yield "for the sizes of this example's batch"
+
+
+def _error_bar(found: Found, cluster: Cluster) -> str:
+    if cluster.error is None:
+        return f"how wrong simulated steps are on {cluster.name} is unknown"
+    best, bar = found.best, cluster.error.step
+    equal = sum(best is not None and t.setting.device_s <= best.setting.device_s * (1 + bar) for t in found.ranked)
+    return f"simulated steps are up to {bar:.0%} wrong there ({cluster.error.source}): {equal} plans count as equal"
+
+
+def pareto_text(found: Found, width: int) -> str:
+    """A plot in characters of device-seconds against memory, for all simulated plans: `B` is the baseline, `*` the
+    best."""
+    points = [_point(t) for t in found.tried if t.setting.report is not None]
+    named = {"B": found.baseline, "*": found.best}
+    return scatter(points, [(m, *_point(t)) for m, t in named.items() if t and t.setting.report is not None], width)
+
+
+def _point(tried: Tried) -> tuple[float, float]:
+    return tried.setting.device_s, tried.report.peak_bytes
+
+
+def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[str, Any]:
+    """The search as JSON; docs/json.md lists the keys."""
+
+    def keys(tried: Tried) -> dict[str, Any]:
+        figures = row(tried, found, graph)
+        del figures["setting"]
+        cost = tried.setting.device_s if tried.setting.report is not None else None
+        own = {"params": dict(tried.setting.params), "family": tried.family, "device_s": cost}
+        own |= {"cut": Change.CUTS in tried.changes, "ordered": Change.ORDER in tried.changes}
+        return figures | own | {"over_bytes": tried.over_bytes}
+
+    best = found.best
+    return {
+        "version": VERSION,
+        "cluster": cluster.name,
+        "settings": found.settings,
+        "simulated": found.simulated,
+        "refused": found.refused,
+        "reasons": [{"code": d.code, "message": d.text(d.title), "settings": n} for d, n in found.reasons],
+        "other_devices": found.elsewhere,
+        "cannot_fit": found.cannot_fit,
+        "left": found.left,
+        "bound_device_s": found.bound_s if found.left else None,
+        "seconds": found.seconds,
+        "step_error": cluster.error.step if cluster.error is not None else None,
+        "baseline": keys(found.baseline),
+        "best": keys(best) if best is not None else None,
+        "rows": [keys(t) for t in found.ranked[:top]],
+        "families": [keys(t) for t in found.best_of_families()],
+        "over": [keys(t) for t in found.over],
+        "unproved": [keys(t) for t in found.unproved],
+        "notes": notes(found, best) if best is not None else {},
+    }

@@ -1,0 +1,76 @@
+"""`ssdsl verify`: the table at its end, with how many tensors were compared and how far they were apart."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ssdsl.show.view import Column, Kind, View
+
+if TYPE_CHECKING:
+    from ssdsl.run.verify.compare import Comparison
+
+COLUMNS = (
+    Column("compared", style="bold cyan"),
+    Column("tensors", Kind.COUNT),
+    Column("elements", Kind.COUNT),
+    Column("differ", Kind.COUNT),
+    Column("worst error", Kind.SMALL),
+    Column("of allowed", Kind.SHARE),
+    Column("in", fold=True),
+)
+PLURALS = {"loss": "losses", "gradient": "gradients", "weight": "weights", "buffer": "buffers"}
+
+
+def verdict_view(comparisons: "tuple[Comparison, ...]") -> View:
+    """A row per kind of tensor, with the tensor that came closest to its tolerance, or exceeded it most."""
+    kinds = dict.fromkeys((c.kind, c.in_float64) for c in comparisons)
+    rows = tuple(_row([c for c in comparisons if (c.kind, c.in_float64) == kind]) for kind in kinds)
+    return View("compared with a single device", COLUMNS, rows, tuple(_notes(comparisons)))
+
+
+def verdict_json(comparisons: "tuple[Comparison, ...]", devices: int) -> dict[str, Any]:
+    """The verdict as JSON, with every tensor and its tolerance."""
+    differ = sum(c.differs for c in comparisons)
+    rows = [{**_numbers(c), "allowed": c.allowed, "limit": c.limit, "differs": c.differs} for c in comparisons]
+    verdict = "different" if differ else "equal"
+    return {"verdict": verdict, "devices": devices, "compared": len(rows), "differ": differ, "tensors": rows}
+
+
+def _numbers(comparison: "Comparison") -> dict[str, Any]:
+    """The fields of a comparison. NaN and infinity become texts, because JSON has neither."""
+    fields = asdict(comparison).items()
+    return {n: str(v) if isinstance(v, float) and not math.isfinite(v) else v for n, v in fields}
+
+
+def _row(found: "list[Comparison]") -> tuple[str | int | float, ...]:
+    """The row of one kind. Tensors of which only rounding remains are named only if there are no others, or if they
+    differ."""
+    worst = max([c for c in found if not _is_rounding(c)] or found, key=lambda c: c.share)
+    differ, elements = sum(c.differs for c in found), sum(c.elements for c in found)
+    kind = PLURALS[worst.kind] + (" in float64" if worst.in_float64 else "")
+    relative = "rounding" if _is_rounding(worst) else worst.relative
+    return kind, len(found), elements, differ, relative, worst.share, worst.name
+
+
+def _is_rounding(comparison: "Comparison") -> bool:
+    return comparison.is_rounding and not comparison.differs
+
+
+def _notes(comparisons: "tuple[Comparison, ...]") -> Iterator[str]:
+    """Notes on the meaning of the numbers, and on tensors of which they say little."""
+    yield "worst error: relative to the largest element of its tensor; what is allowed and why: ssdsl explain E0512"
+    sharp = {(c.kind, c.name) for c in comparisons if c.is_sharp and not c.differs}
+    dull = [c for c in comparisons if (c.kind, c.name) not in sharp and not c.in_float64 and not c.differs]
+    if rounding := [c for c in dull if c.is_rounding]:
+        yield f"all rounding, as if zero in exact arithmetic: {_named(rounding)}"
+    if unknown := [c for c in dull if c.limit == "unknown"]:
+        yield f"not compared, as rounding alone makes them infinite or NaN: {_named(unknown)}"
+    if coarse := [c for c in dull if not c.is_rounding and c.largest and c.limit != "unknown"]:
+        percent = max(c.allowed / c.largest for c in coarse)
+        yield f"rounding of up to {percent:.1%} of the largest element is allowed: {_named(coarse)}"
+
+
+def _named(found: "list[Comparison]") -> str:
+    more = f" and {len(found) - 1} more tensors" if len(found) > 2 else f" and {found[1].name}" if found[1:] else ""
+    return f"{found[0].kind} {found[0].name}{more}"

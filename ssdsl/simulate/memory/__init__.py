@@ -1,0 +1,1 @@
+"""The memory of devices: what forward keeps for backward, and the peak of a step."""

@@ -1,0 +1,248 @@
+"""Memory by liveness: the bytes that each device holds at every moment of a step, and the parts of its peak.
+
+Weights and optimizer state are always there; gradients from a weight's first gradient on; the device's part of the
+batch, with the values of its prologue, for the whole step. Activations live from a forward to its backward (or to the
+weights' half of it), received values until they are read or, if no backward keeps them, until they are freed. Overhead
+is not counted: torch itself, gaps of the allocator, workspaces of kernels.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from operator import itemgetter
+from typing import NamedTuple
+
+from ssdsl.ir.action import At, Compute, Free, Start, Wait
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.execute import Part
+from ssdsl.ir.function import Backward, Concat, Function, Input, Sum
+from ssdsl.ir.param import Zero
+from ssdsl.ir.parts import reads_of_tasks
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.plan import Phase
+from ssdsl.simulate.memory.activations import Activations
+from ssdsl.simulate.memory.inputs import Inputs
+from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.price.collectives import shards
+from ssdsl.simulate.run import Interval, Trace, by_role
+from ssdsl.simulate.timeline import Memory
+
+PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
+
+
+class Change(NamedTuple):
+    """Bytes of a part that are allocated, or freed if negative, at a moment."""
+
+    time: float
+    part: str
+    size_bytes: int
+
+
+def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
+    """The memory of one device of each role."""
+    found, inputs = [], Inputs(activations.facts)
+    for r, own in enumerate(by_role(trace.intervals, len(program.roles))):
+        ran = {x.action: x for x in own if isinstance(x.action, Compute)}
+        arrived = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.RECEIVED}
+        sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.SENT}
+        role = program.roles[r]
+        live = _Liveness(program, activations, ran, arrived, sent)
+        changes = [
+            *state_of(program, activations.facts.state, role, ran),
+            Change(0.0, "inputs", inputs.of(role)),
+            *live.changes(role),
+        ]
+        found.append(_curve(r, changes, capacity[r]))
+    return found
+
+
+def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
+    held = dict.fromkeys(PARTS, 0)
+    times: list[float] = []
+    sizes: list[int] = []
+    peak, peak_time, peak_parts = -1, 0.0, held.copy()
+    total = 0
+    for change in sorted(changes, key=itemgetter(0, 2)):  # by time; at one time, frees come first
+        held[change.part] += change.size_bytes
+        total += change.size_bytes
+        if times and times[-1] == change.time:
+            sizes[-1] = total
+        else:
+            times.append(change.time)
+            sizes.append(total)
+        if total > peak:
+            peak, peak_time, peak_parts = total, change.time, held.copy()
+    parts = tuple((p, n) for p, n in peak_parts.items() if n)
+    return Memory(row, tuple(times), tuple(sizes), peak_time, max(peak, 0), parts, capacity)
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+def state_of(program: Program, state: State, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
+    """Yields the memory of a role's state: weights and optimizer state from the start, gradients from the time of the
+    first one among the tasks that `ran`; none if none ran."""
+    learned = _first_gradients(program, ran)
+    for flat in program.flats_of(role):
+        own = flat.elements // shards(flat)
+        held = own if flat.zero is Zero.WEIGHTS else flat.elements
+        yield Change(0.0, "weights", held * ITEMSIZE.get(flat.dtype, 4))
+        yield Change(0.0, "optimizer", own * state.optimizer_bytes(flat.dtype))
+        if times := [learned[w] for w in flat.weights if w in learned]:
+            held = flat.elements if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own
+            yield Change(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
+    others = (p for p in program.params if not p.trained and role.is_in(p.submesh))
+    yield Change(0.0, "weights", sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others))
+
+
+def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
+    """By weight, the time from which its gradient is counted here: the end of the first backward that computes it, as
+    the memory of that task includes it before; or the start of the first weights' half that does."""
+    times: dict[int, float] = {}  # by function
+    for task, x in ran.items():
+        if task.phase in (Phase.BACKWARD, Phase.WGRAD):
+            time = x.end if task.phase is Phase.BACKWARD else x.start
+            times[task.function] = min(time, times.get(task.function, time))
+    found: dict[str, float] = {}
+    for number, time in times.items():
+        for weight in (p.var.name.value for p in program.functions[number].parameters):
+            found[weight] = min(time, found.get(weight, time))
+    return found
+
+
+# -- activations and messages ------------------------------------------------------------------------------------------
+
+Key = tuple[int, At, bool]  # a message's number, its coordinates in time, and whether it carries a gradient
+
+
+def _key(action: Start | Wait) -> Key:
+    return action.message, action.at, action.gradient
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """The memory of a part of a value until it is freed. `is_kept`: the task that reads it keeps it for backward, so it
+    is counted there from the start of that task on."""
+
+    part: str
+    size_bytes: int
+    is_kept: bool = False
+
+
+@dataclass(slots=True)
+class _Liveness:
+    """The memory of values on one role, from the intervals of its tasks and messages."""
+
+    program: Program
+    activations: Activations
+    ran: dict[Compute, Interval]
+    arrived: dict[Key, Interval]
+    sent: dict[Key, Interval]
+    slots: dict[tuple[str, At], _Slot] = field(default_factory=dict)
+    awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
+    waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # bytes of gradients that their function awaits
+    reads: dict[int, dict[At, list[tuple[Input, At]]]] = field(default_factory=dict)
+    learned: set[int] = field(default_factory=set)  # functions that have run a backward
+
+    def changes(self, role: Role) -> Iterator[Change]:
+        """Yields the changes of memory of the role's actions, in their order."""
+        freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
+        start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
+        for action in role.actions:
+            match action:
+                case Compute():
+                    start, end = self.ran[action].start, self.ran[action].end
+                    now = end
+                    yield from self._task(action, start, end, freed)
+                case Start():
+                    yield from self._message(action, now)
+                    if (journey := self.sent.get(_key(action))) is not None:
+                        end = journey.end
+                case Wait() if action.gradient:
+                    self.awaited.append(self.arrived[_key(action)])
+                case Free() if (slot := self.slots.pop((action.slot, action.at), None)) is not None:
+                    yield Change(start if slot.is_kept else end, slot.part, -slot.size_bytes)
+                case _:
+                    pass
+
+    def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[Change]:
+        function = self.program.functions[task.function]
+        kept = self.activations.of(function, task.at)
+        slots = ((function.outputs[number].slot, size) for number, size in kept.lent)
+        lent = {(slot, task.at): size for slot, size in slots if (slot, task.at) in freed}
+        yield from (Change(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
+        self.awaited.clear()
+        match task.phase:
+            case Phase.FORWARD:
+                made = kept.size_bytes or sum(kept.outputs)  # without a backward, only outputs
+                yield Change(start, "activations", made)
+                self.slots |= {slot: _Slot("activations", size) for slot, size in lent.items()}
+                if function.backward is Backward.NONE:
+                    yield Change(end, "activations", sum(lent.values()) - made)
+            case Phase.BACKWARD:
+                yield Change(end, "activations", sum(lent.values()) - kept.size_bytes)
+            case Phase.DGRAD:
+                yield Change(end, "activations", sum(lent.values()) + kept.for_weights - kept.size_bytes)
+            case Phase.WGRAD:
+                yield Change(end, "activations", -kept.for_weights)
+        if task.phase in (Phase.BACKWARD, Phase.DGRAD):
+            yield from self._gradients(function, task.at, start, end)
+            is_first = task.phase is Phase.BACKWARD and task.function not in self.learned
+            self.learned.add(task.function)
+            learned = min(kept.first_bytes, kept.learned_bytes) if is_first else 0
+            working = kept.first_bytes - learned if is_first else kept.later_bytes
+            for part, size in (("gradients", learned), ("scratch", working + kept.gathered_bytes)):
+                yield Change(start, part, size)
+                yield Change(end, part, -size)
+        else:
+            yield Change(start, "scratch", kept.gathered_bytes)
+            yield Change(end, "scratch", -kept.gathered_bytes)
+
+    def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[Change]:
+        """Yields the memory of values' gradients: each waits from the first backward that adds to it until the backward
+        of the function that made the value."""
+        yield from (self._returned(output.slot, at, start) for output in function.outputs)
+        if function.number not in self.reads:
+            self.reads[function.number] = reads_of_tasks(function)
+        for given, part in self.reads[function.number].get(at, ()):
+            if given.gradient and (given.slot, part) not in self.waiting:
+                self.waiting[given.slot, part] = size = self._gradient_bytes(given)
+                yield Change(end, "scratch", size)
+
+    def _returned(self, slot: str, at: At, time: float) -> Change:
+        return Change(time, "scratch", -self.waiting.pop((slot, at), 0))
+
+    def _gradient_bytes(self, given: Input) -> int:
+        """The mean bytes of the gradient of one part of an input, as its producer has made it."""
+        joined = [m for m in given.merges if not isinstance(m, Sum)]
+        elements = given.var.elements
+        producer = self.program.functions[given.producer]
+        left = next((o.name for o in producer.outputs if o.slot == given.slot), None)
+        if left is not None:
+            elements = self.activations.facts.variables(producer)[left].elements
+        elif all(isinstance(m, Concat) and m.reads is None for m in joined):
+            elements //= prod(m.index.parts for m in joined)
+        return elements * ITEMSIZE.get(given.var.dtype, 4)
+
+    def _message(self, action: Start, posted: float) -> Iterator[Change]:
+        """Yields the memory of a message: a received value has a buffer from its post, or the start of its journey,
+        until it is freed; a sent one for the time of its journey."""
+        message = self.program.messages[action.message]
+        if not isinstance(message, Transfer):
+            return
+        if (journey := self.sent.get(_key(action))) is not None:
+            if action.gradient:
+                yield self._returned(message.target_slot, action.at, journey.start)
+            yield Change(journey.start, "transfers", _sent_bytes(journey))
+            yield Change(journey.end, "transfers", -_sent_bytes(journey))
+        if (journey := self.arrived.get(_key(action))) is not None:
+            size = _sent_bytes(journey)
+            yield Change(min(posted, journey.start), "transfers", size)
+            if not action.gradient:
+                is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
+                self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)
+
+
+def _sent_bytes(journey: Interval) -> int:
+    return journey.cost.sent[0].size_bytes if journey.cost.sent else 0

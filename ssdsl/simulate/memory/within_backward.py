@@ -1,0 +1,150 @@
+"""The memory of a running backward: kernel by kernel from the last, gradients are made and kept tensors are freed."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ssdsl.ir.value import Name
+from ssdsl.simulate.price.fusion import Launch
+
+Sizes = dict[str, int]  # bytes by storage
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The gradients of these weights, end to end, as a program reduces them: the bucket is made with the first that
+    comes in a step, and if it `ends` with the task, in each backward."""
+
+    weights: tuple[Name, ...]
+    size_bytes: int
+    ends: bool
+
+
+class WithinBackward:
+    """A walk through the backward of a function. `sections` are its kernels, in order, and whether it is recomputed.
+
+    `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it; `held` are those
+    that are there when backward begins. `learning` are the bytes of values' gradients, `weights` those of weights, and
+    `stays` the part of these that stays on the device. `root` gives the storage of a value. `conversions` are the
+    results and sources of conversions between the kernels, in order: once the backward of a result's readers has run,
+    its gradient is converted to that of its source. The gradient of a weight moves into its one of the `buckets` when
+    the backward of all kernels that read the weight has run.
+    """
+
+    def __init__(
+        self,
+        sections: Sequence[tuple[Sequence[Launch], bool]],
+        keeps: Callable[[Launch], Sizes],
+        gathers: Callable[[Launch], Sizes],
+        held: Sizes,
+        learning: Mapping[Name, int],
+        weights: Mapping[Name, int],
+        stays: Mapping[Name, int],
+        root: Callable[[Name], str],
+        conversions: Sequence[tuple[Name, Name]],
+        buckets: Sequence[Bucket],
+    ) -> None:
+        self.launches = [launch for launches, _ in sections for launch in launches]
+        self.learning, self.weights, self.stays, self.root = learning, weights, stays, root
+        self.bucket_of = {weight: bucket for bucket in buckets for weight in bucket.weights}
+        self.stay_bytes = sum(stays.values()) + sum(bucket.size_bytes for bucket in buckets)
+        reads = ((r, number) for number, launch in reversed(list(enumerate(self.launches))) for r in launch.reads)
+        self.lands = {r: number for r, number in reads if r in self.bucket_of}
+        self.again: dict[int, int] = {}  # bytes that are made again before the backward of a kernel
+        self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it holds them
+        first: dict[str, int] = {}
+        gathered: dict[str, tuple[int, int, int]] = {}  # the last kernel and the first that read a storage, its bytes
+        begin = 0
+        for launches, recompute in sections:
+            made: Sizes = {}
+            for number, launch in enumerate(launches, start=begin):
+                kept = keeps(launch)
+                made |= {s: size for s, size in kept.items() if recompute and s not in held}
+                gone = sum(held.get(s, made.get(s, 0)) for s in kept if first.setdefault(s, number) == number)
+                self.releases[number] = gone
+                for storage, size in gathers(launch).items():
+                    gathered[storage] = number, gathered.get(storage, (0, number, 0))[1], size
+            begin += len(launches)
+            self.again[begin - 1] = self.again.get(begin - 1, 0) + sum(made.values())
+        for from_, to, size in gathered.values():
+            self.again[from_] = self.again.get(from_, 0) + size
+            self.releases[to] += size
+        self.moves = self._moves(conversions)
+
+    def _moves(self, conversions: Sequence[tuple[Name, Name]]) -> dict[int, list[tuple[str, Name]]]:
+        """By the number of a kernel, the conversions of gradients after its backward: result and source."""
+        first: dict[str, int] = {}
+        for number, launch in enumerate(self.launches):
+            for name in launch.reads:
+                first.setdefault(self.root(name), number)
+        found: dict[int, list[tuple[str, Name]]] = {}
+        for result, source in reversed(conversions):
+            if (at := first.get(self.root(result))) is not None:
+                found.setdefault(at, []).append((self.root(result), source))
+                first[self.root(source)] = min(at, first.get(self.root(source), at))
+        return found
+
+    def most(self, *, first: bool) -> int:
+        """The most bytes that memory exceeds the bytes held at the beginning. In the first backward of a step the
+        gradients of weights stay in memory; in later ones they are added to those."""
+        most = level = 0
+        waiting: Sizes = {}  # gradients, by storage, that are made and not used yet
+        there = {bucket for bucket in self.bucket_of.values() if not first and not bucket.ends}
+        for number, launch in reversed(list(enumerate(self.launches))):
+            level += self.again.get(number, 0)
+            fresh, grads = self._made(launch, waiting)
+            taken = {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
+            given = sum(size for storage, size in taken.items() if storage not in waiting)
+            most = max(most, level + given + sum(fresh.values()) + grads)
+            level += sum(fresh.values()) + (sum(self.stays.get(r, 0) for r in launch.reads) if first else 0)
+            for storage, size in fresh.items():
+                waiting[storage] = waiting.get(storage, 0) + size
+            level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
+            landed = [r for r in launch.reads if self.lands.get(r) == number]
+            level += self._wait_for_more(number, waiting) + self._made_buckets(landed, there)
+            most = max(most, level + sum(self.weights[weight] for weight in landed))
+            for result, source in self.moves.get(number, ()):
+                before, after = waiting.pop(result, 0), self._converted(source, waiting, there, first=first)
+                most = max(most, level + after if before != after else level)  # with equal sizes it is done in place
+                level += after - before
+        return max(0, most)
+
+    def _made_buckets(self, weights: Iterable[Name], there: set[Bucket]) -> int:
+        """The bytes of the buckets that the gradients of these weights are the first to move into."""
+        made = {self.bucket_of[weight] for weight in weights} - there
+        there |= made
+        return sum(bucket.size_bytes for bucket in made)
+
+    def _wait_for_more(self, number: int, waiting: Sizes) -> int:
+        """By how much the gradients grow that wait for other readers of their weights, until they are summed up."""
+        grown = 0
+        for weight in self.launches[number].reads:
+            key = f"gradient of {weight}"
+            if self.lands.get(weight) == number:
+                grown -= waiting.pop(key, 0)
+            elif weight in self.lands and key not in waiting:
+                grown += self.weights[weight]
+                waiting[key] = self.weights[weight]
+        return grown
+
+    def _converted(self, source: Name, waiting: Sizes, there: set[Bucket], *, first: bool) -> int:
+        """The bytes that the gradient of a conversion's source takes in addition to those it has already."""
+        if source in self.bucket_of:
+            return self._made_buckets((source,), there)
+        if source in self.weights:
+            return self.stays[source] if first else 0
+        storage, size = self.root(source), self.learning.get(source, 0)
+        added = max(0, size - waiting.get(storage, 0))
+        waiting[storage] = waiting.get(storage, 0) + added
+        return added
+
+    def _made(self, launch: Launch, waiting: Sizes) -> tuple[Sizes, int]:
+        """The bytes of gradients that a kernel's backward makes in addition to those that wait, by storage, and those
+        of weights."""
+        fresh: Sizes = {}
+        for name in launch.reads:
+            if name in self.learning and name not in self.weights:
+                storage = self.root(name)
+                there = waiting.get(storage, 0) + fresh.get(storage, 0)
+                whole = max(self.learning.get(Name(storage), 0), self.learning[name])
+                fresh[storage] = fresh.get(storage, 0) + max(0, min(self.learning[name], whole - there))
+        return fresh, sum(self.weights[name] for name in launch.reads if name in self.weights)

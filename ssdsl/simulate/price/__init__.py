@@ -1,0 +1,1 @@
+"""The time of computing and of communication from first principles."""

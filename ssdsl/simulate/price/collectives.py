@@ -1,0 +1,237 @@
+"""The collectives of a program: their axes and bytes, in each task and for each flat parameter.
+
+They follow from the instructions alone: a recomputed section communicates again in backward, and so does a conversion
+that is gathered again; the gradient of a weight belongs to the second half of a backward in halves.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.comm import Step, kind_of, travels
+from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Section, Slice, Write
+from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.program import Program
+from ssdsl.ir.value import Name, Var
+from ssdsl.lower.operators.operand_types import local_dims
+from ssdsl.model.graph import ITEMSIZE, Operator, Origin
+from ssdsl.model.memory.saved import saved_when_fused
+from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.model.memory.storage import Storage
+from ssdsl.plan.plan import Phase
+from ssdsl.simulate.memory.regathered import Regathered, regathered
+from ssdsl.simulate.memory.state import MIXED, State
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective of devices along `axes`. `size_bytes` is the size of the tensor that an all_reduce sums, an
+    all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `behind`: an operator that computes
+    meanwhile, and in which phase, if not in the whole task's."""
+
+    kind: str
+    axes: tuple[str, ...]
+    size_bytes: int
+    behind: tuple[Op, Phase | None] | None = None
+
+
+@dataclass(slots=True)
+class Facts:
+    """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
+    that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant. `fuses`:
+    runs of operators are one kernel (`simulate/price/fusion.py`). `state` says what training keeps of each weight.
+    `hides`: the backward of matrix products computes while their collectives run."""
+
+    program: Program
+    fuses: bool = False
+    state: State = MIXED
+    hides: bool = False
+    operators: dict[str, Operator] = field(init=False)
+    places: dict[str, Storage] = field(init=False)
+    weights: frozenset[str] = field(init=False)
+    stored: frozenset[str] = field(init=False)
+    _first: dict[int, Function] = field(default_factory=dict)  # by kind
+    _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
+    _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
+    _regathered: dict[int, Regathered] = field(default_factory=dict)
+    _collectives: dict[tuple[int | None, Phase], tuple[Collective, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.operators = self.program.graph.by_name
+        self.places = self.program.graph.storages
+        self.weights = self.program.graph.alone
+        origins = {v.name: v.origin for v in self.program.graph.values.values()}
+        lasting = (Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
+        self.stored = frozenset(name for name, place in self.places.items() if origins[place.root] in lasting)
+
+    def like(self, function: Function) -> Function:
+        """The first function that is equal but for names and devices."""
+        if function.kind is None:
+            return function
+        return self._first.setdefault(function.kind, function)
+
+    def variables(self, function: Function) -> dict[Name, Var]:
+        """The local values of a function."""
+        if function.number not in self._variables:
+            self._variables[function.number] = function.variables()
+        return self._variables[function.number]
+
+    def product_of(self, function: Function, name: Name) -> Op | None:
+        """A matrix product that reads a local value; None if there is none."""
+        if function.number not in self._products:
+            products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
+            self._products[function.number] = {name: op for op in products for name in op.reads}
+        return self._products[function.number].get(name)
+
+    def regathered(self, function: Function) -> Regathered:
+        """The gathers of a function that its backward repeats."""
+        if function.number not in self._regathered:
+            found = regathered(function, self.program.flats, self.operators, self.places)
+            self._regathered[function.number] = found
+        return self._regathered[function.number]
+
+    def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[Collective, ...]":
+        """The collectives of a section's instructions in a phase. They are found once for each kind, unless some have a
+        `behind`, which names an operator of this section."""
+        key = section.kind, phase
+        if key not in self._collectives:
+            found = tuple(c for instr in section.body for c in of_instr(self, function, section, instr, phase))
+            if section.kind is None or any(c.behind for c in found):
+                return found
+            self._collectives[key] = found
+        return self._collectives[key]
+
+    def saved_by(self, op: Op) -> Saved:
+        """The tensors that autograd keeps of an operator; other ones if operators are fused."""
+        operator = self.operators[op.operator]
+        if not self.fuses or not op.learns or op.kernel.axes or operator.row.fused is None:
+            return op.saved
+        return saved_when_fused(operator, self.program.graph, local_dims(operator, op.splits))
+
+
+def size_bytes(var: Var) -> int:
+    """The bytes of a local value."""
+    return var.elements * ITEMSIZE.get(var.dtype, 4)
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
+
+
+def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collective]:
+    """The collectives of a function in a phase, in the order of its instructions."""
+    for number, section in enumerate(function.sections):
+        yield from facts.collectives(function, section, phase)
+        for flat in section.gathers:
+            yield from of_gathers(facts, function, number, facts.program.flats[flat], phase)
+
+
+def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, phase: Phase) -> Iterator[Collective]:
+    """The collectives of one instruction in a phase; a recomputed section does those of forward again in backward."""
+    forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
+    match instr:
+        case Reshard():
+            size = ITEMSIZE.get(instr.result.dtype, 4)
+            product = facts.product_of(function, instr.result.name) if facts.hides else None
+            if forward:
+                yield from _of_steps(instr.forward, size)
+            elif instr.again and phase is Phase.BACKWARD:
+                yield from _of_steps(instr.forward, size, (product, Phase.DGRAD) if product else None)
+            if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
+                behind = (product, Phase.WGRAD) if product and phase is Phase.BACKWARD else None
+                yield from _of_steps(instr.backward, size, behind)
+        case Op():
+            yield from _of_kernel(facts, instr, phase, forward=forward)
+        case Slice() | First() | Extend() | Write():
+            pass
+        case _:
+            assert_never(instr)
+
+
+def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
+    """Whether a gradient is computed in this phase."""
+    return phase is Phase.BACKWARD or phase is (Phase.WGRAD if is_weight else Phase.DGRAD)
+
+
+def _of_steps(
+    steps: tuple[Step, ...], itemsize: int, behind: tuple[Op, Phase | None] | None = None
+) -> Iterator[Collective]:
+    return (Collective(kind_of(s), s.axes, s.elements * itemsize, behind) for s in steps if travels(s))
+
+
+def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
+    """The collectives inside a kernel: the row gives the count of numbers for each token, or channel, of the first
+    operand."""
+    if not op.kernel.axes:
+        return
+    operator = facts.operators[op.operator]
+    kernel = next((k for k in (operator.row.kernel, operator.row.ring) if k and k.function == op.kernel.function), None)
+    if kernel is None:
+        return
+    sizes, given = local_dims(operator, op.splits), operator.inputs[0]
+    dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
+    each, itemsize = math.prod(sizes[d] for d in dims), facts.program.graph.values[given.value].itemsize
+    parts = math.prod(s.parts for s in op.splits if s.coordinate.name in op.kernel.axes)
+    back = phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns
+    for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
+        for c in (collectives(operator, parts) if callable(collectives) else collectives) if runs else ():
+            behind = (op, None) if c.overlaps else None
+            yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width), behind)
+
+
+# -- flat parameters ---------------------------------------------------------------------------------------------------
+
+
+def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Collective]:
+    """The collectives that complete the gradient of a flat parameter on its submesh: what one step cuts is smaller in
+    the steps after it. Without a `state` the gradient has the weights' dtype."""
+    size = flat_bytes(flat) if state is None else flat.elements * state.gradient_bytes(flat.dtype)
+    ways = dict(flat.submesh.axes)
+    for step in flat.completion:
+        match step:
+            case AllReduceGrads():
+                yield Collective("all_reduce", step.axes, size)
+            case ReduceScatterGrads():
+                yield Collective("reduce_scatter", step.axes, size)
+                size //= math.prod(ways[a] for a in step.axes)
+            case ChunkGrads():
+                size //= math.prod(ways[a] for a in step.axes)
+            case SumTiedGrads():
+                pass
+
+
+def of_gather(flat: FlatParam) -> Collective:
+    """The gather that makes a sharded flat parameter whole."""
+    return Collective("all_gather", flat.shard_axes, flat_bytes(flat))
+
+
+def flat_bytes(flat: FlatParam) -> int:
+    """The local bytes of a flat parameter, gathered."""
+    return flat.elements * ITEMSIZE.get(flat.dtype, 4)
+
+
+def shards(flat: FlatParam) -> int:
+    """The number of parts into which the state of a flat parameter is cut."""
+    return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)
+
+
+def is_reduced(flat: FlatParam) -> bool:
+    """Whether gradients are completed on the flat parameter's own submesh."""
+    return any(not isinstance(step, SumTiedGrads) for step in flat.completion)
+
+
+def of_gathers(facts: Facts, function: Function, section: int, flat: FlatParam, phase: Phase) -> Iterator[Collective]:
+    """ZeRO-3's collectives for a flat parameter of a section (by its number): a gather in forward, and again where
+    backward reads the weights; a reduction of their gradients to their owners, if they get any."""
+    if phase is Phase.FORWARD:
+        yield of_gather(flat)
+    elif phase is not Phase.WGRAD:
+        again = facts.regathered(function).again
+        yield from [of_gather(flat)] * again.get((section, flat.number), 0)
+    if phase in (Phase.BACKWARD, Phase.WGRAD) and learns_weights(facts, function, section, flat):
+        yield from of_completion(flat, facts.state)
+
+
+def learns_weights(facts: Facts, function: Function, section: int, flat: FlatParam) -> bool:
+    """Whether the weights that a section gathers get a gradient: not under `no_grad`."""
+    return (section, flat.number) in facts.regathered(function).learning

@@ -1,0 +1,156 @@
+"""Fusion: the kernels in which operators run on a device, and the values that each kernel reads and writes.
+
+Compilers of models (torch.compile, XLA) and the hand-written kernels of training stacks make one kernel of consecutive
+operators if none of them is a matrix product, reads by an index or communicates: the intermediate values never reach
+memory. A kernel ends with an operator that needs a whole row (a sum, a softmax, a normalisation), and a cast of its
+result. Eager PyTorch launches one kernel for each operator.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+
+from ssdsl.ir.function import Function, Instr, Op, Section, reads_of
+from ssdsl.ir.value import Name, Var
+from ssdsl.model.graph import Operator
+from ssdsl.model.memory.storage import aliases
+from ssdsl.simulate.price.collectives import Facts
+
+Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel: its operators, the values that they read from outside, each once, and the results that are read
+    outside. `base` is the value that each view between them looks into."""
+
+    ops: tuple[Op, ...]
+    reads: tuple[Name, ...]
+    writes: tuple[Var, ...]
+    base: Mapping[Name, Name]
+
+
+@dataclass(slots=True)
+class Fusion:
+    """The kernels of a program's functions, found once for sections of one kind."""
+
+    facts: Facts
+    _found: dict[int, tuple[tuple[Launch, ...], ...]] = field(default_factory=dict)
+    _of_kind: dict[int, tuple[Section, tuple[Launch, ...]]] = field(default_factory=dict)
+
+    def launches(self, function: Function) -> tuple[tuple[Launch, ...], ...]:
+        """The kernels of each section, in order. Operators that only make views are in none."""
+        if function.number not in self._found:
+            readers = cache(partial(_readers, function))
+            self._found[function.number] = tuple(self._launches(section, readers) for section in function.sections)
+        return self._found[function.number]
+
+    def _launches(self, section: Section, readers: Callable[[], Readers]) -> tuple[Launch, ...]:
+        if section.kind in self._of_kind:
+            return tuple(_renamed(*self._of_kind[section.kind], section))
+        found = tuple(launch for run in self._runs(section.body) for launch in self._kernels(run, readers()))
+        if section.kind is not None:
+            self._of_kind[section.kind] = section, found
+        return found
+
+    def launch_of(self, function: Function, op: Op) -> Launch:
+        """The kernel that an operator is in."""
+        return next(x for section in self.launches(function) for x in section if op in x.ops)
+
+    def _runs(self, body: Iterable[Instr]) -> Iterator[list[Op]]:
+        """Yields runs of operators that may share kernels, with the views between them; any other operator alone."""
+        run: list[Op] = []
+        for instr in body:
+            if isinstance(instr, Op) and (self._is_view(instr) or self._may_fuse(instr)):
+                run.append(instr)
+                continue
+            yield run
+            run = []
+            if isinstance(instr, Op):
+                yield [instr]
+        yield run
+
+    def _kernels(self, run: list[Op], readers: Readers) -> Iterator[Launch]:
+        """Yields the kernels of a run: operators are in one kernel if one reads the result of another, also through
+        views, and may follow it."""
+        base: dict[Name, Name] = {}  # by view, the value that it looks into
+        group: dict[Name, list[Op]] = {}  # by result, the operators of the kernel that makes it
+        for op in run:
+            if self._is_view(op):
+                base |= {v.name: base.get(op.reads[0], op.reads[0]) for v in op.results}
+                continue
+            joined = [op]
+            for other in (group.get(base.get(r, r)) for r in op.reads):
+                if other is not None and self._goes_on(other, op):
+                    joined = [*(o for o in other if o not in joined), *joined]
+            group |= {v.name: joined for o in joined for v in o.results}
+        views = frozenset(op.operator for op in run if self._is_view(op))
+        place = {op.operator: k for k, op in enumerate(run)}
+        for ops in {ops[-1].operator: ops for ops in group.values()}.values():
+            yield _launch(sorted(ops, key=lambda op: place[op.operator]), base, readers, views)
+
+    def _is_view(self, op: Op) -> bool:
+        seen = aliases(self.facts.operators[op.operator], self.facts.places)
+        return all(v.name.value in seen for v in op.results)
+
+    def _may_fuse(self, op: Op) -> bool:
+        return self.facts.fuses and not op.kernel.function and can_fuse(self.facts.operators[op.operator])
+
+    def _goes_on(self, ops: list[Op], following: Op) -> bool:
+        """Whether an operator may follow others in their kernel: all of them are pointwise, or it is a cast."""
+        if not self.facts.fuses:
+            return False
+        operators = self.facts.operators
+        return is_cast(operators[following.operator]) or all(is_pointwise(operators[op.operator]) for op in ops)
+
+
+def is_cast(operator: Operator) -> bool:
+    """Whether an operator converts its operand to another dtype."""
+    return operator.kind == "_to_copy"
+
+
+def is_pointwise(operator: Operator) -> bool:
+    """Whether an operator works on each position by itself: it needs no dimension whole, and sums over none."""
+    made = {d for o in operator.outputs for axis in o.axes for d in axis}
+    return len(made) == len(operator.dims) and not any(d.fixed or d.combined for d in operator.dims)
+
+
+def can_fuse(operator: Operator) -> bool:
+    """Whether an operator may be in a kernel with others: it works position by position or row by row, or sums its one
+    operand."""
+    if operator.row.contraction or any(d.window is not None for d in operator.dims):
+        return False
+    given = {d for operand in operator.inputs for axis in operand.axes for d in axis}
+    made = {d for operand in operator.outputs for axis in operand.axes for d in axis}
+    return made <= given and (given <= made or len(operator.inputs) == 1)
+
+
+def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: frozenset[str]) -> Launch:
+    """The kernel of some operators; `base` is the value that each view of the run looks into."""
+    inside = views | {op.operator for op in ops}
+    made = {v.name: v for op in ops for v in op.results}
+    reads = dict.fromkeys(r for op in ops for r in op.reads if base.get(r, r) not in made)
+    left = {base.get(n, n) for n in (*made, *base) if readers.get(n, frozenset()) - inside}
+    return Launch(tuple(ops), tuple(reads), tuple(v for n, v in made.items() if n in left), base)
+
+
+def _renamed(like: Section, launches: Iterable[Launch], section: Section) -> Iterator[Launch]:
+    """Yields the kernels of a section: those of `like`, a section of the same kind, with its names replaced."""
+    ops = {id(old): new for old, new in zip(like.body, section.body, strict=True)}
+    names = dict(zip(like.names(), section.names(), strict=True))
+    bases: dict[int, dict[Name, Name]] = {}  # one for all kernels of a run
+    for launch in launches:
+        if id(launch.base) not in bases:
+            bases[id(launch.base)] = {names[view]: names[root] for view, root in launch.base.items()}
+        made = tuple(op for old in launch.ops if isinstance(op := ops[id(old)], Op))
+        results = {v.name: v for op in made for v in op.results}
+        writes = tuple(results[names[v.name]] for v in launch.writes)
+        yield Launch(made, tuple(names[r] for r in launch.reads), writes, bases[id(launch.base)])
+
+
+def _readers(function: Function) -> Readers:
+    found: dict[Name, set[str]] = {o.name: {""} for o in function.outputs}
+    for instr in function.body():
+        for name in reads_of(instr):
+            found.setdefault(name, set()).add(instr.operator if isinstance(instr, Op) else "")
+    return {name: frozenset(those) for name, those in found.items()}

@@ -1,0 +1,128 @@
+"""The seconds of one kernel and of its backward: the longer of its arithmetic and its memory traffic."""
+
+import math
+from collections.abc import Iterator
+
+from ssdsl.cluster.device import Device
+from ssdsl.ir.function import Function, Op, Split
+from ssdsl.ir.value import Axis, Name
+from ssdsl.lower.operators.operand_types import is_inner, local_dims
+from ssdsl.model.dims.window import Prefix
+from ssdsl.model.graph import Operator
+from ssdsl.model.ops.families import table
+from ssdsl.model.ops.reader import argument
+from ssdsl.simulate.memory.kept import kept_of
+from ssdsl.simulate.price.collectives import Facts, size_bytes
+from ssdsl.simulate.price.fusion import Launch
+from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
+
+
+class LaunchTime:
+    """The times of a kernel of a function on a device that `sharing` ranks share."""
+
+    def __init__(self, facts: Facts, function: Function, launch: Launch, device: Device, sharing: float) -> None:
+        self.facts, self.launch, self.device, self.sharing = facts, launch, device, sharing
+        self.variables = facts.variables(function)
+        self.op = launch.ops[0]
+        self.operator = facts.operators[self.op.operator]
+        self.row = self.operator.row
+        self.written = sum(map(size_bytes, launch.writes))
+        self.learns = any(op.learns for op in launch.ops)
+        self.kept, self.kept_here = self._kept(function) if self.learns and facts.fuses else (0, 0)
+
+    def forward(self, *, keeps: bool) -> float:
+        """The seconds of the forward; with `keeps` it also writes the tensors for backward."""
+        if self.row.contraction:
+            return self._product(product_of(self.operator, self._sizes(), self._flops()), 1.0)
+        traffic = sum(map(self._read_bytes, self.launch.reads)) + self.written + (self.kept_here if keeps else 0)
+        return self._pass(traffic)
+
+    def backward(self) -> Iterator[tuple[Name, float]]:
+        """Yields the seconds for the gradient of each value that is read; if one pass makes all gradients, only for one
+        value."""
+        learning = [r for r in self.launch.reads if self.variables[r].gradient is not None]
+        if self.row.contraction:
+            yield from self._backward_of_product(learning)
+        elif not self.facts.fuses:
+            yield from ((r, self._pass(self.written + 2 * size_bytes(self.variables[r]))) for r in learning)
+        elif learning:
+            given = sum(size_bytes(v) for v in self.launch.writes if v.gradient is not None)
+            taken = sum(size_bytes(self.variables[r]) for r in learning)
+            activations = [r for r in learning if r.value not in self.facts.weights]
+            yield (activations or learning)[0], self._pass(self.kept + given + taken)
+
+    # -- contractions --------------------------------------------------------------------------------------------------
+
+    def _backward_of_product(self, learning: list[Name]) -> Iterator[tuple[Name, float]]:
+        """Yields the seconds for the gradients of the first two factors. A bias's sum is small beside the products; the
+        time of attention's third operand is in `backward_factor`."""
+        factors = [r for o, r in zip(self.operator.inputs, self.op.reads, strict=True) if not o.once]
+        whole = product_of(self.operator, self._sizes(), self._flops())
+        for number, name in enumerate(factors[:2]):
+            if name in learning:
+                product = whole.of_second() if number else whole.of_first()
+                yield name, self._product(product, self.row.backward_factor)
+
+    def _product(self, product: Product, times: float) -> float:
+        dtype = self.op.results[0].dtype
+        traffic = sum(map(self._read_bytes, self.op.reads)) + self.written
+        if self.row.fused is not None and self.facts.fuses:  # one kernel of several products, with its own tiles
+            arithmetic = product.flops / self.device.attention_flops(dtype)
+        else:
+            arithmetic = matmul_seconds(product, self.device, dtype)
+        return max(arithmetic * times * self.sharing, self._pass(traffic))
+
+    def _flops(self) -> float:
+        parts = math.prod(s.parts for s in self.op.splits if isinstance(s, Split))
+        return self.operator.flops / parts * causal_share(self.operator) * _slowest(self.operator, self.op)
+
+    def _sizes(self) -> list[int]:
+        return local_dims(self.operator, self.op.splits)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _pass(self, traffic: float) -> float:
+        return max(traffic / self.device.achievable_bandwidth(), self.device.launch_s) * self.sharing
+
+    def _read_bytes(self, name: Name) -> int:
+        """The bytes of a value that the kernel reads: of an embedding's table only the rows that are looked up."""
+        size = size_bytes(self.variables[name])
+        return min(size, self.written) if self.row in table.OPS else size
+
+    def _kept(self, function: Function) -> tuple[int, int]:
+        """The bytes that a fused kernel keeps, and those of them that it writes only for backward."""
+        kept = kept_of(self.facts, function, self.launch)
+        made = {v.name for op in self.launch.ops for v in op.results} - {v.name for v in self.launch.writes}
+        extras = sum(size for _, size in kept.extras)
+        values = sum(size_bytes(self.variables[n]) for n in kept.values)
+        return values + extras, extras + sum(size_bytes(self.variables[n]) for n in kept.values if n in made)
+
+
+def causal_share(operator: Operator) -> float:
+    """The share of attention's scores that are computed: half of them if it is causal, else all."""
+    if not operator.target.endswith(("scaled_dot_product_attention", "attention_dropout")):
+        return 1.0
+    return 0.5 if argument(operator, "is_causal") else 1.0
+
+
+def _slowest(operator: Operator, op: Op) -> float:
+    """The work of the device that has most, over the mean of all devices: in causal attention, queries at the end of
+    the sequence see more keys than those at its beginning. 1 for other operators.
+
+    Query q sees q + 1 keys, so the queries s to e have (s + e + 1) (e - s) / 2 scores; two halves of the queries in one
+    run each have 1/4 and 3/4 of them, so the factor is 1.5.
+    """
+    most = 1.0
+    for split in (s for s in op.splits if isinstance(s, Split) and isinstance(s.coordinate, Axis)):
+        for number, dim in enumerate(operator.dims):
+            if dim.window is None or not isinstance(dim.window.shape, Prefix) or is_inner(operator, split):
+                continue
+            size = dim.size
+            if split.dim == dim.window.of:
+                work = [sum((s + e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
+            elif split.dim == number:
+                work = [sum((2 * size - s - e + 1) * (e - s) for s, e in runs) for runs in split.regions(size)]
+            else:
+                continue
+            most = max(most, max(work) * len(work) / sum(work))
+    return most

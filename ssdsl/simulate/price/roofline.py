@@ -1,0 +1,95 @@
+"""Costs from first principles: operators on a device's roofline, communication on a cluster's links."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.device import Device
+from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.function import Function
+from ssdsl.ir.param import FlatParam, SumTiedGrads
+from ssdsl.ir.parts import BACK_PHASES
+from ssdsl.ir.program import Role
+from ssdsl.plan.plan import Phase
+from ssdsl.simulate.price.collectives import Collective, Facts, of_completion, of_gather, of_task, shards
+from ssdsl.simulate.price.compute_time import Computing
+from ssdsl.simulate.price.costs import FREE, Cost, total
+from ssdsl.simulate.price.fusion import Fusion
+from ssdsl.simulate.price.network import Network
+
+
+class Roofline:
+    """Costs of a program's actions on a cluster."""
+
+    def __init__(self, facts: Facts, cluster: Cluster, fusion: Fusion) -> None:
+        self.facts, self.program, self.cluster = facts, facts.program, cluster
+        self.sharing = cluster.sharing(self.program.plan.devices)
+        self.computing = Computing(facts, fusion, self.sharing)
+        self.network = Network(cluster)
+        self.devices = {r.name: cluster.devices(tuple(r.submesh.ranks())) for r in self.program.roles}
+        self.communication: dict[tuple[int, Phase], Cost] = {}
+
+    def of(self, action: Action, role: Role) -> Cost:
+        """The cost of an action on the slowest device of a role."""
+        match action:
+            case Compute():
+                return self._compute(self.program.functions[action.function], action.phase, role)
+            case Start():
+                return self.network.message(self.program.messages[action.message], action.gradient)
+            case StartReduce():
+                flat = self.program.flats[action.flat]
+                return total(self.network.collective(c, flat.submesh) for c in of_completion(flat, self.facts.state))
+            case WaitReduce():
+                return self._tie(self.program.flats[action.flat])
+            case Update():
+                return self._update(role)
+            case GatherParam():
+                flat = self.program.flats[action.flat]
+                return self.network.collective(of_gather(flat), flat.submesh)
+            case Wait() | Free():
+                return FREE
+            case _:
+                assert_never(action)
+
+    def of_section(self, function: Function, number: int, device: Device) -> float:
+        """The seconds of a section's forward and backward on a device, with its collectives."""
+        times = self.computing.of_section(function, number, device)
+        phases = Phase.FORWARD, *BACK_PHASES[function.backward]
+        found = (c for p in phases for c in self.facts.collectives(function, function.sections[number], p))
+        talks = sum(self.network.collective(c, function.submesh).time_s for c in found)
+        return times.forward + times.recompute + times.dgrad + times.wgrad + talks
+
+    def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
+        """The cost of a task: its computing, and the time of its collectives beyond what computes meanwhile."""
+        devices = self.devices[role.name]
+        slowest = max(devices, key=lambda d: self.computing.times(function, d).of(phase))
+        key = function.number, phase
+        if key not in self.communication:
+            self.communication[key] = total(self._collectives(function, phase, slowest))
+        return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
+
+    def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[Cost]:
+        """Yields the cost of a function's collectives, in groups that run behind the same operator, without the time
+        that the operator hides."""
+        for behind, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.behind):
+            cost, hidden = total(self.network.collective(c, function.submesh) for c in found), 0.0
+            if behind is not None:
+                op, meanwhile = behind
+                hidden = self.computing.of_one(function, op, device).of(meanwhile or phase)
+            # hidden as a group: operator and collectives run at the same time, and the longer one counts
+            yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
+
+    def _update(self, role: Role) -> Cost:
+        """The cost of the optimizer's step: a pass over the weights and their state."""
+        state = self.facts.state
+        flats = self.program.flats_of(role)
+        traffic = sum(state.update_traffic(f.dtype) * f.elements // shards(f) for f in flats)
+        return Cost(traffic * max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name]))
+
+    def _tie(self, flat: FlatParam) -> Cost:
+        """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
+        tied = [s for c in flat.completion if isinstance(c, SumTiedGrads) for s in c.submeshes]
+        size = flat.elements * self.facts.state.gradient_bytes(flat.dtype) // shards(flat)
+        return self.network.among(Collective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))

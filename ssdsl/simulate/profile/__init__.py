@@ -1,0 +1,1 @@
+"""Measured costs: files of times, and profiles of machines."""

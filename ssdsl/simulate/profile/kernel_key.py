@@ -1,0 +1,57 @@
+"""The key of an instruction in a profile: words that are the same in every program that runs the same kernel.
+
+    torch.addmm(%0, %1, %2) of 512:f32*, 256x128:f32*, 128x512:f32*
+
+The words are the call in the generated program, with everything that changes its cost (attributes, local shapes), then
+the operands' local shapes and dtypes; operands with a gradient have a star. Names of a plan do not occur: an axis is
+written as the number of its devices, an index in time as `part`. Nor does the order of operands in memory. If the
+generated call changes, its words stay (`CALLS`), so that profiles of users remain valid.
+"""
+
+import math
+import re
+from dataclasses import replace
+
+from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
+from ssdsl.codegen.expressions import expression
+from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice, Write, reads_of
+from ssdsl.ir.value import Var
+from ssdsl.simulate.price.collectives import Facts
+
+CALLS = {  # the words of kernels that take more arguments by now than when profiles were recorded
+    "embedding_part": "embedding_part({indices}, {weight}, start={start})",
+    "gather_part": "gather_part({self}, {dim}, {index}, {start})",
+    "nll_part": "nll_part({self}, {target}, {start}, {weight}, {reduction}, {ignore_index})",
+}
+
+
+def kernel_key(facts: Facts, function: Function, instr: Instr) -> str:
+    """The words of one instruction of a function."""
+    sizes, variables = dict(function.submesh.axes), facts.variables(function)
+    reads = [f"%{n}" for n, _ in enumerate(reads_of(instr))]
+
+    def group(axes: tuple[str, ...]) -> str:
+        return f"of{math.prod(sizes.get(a, 1) for a in axes)}"
+
+    match instr:
+        case Op():
+            text = expression(facts.operators[instr.operator], replace(instr, orders=()), reads, group, CALLS)
+            text = f"halves {text}" if instr.sides is not None else text
+        case Reshard():
+            text = reshard_text(instr, reads[0], group, reads[1:])
+        case Slice():
+            text = slice_text(instr, reads[0])
+        case First():
+            text = f"first_time({reads[0]})"
+        case Extend():
+            text = extend_text(instr, reads[0], reads[1])
+        case Write():
+            text = f"write({reads[0]})"
+    for index in function.time:
+        text = re.sub(rf"\b(n_)?{index.name}\b", r"\1part", text)
+    return f"{text} of {', '.join(_type(variables[r]) for r in reads_of(instr)) or 'nothing'}"
+
+
+def _type(var: Var) -> str:
+    shape = "x".join(str(size.mean) for size in var.shape) or "1"
+    return f"{shape}:{var.dtype}{'*' if var.gradient is not None else ''}"

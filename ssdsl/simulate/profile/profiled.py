@@ -1,0 +1,233 @@
+"""The costs of a program from a profile: the time of a task is that of its instructions, and the engine's for the task.
+
+The backward of a task is that of each instruction, and of the gradients of its function's weights: the first gradient
+of a step is taken as it is, the others are added to it. A recomputed section runs forward again.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.comm import Message, Signal, Transfer
+from ssdsl.ir.function import Backward, Function, Instr, Op, Section, Side, Write, results_of
+from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.program import Program, Role
+from ssdsl.model.graph import ITEMSIZE
+from ssdsl.plan.plan import Phase
+from ssdsl.simulate.price.collectives import (
+    Collective,
+    Facts,
+    flat_bytes,
+    learns_weights,
+    of_completion,
+    of_gather,
+    of_task,
+    shards,
+    size_bytes,
+)
+from ssdsl.simulate.price.costs import FREE, CommCost, Cost, total
+from ssdsl.simulate.profile.kernel_key import kernel_key
+from ssdsl.simulate.profile.profile import IN_A_TASK, Curve, Profile
+
+OF_PHASE = {
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.DGRAD: "dgrad",
+    Phase.WGRAD: "wgrad",
+}
+
+
+@dataclass
+class Profiled:
+    """The costs of a program. `lacking` collects the times that the profile does not have; they count as 0."""
+
+    facts: Facts
+    profile: Profile
+    lacking: dict[str, None] = field(default_factory=dict)
+    _words: dict[tuple[int, Instr], str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Program:
+        """The program."""
+        return self.facts.program
+
+    def of(self, action: Action, role: Role) -> Cost:
+        """The cost of an action on each device of a role."""
+        match action:
+            case Compute():
+                return self._task(self.program.functions[action.function], action.phase)
+            case Start():
+                return self._message(action)
+            case StartReduce():
+                flat = self.program.flats[action.flat]
+                reduced = total(self._collective(c, flat) for c in of_completion(flat))
+                return total((Cost(0.0, self._growing("reduce", flat_bytes(flat))), reduced)) if reduced.sent else FREE
+            case WaitReduce():
+                return self._tie(self.program.flats[action.flat])
+            case Update():
+                held = sum(flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
+                return Cost(self._growing("update", held) + self.profile.step_s)
+            case GatherParam():
+                flat = self.program.flats[action.flat]
+                return self._collective(of_gather(flat), flat)
+            case Wait() | Free():
+                return FREE
+            case _:
+                assert_never(action)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _task(self, function: Function, phase: Phase) -> Cost:
+        computing = sum(self._instructions(function, phase))
+        computing += self._growing(f"task {OF_PHASE[phase]}", instructions(function))
+        computing += sum(self._gradients(function, phase))
+        computing += sum(self._gathers(function, phase))
+        met = (self._collective(c, function) for c in of_task(self.facts, function, phase))
+        return total((Cost(computing), *met))
+
+    def _instructions(self, function: Function, phase: Phase) -> Iterator[float]:
+        for section in function.sections:
+            for instr in section.body:
+                if section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD):
+                    yield self._time(function, instr, Phase.FORWARD)
+                if runs(function, instr, phase):
+                    yield self._time(function, instr, phase)
+
+    def _time(self, function: Function, instr: Instr, phase: Phase) -> float:
+        words, name = self.words(function, instr), OF_PHASE[phase]
+        found = self.profile.operators.get(words, {}).get(name)
+        if found is None:
+            self.lacking[f"{name} of {words}"] = None
+            return 0.0
+        return found
+
+    def words(self, function: Function, instr: Instr) -> str:
+        """The words by which the profile knows an instruction."""
+        key = function.number, instr
+        if key not in self._words:
+            self._words[key] = kernel_key(self.facts, function, instr)
+        return self._words[key]
+
+    def _gradients(self, function: Function, phase: Phase) -> Iterator[float]:
+        """Yields the seconds for the gradient of each weight, as the mean over the function's tasks; with a backward in
+        halves they are in the operators' times. ZeRO-2 reduces each gradient at once, so that each one is a first."""
+        if phase is not Phase.BACKWARD:
+            return
+        tasks = math.prod(index.parts for index in function.time)
+        for flat, size in gradients(self.facts, function):
+            first = tasks if flat.zero is Zero.GRADS else 1
+            yield self._growing("first gradient", size) * first / tasks
+            if tasks > first:
+                yield self._growing("next gradient", size) * (tasks - first) / tasks
+
+    def _gathers(self, function: Function, phase: Phase) -> Iterator[float]:
+        """Yields the seconds of ZeRO-3's copies, beside its communication."""
+        for name, size in copies(self.facts, function, phase):
+            yield self._growing(name, size)
+
+    # -- communication -------------------------------------------------------------------------------------------------
+
+    def _collective(self, found: Collective, where: Function | FlatParam) -> Cost:
+        """The cost of a collective in a task: by the times recorded in tasks, if these cover its size."""
+        ranks = math.prod(n for axis, n in where.submesh.axes if axis in found.axes)
+        met = self.profile.network.get((IN_A_TASK.format(found.kind), ranks))
+        return self._among(found.kind, found.size_bytes, ranks, met)
+
+    def _among(self, kind: str, size: int, ranks: int, met: Curve | None = None) -> Cost:
+        """The cost of communication among ranks: by the curve `met`, which includes waiting, if it covers the size;
+        else as if all ranks came at the same time."""
+        if ranks < 2:
+            return FREE
+        sent = CommCost(kind, "", 1, size, ranks)
+        curve = met if met is not None and met.covers(size) else self.profile.network.get((kind, ranks))
+        if curve is None:
+            self.lacking[f"{kind} among {ranks} ranks"] = None
+            return Cost(0.0, 0.0, (sent,))
+        return Cost(0.0, curve.reaching(size), (sent,))
+
+    def _message(self, action: Start) -> Cost:
+        """The cost of a message for the device that receives most."""
+        message = self.program.messages[action.message]
+        size, ranks = received_bytes(message, action.gradient), message.ends(action.gradient)[1].size
+        cost = self._among("send", size, 2)
+        return Cost(0.0, cost.communication_s, (CommCost("send", "", 1, size, ranks),))
+
+    def _tie(self, flat: FlatParam) -> Cost:
+        """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
+        tied = sum(len(c.submeshes) for c in flat.completion if isinstance(c, SumTiedGrads))
+        return self._among("all_reduce", flat_bytes(flat) // shards(flat), tied)
+
+    def _growing(self, name: str, size: int) -> float:
+        curve: Curve | None = self.profile.growing.get(name)
+        if curve is None:
+            self.lacking[f"{name}, of any size"] = None
+            return 0.0
+        return curve.growing(size)
+
+
+def received_bytes(message: Message, gradient: bool) -> int:
+    """The bytes of a message on the device that receives most."""
+    move = message.backward if gradient and isinstance(message, Transfer) else message.forward
+    assert move is not None
+    received: dict[tuple[int, ...], int] = {}
+    for piece in move.pieces:
+        elements = math.prod(length for _, length in piece.target_box)
+        received[piece.target] = received.get(piece.target, 0) + elements
+    itemsize = 1 if isinstance(message, Signal) else ITEMSIZE.get(message.dtype, 4)
+    return max(received.values(), default=0) * itemsize
+
+
+# -- the content of a task, for users of a profile and for its recorder ------------------------------------------------
+
+
+def instructions(function: Function) -> int:
+    """The number of instructions in a function."""
+    return sum(1 for _ in function.body())
+
+
+def runs(function: Function, instr: Instr, phase: Phase) -> bool:
+    """Whether an instruction takes time in a phase: in forward all do, in backward those whose results get a gradient,
+    in the second half operators on weights."""
+    if phase is Phase.FORWARD:
+        return True
+    learns = any(var.gradient is not None for var in results_of(instr)) and not isinstance(instr, Write)
+    if phase is Phase.WGRAD:
+        return learns and isinstance(instr, Op) and instr.sides is not None and Side.WEIGHT in instr.sides
+    return learns and function.backward is not Backward.NONE
+
+
+def gradients(facts: Facts, function: Function) -> Iterator[tuple[FlatParam, int]]:
+    """Yields the flat parameter and the bytes of each gradient that backward gives a weight; with ZeRO-3, those of a
+    shard for each gather that gets a gradient."""
+    flats = {w: f for f in facts.program.flats if f.submesh == function.submesh for w in f.weights}
+    for parameter in function.parameters:
+        flat = flats.get(parameter.var.name.value)
+        if parameter.var.gradient is not None and flat is not None and flat.zero is not Zero.WEIGHTS:
+            yield flat, size_bytes(parameter.var)
+    for number, section in enumerate(function.sections):
+        for flat in (facts.program.flats[n] for n in section.gathers):
+            if learns_weights(facts, function, number, flat):
+                yield flat, flat_bytes(flat) // shards(flat)
+
+
+def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
+    """Yields ZeRO-3's copies in a task, and the memory that it frees behind a section: (`gather`, `scatter` or `drop`,
+    bytes). Freeing what only backward gathers is part of its `scatter`."""
+    kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
+    gathered = _flats(facts, function.sections)
+    if gathered:
+        for found in of_task(facts, function, phase):
+            for flat in gathered:
+                if found in (of_gather(flat), *of_completion(flat, facts.state)):
+                    yield kinds[found.kind], found.size_bytes
+                    break
+    runs_again = phase in (Phase.BACKWARD, Phase.DGRAD)
+    for section in function.sections:
+        if phase is Phase.FORWARD or (runs_again and section.recompute):
+            yield from (("drop", flat_bytes(flat)) for flat in _flats(facts, (section,)))
+
+
+def _flats(facts: Facts, sections: Iterable[Section]) -> list[FlatParam]:
+    return [facts.program.flats[number] for section in sections for number in section.gathers]
