@@ -17,7 +17,7 @@ from rich.progress import track
 from bench.compile_against import against, measure_apart
 from bench.compile_once import Job, Times
 from bench.same.checkouts import ROOT
-from ssdsl.show.view import Column, Kind, View, table
+from ssdsl.show.view import Column, ColumnKind, View, table
 
 PLAN = ROOT / "examples" / "megatron.ssp"
 SLACK = 1.15  # how far above a straight line still counts as linear
@@ -84,7 +84,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def view(medians: dict[Case, Times]) -> View:
-    columns = [Column(heading, Kind.COUNT) for heading in ("layers", "dp", "tp", "pp", "micro-batches")]
+    columns = [Column(heading, ColumnKind.COUNT) for heading in ("layers", "dp", "tp", "pp", "micro-batches")]
     columns += [Column(*_heading(key)) for key in SHOWN]
     rows = []
     for case, times in medians.items():
@@ -93,8 +93,8 @@ def view(medians: dict[Case, Times]) -> View:
     return View("Compiling a GPT under megatron.ssp, on one core", tuple(columns), tuple(rows))
 
 
-def _heading(key: str) -> tuple[str, Kind]:
-    return (key.removesuffix("_mb"), Kind.BYTES) if key.endswith("_mb") else (key, Kind.SECONDS)
+def _heading(key: str) -> tuple[str, ColumnKind]:
+    return (key.removesuffix("_mb"), ColumnKind.BYTES) if key.endswith("_mb") else (key, ColumnKind.SECONDS)
 
 
 def claims(medians: dict[Case, Times]) -> Iterator[tuple[str, bool]]:

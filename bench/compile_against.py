@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bench.compile_once import PASSES, Job, Times
 from bench.same.checkouts import ROOT, checkout
-from ssdsl.show.view import Column, Kind, View, table
+from ssdsl.show.view import Column, ColumnKind, View, table
 
 ONCE = ROOT / "bench" / "compile_once.py"
 EXAMPLES = Path("examples")  # of each checkout its own: a plan may say what an earlier language cannot
@@ -204,11 +204,11 @@ def view(found: list[tuple[Row, Measured]], revision: str) -> View:
     """A row for each, of medians."""
     columns = (
         Column("what", fold=True, style="bold"),
-        Column("before", Kind.SECONDS),
-        Column("after", Kind.SECONDS),
+        Column("before", ColumnKind.SECONDS),
+        Column("after", ColumnKind.SECONDS),
         Column("ratio"),
-        Column("peak before", Kind.BYTES),
-        Column("peak after", Kind.BYTES),
+        Column("peak before", ColumnKind.BYTES),
+        Column("peak after", ColumnKind.BYTES),
         Column("bar"),
         Column("reached"),
     )

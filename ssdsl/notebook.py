@@ -13,14 +13,14 @@ from rich.console import Console
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.save import save_text
-from ssdsl.model.captured import Request, captured
+from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.graph import Graph
 from ssdsl.show.charts.sweep_html import sweep_html
 from ssdsl.show.tables.search import search_views
 from ssdsl.show.view import table
 from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import TRIES, Found, Tried, search_of
+from ssdsl.sketch.search import TRIES, SearchResult, Tried, search_of
 from ssdsl.sketch.sketch import wanted_devices
 from ssdsl.sketch.texts import read_texts
 from ssdsl.sketch.write import written
@@ -36,7 +36,7 @@ class SearchReport:
     """The result of a search: `best` is None where no plan fits, `rows` are the best plans, `families` the best plan of
     each kind of parallelism. `print` and a notebook's cell show the tables of `ssdsl search`."""
 
-    found: Found
+    found: SearchResult
     graph: Graph
     cluster: Cluster
     top: int
@@ -136,7 +136,7 @@ def search(
 def _graph(model: "str | Model", meta: bool) -> Graph:
     """The graph of a model. For a name, the cached graph where a command has captured it before."""
     if isinstance(model, str):
-        return captured(Request(model, meta=meta)).graph
+        return captured(ModelRequest(model, meta=meta)).graph
     from ssdsl.model.load.model import computing  # which loads torch, as the model did
     from ssdsl.model.trace import capture
 

@@ -16,10 +16,10 @@ from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import Proof, require_proof
-from ssdsl.simulate.memory.state import MIXED, State
+from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.simulate import Prices, Step, prices, report, simulated
+from ssdsl.simulate.simulate import Prices, SimulatedStep, prices, report, simulated
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
@@ -68,7 +68,7 @@ class Workspace:
     _last: Lowered | None = field(default=None, repr=False)
     _proof: tuple[object, Proof] | None = field(default=None, repr=False)  # of the last that was proved
     _prices: Prices | None = field(default=None, repr=False)
-    _step: tuple[object, Step] | None = field(default=None, repr=False)  # at these prices
+    _step: tuple[object, SimulatedStep] | None = field(default=None, repr=False)  # at these prices
 
     @property
     def model(self) -> ModelIndex:
@@ -112,7 +112,7 @@ class Workspace:
 
     @paused_collector()
     def simulate(
-        self, candidate: Candidate, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
+        self, candidate: Candidate, cluster: Cluster, costs: Costs | None = None, state: StatePrecision = MIXED
     ) -> Report:
         """Simulates a step of a plan on a cluster, as `simulate.simulate` does. Raises PlanError."""
         lowered, program = candidate.lowered, candidate.lowered.program

@@ -10,7 +10,7 @@ from bench.foresight.row import Row
 from bench.foresight.step import compiled
 from ssdsl.ir.program import Program
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.fusion import Fusion
 
 S, B, H, A, T = 2048, 4, 6144, 64, 8
@@ -42,5 +42,5 @@ MODELS = ("layers_3", "layers_2")
 
 
 def _kept(program: Program) -> int:
-    says = Activations(facts := Facts(program, fuses=True), Fusion(facts))
+    says = Activations(facts := ProgramIndex(program, fuses=True), Fusion(facts))
     return sum(says.of(f).size_bytes for f in program.functions)

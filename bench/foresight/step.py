@@ -12,7 +12,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.simulate.memory.state import MIXED, State
+from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
 from ssdsl.workspace import Compiled
@@ -21,7 +21,12 @@ MODELS = Path(__file__).parent / "models.py"
 
 
 def step(
-    plan: str, model: str, cluster: str, params: dict[str, int], state: State = MIXED, overlap: Overlap | None = None
+    plan: str,
+    model: str,
+    cluster: str,
+    params: dict[str, int],
+    state: StatePrecision = MIXED,
+    overlap: Overlap | None = None,
 ) -> Report:
     """What `ssdsl simulate PLAN --model bench/foresight/models.py:MODEL --cluster CLUSTER` says, with `overlap` in
     the cluster's file."""

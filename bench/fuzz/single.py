@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import ExponentialLR, LRScheduler
 
 from bench.fuzz.use import Evaluate, Resume, Save, Train, Use
 from ssdsl.model.load.model import Model
-from ssdsl.runtime.data.sample_order import Order
+from ssdsl.runtime.data.sample_order import SampleOrder
 from ssdsl.runtime.random.single_device import Draws
 
 SEED = 5
@@ -62,7 +62,7 @@ class Single:
         self.optimizer = kind([p for p in self.module.parameters() if p.requires_grad], **options)
         self.scheduler: LRScheduler | None = ExponentialLR(self.optimizer, GAMMA) if use.is_scheduled else None
         self.micro = self.position = 0
-        self.order = Order(use.samples, use.size, bool(use.shuffle), drop_last=False)
+        self.order = SampleOrder(use.samples, use.size, bool(use.shuffle), drop_last=False)
         self.kept, self.is_saved = self.copied(), False
 
     def copied(self) -> Any:

@@ -25,7 +25,7 @@ from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.error_growth import EXACT
 from ssdsl.run.verify.verify import difference, verify_dumps
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
@@ -109,7 +109,7 @@ def try_plan(model: Model, graph: Graph, plan_text: str, training: Training, clu
     return replace(ran, sign=f"{ran.sign}, proved") if ran.is_failure else ran
 
 
-def _run(model: Model, program: Program, training: Training) -> Outcome:
+def _run(model: Model, program: CompiledProgram, training: Training) -> Outcome:
     try:
         finished = run_in_process(program, training)
         again = partial(run_in_process, program, training, EXACT)

@@ -32,7 +32,7 @@ from ssdsl.run.in_process.run_in_process import Finished, program_of, run_in_pro
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.error_growth import EXACT, SingleDevice
 from ssdsl.run.verify.verify import compare_with, difference, trained_by
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -93,7 +93,7 @@ def try_model(name: str, seed: int = 0, tried: tuple[str, ...] = TRIED) -> Found
     return Found(name, equal, refused, tuple(alarms), counts, found, alone, missed, seconds)
 
 
-def compiled(plan_text: str, graph: Graph, model: Model) -> Program | None:
+def compiled(plan_text: str, graph: Graph, model: Model) -> CompiledProgram | None:
     """The program of a plan; None if it is refused."""
     try:
         plan, _ = interpret_all(parse(Source("plan.ssp", plan_text)), graph, {}, Path())
@@ -105,7 +105,7 @@ def compiled(plan_text: str, graph: Graph, model: Model) -> Program | None:
 class Runs:
     """A program's run, its run in float64, and what `verify` says of them with a mistake in both."""
 
-    def __init__(self, device: SingleDevice, program: Program) -> None:
+    def __init__(self, device: SingleDevice, program: CompiledProgram) -> None:
         self.device = device
         self.finished = run_in_process(program, device.training)
         self.in_float64 = run_in_process(program, device.training, EXACT)

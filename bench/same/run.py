@@ -21,7 +21,7 @@ from bench.same.compare import Found, Level
 from bench.same.comparison import Comparison
 from bench.same.kept import FOLDER, Kept
 from bench.same.pairs import Pair, pairs
-from ssdsl.show.view import Column, Kind, View, table
+from ssdsl.show.view import Column, ColumnKind, View, table
 
 WIDTH = 130  # of tables
 EXPLAINED = {
@@ -112,7 +112,7 @@ def summary_view(found: dict[Pair, Found], notes: tuple[str, ...], options: argp
     rows = tuple((level.letter, EXPLAINED[level], counts[level]) for level in Level)
     if not options.deep and counts[Level.NAMES]:
         notes = ("no steps were compared: --deep does", *notes)
-    columns = Column("level", style="bold"), Column("meaning"), Column("pairs", Kind.COUNT)
+    columns = Column("level", style="bold"), Column("meaning"), Column("pairs", ColumnKind.COUNT)
     return View(f"this tree against {options.against}", columns, rows, notes)
 
 
@@ -122,10 +122,10 @@ def unlike_view(found: dict[Pair, Found]) -> View:
         Column("level", style="bold"),
         Column("pair", fold=True),
         Column("differs in", fold=True),
-        Column("step before", Kind.SECONDS),
-        Column("after", Kind.SECONDS),
-        Column("peak before", Kind.BYTES),
-        Column("after", Kind.BYTES, key="peak_after"),
+        Column("step before", ColumnKind.SECONDS),
+        Column("after", ColumnKind.SECONDS),
+        Column("peak before", ColumnKind.BYTES),
+        Column("after", ColumnKind.BYTES, key="peak_after"),
     )
     unlike = sorted(
         ((f.level, str(pair), f) for pair, f in found.items() if f.level is not Level.BYTES), key=lambda one: one[:2]

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperCommand
 
 from ssdsl.lang.suggest import suggest
-from ssdsl.show.view import Column, Kind, View, table
+from ssdsl.show.view import Column, ColumnKind, View, table
 from ssdsl.text.diagnostic import PlanError
 
 ARGUMENTS = "ssdsl.arguments"
@@ -59,5 +59,5 @@ def _params(plan: str) -> View | None:
         found = params(parse(read_source(plan_path(plan))))
     except PlanError:
         return None
-    columns = (Column("--set", style="bold cyan"), Column("default", Kind.COUNT), Column("what it is", fold=True))
+    columns = (Column("--set", style="bold cyan"), Column("default", ColumnKind.COUNT), Column("what it is", fold=True))
     return View(f"params of {plan}", columns, tuple((f"{p.name}=N", p.default, p.help) for p in found))

@@ -9,7 +9,7 @@ from ssdsl.cli.names import complete_cluster, complete_model, complete_plan
 from ssdsl.cli.terminal import diagnostics_as_json
 
 
-class Device(StrEnum):
+class DeviceOption(StrEnum):
     CPU = "cpu"
     CUDA = "cuda"
 
@@ -19,7 +19,7 @@ class Backend(StrEnum):
     NCCL = "nccl"
 
 
-class Optimizer(StrEnum):
+class OptimizerOption(StrEnum):
     SGD = "sgd"
     ADAMW = "adamw"
 
@@ -109,7 +109,7 @@ WithGenerator = Annotated[
     Generator, typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10.")
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
-OnDevice = Annotated[Device, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
+OnDevice = Annotated[DeviceOption, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
 WithBackend = Annotated[
     Backend | None,
     typer.Option(
@@ -118,7 +118,7 @@ WithBackend = Annotated[
         show_default="nccl with cuda, else gloo",
     ),
 ]
-WithOptimizer = Annotated[Optimizer, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
+WithOptimizer = Annotated[OptimizerOption, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
 WithPrecision = Annotated[
     Precision | None,
     typer.Option(

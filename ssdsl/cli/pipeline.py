@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
     from ssdsl.plan.plan import Plan
     from ssdsl.runtime.random.counter_rng import Generator
-    from ssdsl.simulate.memory.state import State
+    from ssdsl.simulate.memory.state import StatePrecision
     from ssdsl.simulate.report import Report
     from ssdsl.text.source import Source
     from ssdsl.workspace import Compiled
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedPlan:
     """A plan's text, which parses, and a captured model."""
 
     path: Path
@@ -69,11 +69,11 @@ def load(
     meta: bool = False,
     precision: str | None = None,
     trains: bool = False,
-) -> Loaded:
+) -> LoadedPlan:
     """Parses the plan, then captures the model. All of the model's numbers are made only if it `trains`. Raises
     PlanError."""
     path, source = parsed(plan)
-    return Loaded(path, source, captured(model, seed, generator, meta, precision, trains))
+    return LoadedPlan(path, source, captured(model, seed, generator, meta, precision, trains))
 
 
 def parsed(plan: str) -> "tuple[Path, Source]":
@@ -106,10 +106,10 @@ def captured(
 ) -> "Captured":
     """A model's graph, compared with the model if that takes no time; with `meta` the model is built without
     numbers."""
-    from ssdsl.model.captured import Request
+    from ssdsl.model.captured import ModelRequest
     from ssdsl.model.captured import captured as capture
 
-    found = capture(Request(model, seed, generator, meta, precision, trains), working, keep=keeps_graphs.on)
+    found = capture(ModelRequest(model, seed, generator, meta, precision, trains), working, keep=keeps_graphs.on)
     show_diagnostics(found.remarks)
     if found.not_kept:
         said = f"the graph of {model} is not kept for the next command: {found.not_kept}"
@@ -118,7 +118,7 @@ def captured(
     return found
 
 
-def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
+def planned(loaded: LoadedPlan, overrides: Mapping[str, int]) -> "Plan":
     """The plan for the model; shows its warnings."""
     from ssdsl.compile import make_plan
 
@@ -128,7 +128,7 @@ def planned(loaded: Loaded, overrides: Mapping[str, int]) -> "Plan":
 
 
 def compiled(
-    loaded: Loaded, overrides: Mapping[str, int], after: "After | None" = None, cluster: "Cluster | None" = None
+    loaded: LoadedPlan, overrides: Mapping[str, int], after: "After | None" = None, cluster: "Cluster | None" = None
 ) -> "Compiled":
     """The plan with its program, for a cluster if one is given; shows its warnings."""
     from ssdsl.compile import compile_source
@@ -146,7 +146,7 @@ def compiled_for(cluster: "Cluster", costs: str | None) -> "Cluster | None":
 
 
 def evaluation(
-    loaded: Loaded, training: "Compiled", outputs: Sequence[str], cluster: "Cluster | None" = None
+    loaded: LoadedPlan, training: "Compiled", outputs: Sequence[str], cluster: "Cluster | None" = None
 ) -> "Compiled | None":
     """The program of the evaluation. If it cannot be compiled, and no outputs were asked for, shows a warning and
     returns None."""
@@ -164,15 +164,15 @@ def evaluation(
         return None
 
 
-def state_of(masters: bool, fp32_grads: bool) -> "State":
+def state_of(masters: bool, fp32_grads: bool) -> "StatePrecision":
     """The training state of weights (their precision) as the options give it."""
-    from ssdsl.simulate.memory.state import State
+    from ssdsl.simulate.memory.state import StatePrecision
 
-    return State(masters, fp32_grads)
+    return StatePrecision(masters, fp32_grads)
 
 
 def simulated(
-    compiled: "Compiled", cluster: "Cluster", costs: str | None = None, state: "State | None" = None
+    compiled: "Compiled", cluster: "Cluster", costs: str | None = None, state: "StatePrecision | None" = None
 ) -> "Report":
     """Simulates a step of the program on a cluster; with `costs`, by the times in that file. `state` is the training
     state of weights.

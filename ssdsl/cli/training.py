@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ssdsl.cli.pipeline import Loaded
+from ssdsl.cli.pipeline import LoadedPlan
 from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.text.diagnostic import PlanError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    loaded: Loaded,
+    loaded: LoadedPlan,
     compiled: "Compiled",
     training: "Training",
     folder: Path,
@@ -53,7 +53,7 @@ def train(
     )
 
 
-def compared(loaded: Loaded) -> Loaded:
+def compared(loaded: LoadedPlan) -> LoadedPlan:
     """The same, with the graph compared with the module, if that was not done yet. A graph from the cache is compared
     again, because the module that is trained may have changed."""
     if loaded.captured.is_compared and loaded.captured.built is not None:
@@ -78,7 +78,7 @@ def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
     return Nodes(count, rank, endpoint or "")
 
 
-def write(loaded: Loaded, compiled: "Compiled", folder: Path, evaluation: "Compiled | None" = None) -> None:
+def write(loaded: LoadedPlan, compiled: "Compiled", folder: Path, evaluation: "Compiled | None" = None) -> None:
     """Writes the program, and that of the evaluation. Raises PlanError if the folder belongs to another run, or cannot
     be written."""
     from ssdsl.codegen.write import write_program
@@ -100,7 +100,9 @@ def write(loaded: Loaded, compiled: "Compiled", folder: Path, evaluation: "Compi
         raise PlanError(lack) from error
 
 
-def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "Nodes", per_node: int | None) -> None:
+def _check(
+    loaded: LoadedPlan, compiled: "Compiled", processes: int | None, nodes: "Nodes", per_node: int | None
+) -> None:
     """Raises PlanError if the model has no numbers to train, or if the numbers of processes and devices do not
     agree."""
     from ssdsl.run.errors import ModelWithoutNumbers, NodesMisfit, TooFewProcesses
@@ -115,7 +117,7 @@ def _check(loaded: Loaded, compiled: "Compiled", processes: int | None, nodes: "
         raise PlanError(TooFewProcesses(plan.meshes[-1].span, here, allowed))
 
 
-def _check_sparse(loaded: Loaded, training: "Training") -> None:
+def _check_sparse(loaded: LoadedPlan, training: "Training") -> None:
     """Raises PlanError if the optimizer cannot take the model's sparse gradients, so that not even one device could
     train."""
     from ssdsl.model.capture.sparse_gradients import sparse_weights

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ssdsl.cluster.cluster import Cluster, Group, Level, StepError
+from ssdsl.cluster.cluster import Cluster, Level, NodeGroup, StepError
 from ssdsl.cluster.device import Device
 from ssdsl.cluster.errors import BadLevels, MissingKey, UnknownDevice
 from ssdsl.cluster.link import Link
@@ -49,9 +49,9 @@ def _device(table: dict[str, Any]) -> Device:
     )
 
 
-def _group(table: dict[str, Any], devices: dict[str, Device]) -> Group:
+def _group(table: dict[str, Any], devices: dict[str, Device]) -> NodeGroup:
     levels = _levels(table["levels"], table["count"] * table["devices"], first=table["devices"])
-    return Group(devices[table["device"]], levels, table.get("site", ""))
+    return NodeGroup(devices[table["device"]], levels, table.get("site", ""))
 
 
 def _levels(tables: list[dict[str, Any]], whole: int, first: int | None = None) -> tuple[Level, ...]:

@@ -27,7 +27,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """Equal nodes. `levels` go from the node to the whole group; each size divides the next."""
 
     device: Device
@@ -87,7 +87,7 @@ class Cluster:
 
     name: str
     about: str
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
     levels: tuple[Level, ...] = ()
     shares_cores: bool = False
     fuses: bool = True

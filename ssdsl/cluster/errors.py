@@ -88,7 +88,7 @@ class MissingKey(Diagnostic):
 
 
 @dataclass(frozen=True)
-class WrongType(Diagnostic):
+class WrongKeyType(Diagnostic):
     """A key of a cluster's file has a value of another type than it takes: `count = "4"` is a text, not a number."""
 
     code: ClassVar[str] = "E0606"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ssdsl.cluster.device import DTYPES
-from ssdsl.cluster.errors import MissingKey, OutOfRange, UnknownKey, WrongType
+from ssdsl.cluster.errors import MissingKey, OutOfRange, UnknownKey, WrongKeyType
 from ssdsl.cluster.overlap import Overlap
 from ssdsl.cluster.places import Path, Places
 from ssdsl.lang.suggest import listed, nearest, suggest
@@ -46,7 +46,7 @@ class Key:
     """A key of a table. `example` is a possible value; `many` means an `[[array]]` of tables, `named` a table of
     tables."""
 
-    value: "Scalar | Table"
+    value: "Scalar | TableSchema"
     example: str
     required: bool = True
     many: bool = False
@@ -54,15 +54,15 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSchema:
     """The keys of one kind of table."""
 
     keys: dict[str, Key]
 
 
 SOURCE = Key(TEXT, '"NVIDIA A100 datasheet, 2021"', required=False)
-PEAK = Table({d: Key(RATE, "19.5" if d == "float32" else "312", required=d == "float32") for d in DTYPES})
-DEVICE = Table(
+PEAK = TableSchema({d: Key(RATE, "19.5" if d == "float32" else "312", required=d == "float32") for d in DTYPES})
+DEVICE = TableSchema(
     {
         "name": Key(TEXT, '"A100 SXM"'),
         "peak_tflops": Key(PEAK, "{ float32 = 19.5, bfloat16 = 312 }"),
@@ -87,24 +87,26 @@ LINK = {
     "send_latency_us": Key(TIME, "1.9", required=False),
     "source": SOURCE,
 }
-NODES = Table(
+NODES = TableSchema(
     {
         "device": Key(TEXT, '"a100"'),
         "count": Key(COUNT, "4"),
         "devices": Key(COUNT, "8"),
         "site": Key(TEXT, '"Paris"', required=False),
-        "levels": Key(Table(LINK), "a table [[nodes.levels]] with name, bandwidth_gb_s and latency_us", many=True),
+        "levels": Key(
+            TableSchema(LINK), "a table [[nodes.levels]] with name, bandwidth_gb_s and latency_us", many=True
+        ),
         "source": SOURCE,
     }
 )
-OVERLAP = Table({field.name: Key(FLAG, "false", required=False) for field in fields(Overlap)})
-ERROR = Table(
+OVERLAP = TableSchema({field.name: Key(FLAG, "false", required=False) for field in fields(Overlap)})
+ERROR = TableSchema(
     {
         "step": Key(FRACTION, "0.08"),
         "source": Key(TEXT, '"Narayanan et al. 2021, table 1", by `python -m bench foresight`'),
     }
 )
-FILE = Table(
+FILE = TableSchema(
     {
         "about": Key(TEXT, '"two nodes of 8 A100"'),
         "source": SOURCE,
@@ -114,7 +116,7 @@ FILE = Table(
         "error": Key(ERROR, '{ step = 0.08, source = "..." }', required=False),
         "devices": Key(DEVICE, "a table [devices.a100] with name, peak_tflops and memory_gib", named=True),
         "nodes": Key(NODES, "a table [[nodes]] with device, count and devices", many=True),
-        "levels": Key(Table(LINK), "[[levels]]", required=False, many=True),
+        "levels": Key(TableSchema(LINK), "[[levels]]", required=False, many=True),
     }
 )
 
@@ -126,7 +128,7 @@ class Check:
     source: Source
     places: Places
 
-    def table(self, table: Table, found: dict[str, Any], path: Path = ()) -> Iterator[Diagnostic]:
+    def table(self, table: TableSchema, found: dict[str, Any], path: Path = ()) -> Iterator[Diagnostic]:
         """All mistakes in a table and below it."""
         where = self.places.key(path) or Span(self.source, 0, 0)
         unknown = [name for name in found if name not in table.keys]
@@ -172,7 +174,7 @@ class Check:
         name = next(str(p) for p in reversed(path) if isinstance(p, str))
         is_table = key.example.startswith(("a table", "[["))
         example = key.example if is_table or key.named else f"`{name} = {key.example}`"
-        return WrongType(self.places.value(path), name, _kind(value), expected, example)
+        return WrongKeyType(self.places.value(path), name, _kind(value), expected, example)
 
 
 KINDS = {

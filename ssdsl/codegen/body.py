@@ -10,7 +10,19 @@ from dataclasses import dataclass, field
 from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import GroupName, assignment, expression
 from ssdsl.codegen.identifiers import Identifiers
-from ssdsl.ir.function import Extend, First, Instr, Op, Output, Reshard, Side, Slice, Write, reads_of, results_of
+from ssdsl.ir.function import (
+    Extend,
+    First,
+    FunctionOutput,
+    Instr,
+    OpPart,
+    Reshard,
+    Side,
+    Slice,
+    Write,
+    reads_of,
+    results_of,
+)
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator
 
@@ -29,7 +41,7 @@ class Body:
     group: GroupName
     weights: Callable[[Name], str | None]
     changed: Callable[[str], str]  # the text of a buffer's value after the step
-    unlearned: Callable[[Op], bool]
+    unlearned: Callable[[OpPart], bool]
     names: Identifiers
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
@@ -47,7 +59,7 @@ class Body:
             self.outside[name] = self.names.name(f"in {name}", f"x{len(self.outside) or ''}")
         return self.outside[name]
 
-    def output(self, output: Output) -> str:
+    def output(self, output: FunctionOutput) -> str:
         """The text of a value that leaves the function; gradients for weights only wait for the second half."""
         name = self.read(output.name)
         return f"halves(lambda x: x, (), ({name},))" if output.wgrad_only else name
@@ -60,7 +72,7 @@ class Body:
     def add(self, instr: Instr, used: frozenset[Name]) -> None:
         """Appends an instruction; only those of its results that are `used` get a name."""
         line = self._line(instr, [self.read(r) for r in reads_of(instr)], used)
-        begins = isinstance(instr, Op) and self.unlearned(instr)
+        begins = isinstance(instr, OpPart) and self.unlearned(instr)
         if begins and not self.is_within:
             self.lines.append("with torch.no_grad():")
         stays = self.is_within and all(v.gradient is None for v in results_of(instr))
@@ -90,13 +102,13 @@ class Body:
                 right = f"first_time({reads[0]}, {instr.index.name})"
             case Extend():
                 right = extend_text(instr, reads[0], reads[1])
-            case Op():
+            case OpPart():
                 return self._operator(instr, reads, used)
             case Write():
                 return self._written(instr, reads[0])
         return f"{self.make(instr.result.name, self._word(instr.source))} = {right}"
 
-    def _operator(self, op: Op, reads: list[str], used: frozenset[Name]) -> str:
+    def _operator(self, op: OpPart, reads: list[str], used: frozenset[Name]) -> str:
         operator = self.operators[op.operator]
         text = self._call(operator, op, reads)
         word = operator.kind.strip("_")
@@ -104,7 +116,7 @@ class Body:
         outputs = [self.make(v.name, word) if k else "_" for v, k in zip(op.results, kept, strict=True)]
         return f"{assignment(operator, outputs)} = {text}"
 
-    def _call(self, operator: Operator, op: Op, reads: list[str]) -> str:
+    def _call(self, operator: Operator, op: OpPart, reads: list[str]) -> str:
         """The operator's expression; with a backward in halves, a function of the operands that have gradients."""
         if op.sides is None:
             return expression(operator, op, reads, self.group)

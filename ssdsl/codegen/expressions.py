@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.function import Offset, Op, WindowPart
+from ssdsl.ir.function import Offset, OpPart, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.graph import Operator, Order, Ref
 from ssdsl.model.memory.storage import is_plain
@@ -19,7 +19,7 @@ GroupName = Callable[[tuple[str, ...]], str]  # axes of the mesh -> the name of 
 
 
 def expression(
-    operator: Operator, op: Op, reads: Sequence[str], group: GroupName, calls: Mapping[str, str] | None = None
+    operator: Operator, op: OpPart, reads: Sequence[str], group: GroupName, calls: Mapping[str, str] | None = None
 ) -> str:
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes.
     `calls` has templates of kernels' calls that take the place of those in their rows."""
@@ -91,7 +91,7 @@ def _named(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> di
     return {p.name: text(p.default, iter(())) for p in target.parameters} | given
 
 
-def _operands(operator: Operator, op: Op, reads: Sequence[str], group: GroupName) -> Iterator[str]:
+def _operands(operator: Operator, op: OpPart, reads: Sequence[str], group: GroupName) -> Iterator[str]:
     """The operands' names. If the sum is split, only the first part adds an operand that is added `once`."""
     space = tuple(c.name for c in op.first if isinstance(c, Axis))
     time = [c.name for c in op.first if isinstance(c, Time)]
@@ -113,7 +113,7 @@ def laid_out(reads: Sequence[str], orders: Sequence[Order]) -> list[str]:
 
 def _kernel(
     operator: Operator,
-    op: Op,
+    op: OpPart,
     args: Arguments,
     kwargs: Mapping[str, str],
     group: GroupName,

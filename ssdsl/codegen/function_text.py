@@ -6,23 +6,23 @@ from functools import cache, partial
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
 from ssdsl.codegen.quote import quoted, quoted_tuple
-from ssdsl.codegen.scope import Scope, SectionText
+from ssdsl.codegen.scope import FileScope, SectionText
 from ssdsl.codegen.section_text import section_text, time_of, write
 from ssdsl.ir.function import (
     Backward,
     Concat,
     Earlier,
     Function,
-    Input,
+    FunctionInput,
+    FunctionOutput,
     Merge,
-    Output,
     Reshard,
     Sum,
 )
 from ssdsl.model.dims.layers import module_of
 
 
-def function_text(function: Function, scope: Scope) -> str:
+def function_text(function: Function, scope: FileScope) -> str:
     """The text of the decorated function; adds its layers' functions to the scope."""
     body = scope.body(function, "", scope.names, scope.group)
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
@@ -51,7 +51,7 @@ def function_text(function: Function, scope: Scope) -> str:
     return "\n".join(lines)
 
 
-def _about(function: Function, scope: Scope) -> str:
+def _about(function: Function, scope: FileScope) -> str:
     paths = [scope.program.graph.by_name[op.operator].path for op in function.operators()]
     named = [p for p in paths if p] or ["the model itself"]
     between = named[0] if named[0] == named[-1] else f"{named[0]} ... {named[-1]}"
@@ -61,7 +61,7 @@ def _about(function: Function, scope: Scope) -> str:
 # -- sections ----------------------------------------------------------------------------------------------------------
 
 
-def _call(function: Function, scope: Scope, outer: Body, number: int, called: SectionText) -> None:
+def _call(function: Function, scope: FileScope, outer: Body, number: int, called: SectionText) -> None:
     """Adds the call of a section's function; the scope has one function for equal texts."""
     section = function.sections[number]
     names = section.names()
@@ -105,7 +105,7 @@ def _decorator(function: Function) -> Iterator[str]:
     yield ")"
 
 
-def _input(given: Input) -> str:
+def _input(given: FunctionInput) -> str:
     parts = [quoted(given.slot)]
     if given.time:
         parts.append(f"time={quoted_tuple([t.name for t in given.time])}")
@@ -130,7 +130,7 @@ def _join(merge: Merge) -> str:
     return f"Join({', '.join(parts)})"
 
 
-def _output(output: Output) -> str:
+def _output(output: FunctionOutput) -> str:
     parts = [quoted(output.slot)]
     parts += [] if output.gradient else ["gradient=False"]
     parts += [] if output.read else ["read=False"]

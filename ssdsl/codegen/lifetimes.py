@@ -7,7 +7,7 @@ Memory is freed when no name is left for any view of it, so all names of a stora
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ssdsl.ir.function import Backward, Function, Op, reads_of, results_of
+from ssdsl.ir.function import Backward, Function, OpPart, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.model.memory.storage import Storage
 
@@ -73,6 +73,6 @@ def _kept(function: Function) -> Iterator[Name]:
         for instr in section.body:
             if section.recompute:
                 yield from (name for name in reads_of(instr) if name not in own)
-            elif isinstance(instr, Op):
+            elif isinstance(instr, OpPart):
                 yield from (name for name in instr.reads if name.value in instr.saved.inputs)
                 yield from (var.name for var in instr.results if var.name.value in instr.saved.outputs)

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from ssdsl.codegen.communication import reshard_text, slice_text
 from ssdsl.codegen.expressions import assignment, constant_expression, expression
 from ssdsl.codegen.quote import quoted
-from ssdsl.codegen.scope import Scope
-from ssdsl.ir.function import First, Op, Prologue, Reshard, Slice, Write
+from ssdsl.codegen.scope import FileScope
+from ssdsl.ir.function import First, OpPart, Prologue, Reshard, Slice, Write
 from ssdsl.ir.value import Name
 from ssdsl.text.diagnostic import InternalError
 
 
-def constants_text(scope: Scope) -> str:
+def constants_text(scope: FileScope) -> str:
     """`constants(c, device)`: makes the tensors that depend on no input and no weight."""
     lines = [
         "def constants(c, device):",
@@ -22,7 +22,7 @@ def constants_text(scope: Scope) -> str:
     return "\n".join(lines)
 
 
-def prepare_text(scope: Scope) -> str:
+def prepare_text(scope: FileScope) -> str:
     """`prepare(c, device)`: makes the tensors that depend on inputs only, in the layouts that the blocks read."""
     lines = [
         "def prepare(c, device):",
@@ -33,12 +33,12 @@ def prepare_text(scope: Scope) -> str:
     return "\n".join(lines)
 
 
-def _here(scope: Scope) -> list[Prologue]:
+def _here(scope: FileScope) -> list[Prologue]:
     submeshes = {f.submesh for f in scope.blocks}
     return [p for p in scope.program.prologues if p.submesh in submeshes]
 
 
-def _constants(scope: Scope) -> Iterator[str]:
+def _constants(scope: FileScope) -> Iterator[str]:
     """The lines of each constant, and deletions of those that nothing reads any more, such as steps towards a mask."""
     names = [*dict.fromkeys(n for p in _here(scope) for n in p.constants)]
     given = {v.name.value for p in _here(scope) for v in p.given}
@@ -52,17 +52,17 @@ def _constants(scope: Scope) -> Iterator[str]:
             yield f"    del {', '.join(_kept(Name(value)) for value in done)}"
 
 
-def _constant(name: str, scope: Scope) -> str:
+def _constant(name: str, scope: FileScope) -> str:
     operator = scope.program.graph.by_name[name]
     reads = [f"c[{quoted(r)}]" for r in operator.refs()]
     targets = assignment(operator, [_kept(Name(o.value)) for o in operator.outputs])
     return f"    {targets} = {constant_expression(operator, reads)}"
 
 
-def _prepared(prologue: Prologue, scope: Scope) -> Iterator[str]:
+def _prepared(prologue: Prologue, scope: FileScope) -> Iterator[str]:
     for instr in prologue.body:
         match instr:
-            case Op():
+            case OpPart():
                 operator = scope.program.graph.by_name[instr.operator]
                 targets = assignment(operator, [_kept(v.name) for v in instr.results])
                 right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)

@@ -5,11 +5,11 @@ import re
 from ssdsl.codegen.function_text import function_text
 from ssdsl.codegen.prologue_text import constants_text, prepare_text
 from ssdsl.codegen.quote import quoted
-from ssdsl.codegen.scope import RUNTIME, Scope
+from ssdsl.codegen.scope import RUNTIME, FileScope
 from ssdsl.codegen.step_text import step_text
 
 
-def role_text(scope: Scope) -> str:
+def role_text(scope: FileScope) -> str:
     """The Python file of a role; adds the groups that it uses to the scope."""
     blocks = [function_text(f, scope) for f in scope.blocks]
     parts = [constants_text(scope), prepare_text(scope)]
@@ -19,7 +19,7 @@ def role_text(scope: Scope) -> str:
     return "\n\n\n".join([_head(scope, "\n".join(parts)), *parts, step]) + "\n"
 
 
-def _head(scope: Scope, code: str) -> str:
+def _head(scope: FileScope, code: str) -> str:
     called = {*re.findall(r"\b(\w+)\(", code), *(["group"] if scope.groups else [])}
     used = [name for name in RUNTIME if name in called]
     mesh = scope.role.submesh.mesh.name

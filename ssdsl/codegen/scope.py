@@ -11,7 +11,7 @@ from ssdsl.codegen.expressions import GroupName
 from ssdsl.codegen.identifiers import Identifiers
 from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
-from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard
+from ssdsl.ir.function import Backward, Function, Instr, OpPart, Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Zero
 from ssdsl.ir.program import Program, Role
@@ -78,7 +78,7 @@ class Common:
 
 
 @dataclass
-class Scope:
+class FileScope:
     """The names of the file; `groups` and `functions` grow as its text is written. No function may use `words`."""
 
     common: Common
@@ -124,7 +124,9 @@ class Scope:
     def _looks_up(self, instr: Instr) -> bool:
         """Whether an operator reads integers, which may be out of range: tokens, classes."""
         values = self.program.graph.values
-        return isinstance(instr, Op) and any(values[r.value].dtype in WHOLE for r in instr.reads if r.value in values)
+        return isinstance(instr, OpPart) and any(
+            values[r.value].dtype in WHOLE for r in instr.reads if r.value in values
+        )
 
     @cached_property
     def blocks(self) -> list[Function]:
@@ -149,15 +151,15 @@ class Scope:
         """An empty body of a function, or of a part of it that is called for a layer."""
         graph = self.program.graph
 
-        def unlearned(op: Op) -> bool:
+        def unlearned(op: OpPart) -> bool:
             learning = (graph.values[v.name.value].differentiable for v in op.results)
             return function.backward is not Backward.NONE and not op.learns and any(learning)
 
-        weights = Weights(self.common, function, layer)
+        weights = WeightTexts(self.common, function, layer)
         return Body(graph.by_name, group, weights.word, weights.changed, unlearned, taken.copy())
 
 
-class Weights:
+class WeightTexts:
     """The texts of a function's weights and buffers in a layer. The layer's own have the rest of their names; others
     that are gathered (ZeRO-3) have their full names, as they are dropped where the layer ends."""
 
@@ -187,4 +189,4 @@ WHOLE = ("int64", "int32")
 
 
 def _communicates(instr: Instr) -> bool:
-    return isinstance(instr, Op) and bool(instr.kernel.axes)
+    return isinstance(instr, OpPart) and bool(instr.kernel.axes)

@@ -5,13 +5,13 @@ from functools import partial
 
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
-from ssdsl.codegen.scope import Scope, SectionText, Weights
+from ssdsl.codegen.scope import FileScope, SectionText, WeightTexts
 from ssdsl.ir.function import Function, Section, Write, reads_of
 from ssdsl.ir.value import Name
 
 
 def section_text(
-    function: Function, number: int, scope: Scope, leaving: Callable[[], list[frozenset[Name]]], ends: Lifetimes
+    function: Function, number: int, scope: FileScope, leaving: Callable[[], list[frozenset[Name]]], ends: Lifetimes
 ) -> SectionText:
     """The text of a section of a function; adds the groups that it uses to the scope. `leaving` gives the values that
     each section makes for others."""
@@ -27,15 +27,17 @@ def section_text(
     return text
 
 
-def _key(function: Function, section: Section, scope: Scope) -> Hashable:
+def _key(function: Function, section: Section, scope: FileScope) -> Hashable:
     """Everything that the text depends on: the kind, the mesh, which names groups, and the texts of weights."""
-    weights = Weights(scope.common, function, section.layer)
+    weights = WeightTexts(scope.common, function, section.layer)
     words = tuple(map(weights.word, section.names()))
     written = tuple(weights.changed(i.buffer) for i in section.body if isinstance(i, Write))
     return section.kind, scope.role.submesh.mesh, words, written
 
 
-def _written(function: Function, number: int, scope: Scope, leaving: frozenset[Name], ends: Lifetimes) -> SectionText:
+def _written(
+    function: Function, number: int, scope: FileScope, leaving: frozenset[Name], ends: Lifetimes
+) -> SectionText:
     section = function.sections[number]
     groups: dict[tuple[str, ...], None] = {}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ssdsl.ir.comm import travels
-from ssdsl.ir.function import Function, Instr, Op, Reshard
+from ssdsl.ir.function import Function, Instr, OpPart, Reshard
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Operator
@@ -36,9 +36,9 @@ class Origins:
                 axes = {a for step in (*instr.forward, *instr.backward) if travels(step) for a in step.axes}
                 value = instr.source.value
                 operators = [*self._made_by(value), *self._read_by(value)]
-            case Op() if not instr.kernel.axes:
+            case OpPart() if not instr.kernel.axes:
                 return self._operator(self.program.graph.by_name[instr.operator], place)
-            case Op():
+            case OpPart():
                 axes, value = set(instr.kernel.axes), instr.results[0].name.value
                 operators = [*self._made_by(value)]
             case _:

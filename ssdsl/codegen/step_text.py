@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import assert_never
 
 from ssdsl.codegen.quote import quoted
-from ssdsl.codegen.scope import Scope
+from ssdsl.codegen.scope import FileScope
 from ssdsl.ir.action import (
     Action,
     Compute,
@@ -28,7 +28,7 @@ COMPUTES = {
 }
 
 
-def step_text(scope: Scope) -> str:
+def step_text(scope: FileScope) -> str:
     """The names of the role's messages, and `step(run)`."""
     messages = sorted({a.message for a in scope.role.actions if isinstance(a, Start)})
     head = [f"{_name(scope, m)} = {m}  # {_about(scope.program.messages[m])}" for m in messages]
@@ -39,7 +39,7 @@ def step_text(scope: Scope) -> str:
     return "\n".join([*head, *(["", ""] if head else []), *body])
 
 
-def _name(scope: Scope, number: int) -> str:
+def _name(scope: FileScope, number: int) -> str:
     message = scope.program.messages[number]
     word = "signal" if isinstance(message, Signal) else "value"
     return scope.names.name(f"message {number}", f"{word}_to_block{message.consumer}")
@@ -53,7 +53,7 @@ def _about(message: Message) -> str:
 class _Calls:
     """The calls of a role's actions. Actions that differ only in their parts share a template."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: FileScope) -> None:
         self.scope, self.program = scope, scope.program
         self.templates: dict[Hashable, str] = {}
 

@@ -13,20 +13,20 @@ from ssdsl.model.capture.sparse_gradients import sparse_weights
 from ssdsl.model.graph import Origin
 from ssdsl.runtime.program.table import (
     AxisTake,
+    BatchInput,
     FlatEntry,
-    Input,
     MeshAxes,
-    Move,
-    Output,
+    MoveEntry,
     Parcel,
-    Role,
+    RequestedOutput,
+    RoleEntry,
     SignalEntry,
-    Submesh,
+    SubmeshEntry,
     Table,
     TensorEntry,
     TransferEntry,
 )
-from ssdsl.runtime.ranks.mesh import Mesh
+from ssdsl.runtime.ranks.mesh import RankMesh
 from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
@@ -46,10 +46,10 @@ def program_table(program: Program, groups: Groups, sites: SitesOf, precision: s
         world_size=plan.devices,
         params=plan.params,
         flops=graph.step_flops,
-        meshes=tuple(Mesh(m.name, dict(m.axes), m.first) for m in plan.meshes),
+        meshes=tuple(RankMesh(m.name, dict(m.axes), m.first) for m in plan.meshes),
         groups=tuple(MeshAxes(mesh, axes) for mesh, axes in wanted),
-        loss=Submesh(where.mesh.name, dict(where.fixed), program.loss.axes),
-        inputs={v.name: Input(v.shape, v.dtype, graph.axes.get(v.name, ())) for v in graph.of(Origin.INPUT)},
+        loss=SubmeshEntry(where.mesh.name, dict(where.fixed), program.loss.axes),
+        inputs={v.name: BatchInput(v.shape, v.dtype, graph.axes.get(v.name, ())) for v in graph.of(Origin.INPUT)},
         constants={v.name: v.dtype for v in graph.of(Origin.CONSTANT)},
         seed=tuple(v.name for v in graph.of(Origin.SEED)),
         outputs=tuple(_output(program, r) for r in program.results),
@@ -65,7 +65,9 @@ def program_table(program: Program, groups: Groups, sites: SitesOf, precision: s
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-def _role(program: Program, role: ProgramRole, wanted: Groups, origins: Origins, sites: dict[Place, Instr]) -> Role:
+def _role(
+    program: Program, role: ProgramRole, wanted: Groups, origins: Origins, sites: dict[Place, Instr]
+) -> RoleEntry:
     mesh = role.submesh.mesh.name
     params = {(p.weight, p.submesh): _tensor(p.weight, p.shape, p.layout, p.submesh) for p in program.params_of(role)}
     flats = program.flats_of(role)
@@ -74,7 +76,7 @@ def _role(program: Program, role: ProgramRole, wanted: Groups, origins: Origins,
         for axes in (flat.shard_axes, *(_completion(step)[1] for step in flat.completion)):
             if axes:
                 wanted[mesh, axes] = None
-    return Role(
+    return RoleEntry(
         name=role.name,
         mesh=mesh,
         fixed=dict(role.submesh.fixed),
@@ -130,7 +132,7 @@ def _takes(shape: Shape, digits: Iterable[tuple[str, Shard]]) -> tuple[AxisTake,
     return tuple(takes)
 
 
-def _ties(program: Program) -> dict[str, tuple[Submesh, ...]]:
+def _ties(program: Program) -> dict[str, tuple[SubmeshEntry, ...]]:
     """The submeshes of each tied weight that is on several: its gradients are summed over all of them."""
     return {
         w: tuple(map(_submesh, step.submeshes))
@@ -155,12 +157,12 @@ def _inputs_of(program: Program, role: ProgramRole) -> tuple[TensorEntry, ...]:
     return tuple(found[v.name] for v in program.graph.of(Origin.INPUT) if v.name in found)
 
 
-def _output(program: Program, result: Result) -> Output:
+def _output(program: Program, result: Result) -> RequestedOutput:
     """An output that was asked for, with the devices that keep it, and the part that each keeps."""
     function = program.functions[result.function]
     value, var = program.graph.values[result.value.value], function.variables()[result.value]
     shape, submesh = Shape(value.sizes), function.submesh
-    return Output(
+    return RequestedOutput(
         name=result.name,
         dtype=value.dtype,
         shape=shape.sizes,
@@ -194,10 +196,10 @@ def _message(message: comm.Message, origins: Origins) -> SignalEntry | TransferE
     )
 
 
-def _submesh(submesh: layout.Submesh) -> Submesh:
-    return Submesh(submesh.mesh.name, dict(submesh.fixed), tuple(a for a, _ in submesh.axes))
+def _submesh(submesh: layout.Submesh) -> SubmeshEntry:
+    return SubmeshEntry(submesh.mesh.name, dict(submesh.fixed), tuple(a for a, _ in submesh.axes))
 
 
-def _move(move: comm.Move) -> Move:
+def _move(move: comm.Move) -> MoveEntry:
     pieces = tuple(Parcel(p.source, p.target, p.source_box, p.target_box) for p in move.pieces)
-    return Move(move.aligned, pieces, move.source_shape.axes, move.target_shape.axes)
+    return MoveEntry(move.aligned, pieces, move.source_shape.axes, move.target_shape.axes)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssdsl.codegen.role import role_text
-from ssdsl.codegen.scope import Common, Scope
+from ssdsl.codegen.scope import Common, FileScope
 from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
 from ssdsl.runtime.program.codec import to_json
@@ -126,7 +126,7 @@ def program_files(program: Program, precision: str | None = None) -> dict[str, s
     sites: SitesOf = {}
     for role in program.roles:
         if role.actions:
-            scope = Scope(common, role)
+            scope = FileScope(common, role)
             texts[f"role_{role.name}.py"] = role_text(scope)
             sites[role.name] = scope.sites
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))

@@ -116,7 +116,7 @@ def travels(step: Step) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BoxPiece:
     """A box that one device of a move sends to another. `source` and `target` are their coordinates on the axes that
     are not aligned; `source_box` and `target_box` are the box's place in what each of them has."""
 
@@ -134,7 +134,7 @@ class Move:
     """
 
     aligned: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BoxPiece, ...]
     source_shape: Shape
     target_shape: Shape
 

@@ -17,14 +17,14 @@ from ssdsl.text.diagnostic import InternalError
 Roles = tuple[int, ...]
 
 
-class Timed(Protocol):
+class TimedAction(Protocol):
     """The cost of an action: it occupies its roles, or a link, for `time_s` seconds."""
 
     @property
     def time_s(self) -> float: ...
 
 
-Cost = TypeVar("Cost", bound=Timed)
+Cost = TypeVar("Cost", bound=TimedAction)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Steps:
 # -- the trace ---------------------------------------------------------------------------------------------------------
 
 
-class Part(Enum):
+class ActionPart(Enum):
     """The part of an action that an interval shows."""
 
     RUN = "run"
@@ -96,7 +96,7 @@ class Interval(NamedTuple, Generic[Cost]):
     start: float
     end: float
     cost: Cost
-    part: Part = Part.RUN
+    part: ActionPart = ActionPart.RUN
 
 
 @dataclass(slots=True)
@@ -218,10 +218,10 @@ class _Execution(Generic[Cost]):
         sent = max(exchange.posted[s] for s in step.sources)
         start = max(sent, exchange.posted[target], self.lanes.get(lane, 0.0))
         end = self.lanes[lane] = start + cost.time_s
-        journey = Interval(target, step.action, start, end, cost, Part.RECEIVED)
+        journey = Interval(target, step.action, start, end, cost, ActionPart.RECEIVED)
         if not step.is_collective:
             self.trace.flows.append((len(self.trace.intervals), len(self.trace.intervals) + 1))
-            self.trace.intervals.append(Interval(source, step.action, start, end, cost, Part.SENT))
+            self.trace.intervals.append(Interval(source, step.action, start, end, cost, ActionPart.SENT))
         self.trace.intervals.append(journey)
         return journey
 

@@ -145,7 +145,7 @@ NOTHING_SAVED = Saved()
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class OpPart:
     """A part of an operator of the graph. `reads` has one name per operand, `results` one value per output.
 
     `first` are the coordinates along which only the first part adds an operand (a bias). `sides`, for a backward in
@@ -238,13 +238,13 @@ class Write:
 
 
 Conversion = Reshard | Slice | First | Extend
-Instr = Op | Conversion | Write
+Instr = OpPart | Conversion | Write
 
 
 def reads_of(instr: Instr) -> tuple[Name, ...]:
     """The local values that an instruction reads."""
     match instr:
-        case Op():
+        case OpPart():
             return instr.reads
         case Extend():
             return instr.source, instr.earlier
@@ -257,7 +257,7 @@ def reads_of(instr: Instr) -> tuple[Name, ...]:
 def results_of(instr: Instr) -> tuple[Var, ...]:
     """The local values that an instruction makes."""
     match instr:
-        case Op():
+        case OpPart():
             return instr.results
         case Reshard() | Slice() | First() | Extend():
             return (instr.result,)
@@ -265,7 +265,7 @@ def results_of(instr: Instr) -> tuple[Var, ...]:
             return ()
 
 
-def saved_names(op: Op, saved: Saved) -> Iterator[Name]:
+def saved_names(op: OpPart, saved: Saved) -> Iterator[Name]:
     """The local values among the tensors that autograd saves of an operator."""
     yield from (r for r in op.reads if r.value in saved.inputs)
     yield from (v.name for v in op.results if v.name.value in saved.outputs)
@@ -336,7 +336,7 @@ Merge = Concat | Sum | Earlier
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class FunctionInput:
     """A value of another function. `time` are its producer's indices in time: along those of `merges` its parts are
     merged into one; along the others the reader reads the part at its own coordinate. `slot` is where this device keeps
     the parts. `gradient`: whether a gradient flows back. `message` is the number of the transfer that brings the value
@@ -367,7 +367,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class FunctionOutput:
     """A value that leaves the function; its gradient comes back to the same slot. `read` is false for a loss that only
     the report reads. `wgrad_only`: a backward in halves uses its gradient only in the second half, as it leads to
     weights only."""
@@ -400,11 +400,11 @@ class Function:
     name: str
     submesh: Submesh
     time: tuple[TimeIndex, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[FunctionInput, ...]
     prepared: tuple[Prepared, ...]
     parameters: tuple[Parameter, ...]
     sections: tuple[Section, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[FunctionOutput, ...]
     backward: Backward
     stage: int
     loss: int | None = None
@@ -415,9 +415,9 @@ class Function:
         for section in self.sections:
             yield from section.body
 
-    def operators(self) -> Iterator[Op]:
+    def operators(self) -> Iterator[OpPart]:
         """The operators in order."""
-        return (i for i in self.body() if isinstance(i, Op))
+        return (i for i in self.body() if isinstance(i, OpPart))
 
     def leaving(self) -> list[frozenset[Name]]:
         """For each section, the values that it makes and that other sections read or the function leaves."""

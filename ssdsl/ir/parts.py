@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Concat, Earlier, Function, Input, Merge
+from ssdsl.ir.function import Backward, Concat, Earlier, Function, FunctionInput, Merge
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 
@@ -22,14 +22,14 @@ def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:
     return itertools.product(*(range(t.parts) for t in time))
 
 
-def parts_read(given: Input, time: tuple[TimeIndex, ...]) -> tuple[tuple[At, At], ...]:
+def parts_read(given: FunctionInput, time: tuple[TimeIndex, ...]) -> tuple[tuple[At, At], ...]:
     """Pairs of coordinates in time: a part of the input's producer, and a part of its consumer that reads it."""
     return _pairs(given.time, given.merges, time)
 
 
-def reads_of_tasks(function: Function) -> dict[At, list[tuple[Input, At]]]:
+def reads_of_tasks(function: Function) -> dict[At, list[tuple[FunctionInput, At]]]:
     """The parts of its inputs that each task of a function reads."""
-    found: dict[At, list[tuple[Input, At]]] = {}
+    found: dict[At, list[tuple[FunctionInput, At]]] = {}
     for given in function.inputs:
         for part, at in parts_read(given, function.time):
             found.setdefault(at, []).append((given, part))

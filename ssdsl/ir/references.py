@@ -8,7 +8,7 @@ computes, relies on this check.
 from collections.abc import Iterable, Iterator
 
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Instr, Op, Write, reads_of, results_of
+from ssdsl.ir.function import Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.text.diagnostic import InternalError
@@ -45,7 +45,7 @@ def dangling(program: Program) -> Iterator[str]:
         yield f"`{param.weight}` has {len(param.layout.places)} places for {param.submesh}"
     bodies = [*((f.name, f.body()) for f in program.functions), *((str(p.submesh), p.body) for p in program.prologues)]
     for where, body in bodies:
-        for op in (i for i in body if isinstance(i, Op)):
+        for op in (i for i in body if isinstance(i, OpPart)):
             operator = program.graph.by_name.get(op.operator)
             if operator is None:
                 yield f"{where}: the model has no operator `{op.operator}`"

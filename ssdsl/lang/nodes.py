@@ -27,7 +27,7 @@ class Word(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class NameExpression(Node):
     text: str
 
 
@@ -110,7 +110,7 @@ class Conditional(Node):
     other: "Expr"
 
 
-Expr = Name | Number | Text | ListOf | Comprehension | Attribute | Call | Pick | Unary | Binary | Conditional
+Expr = NameExpression | Number | Text | ListOf | Comprehension | Attribute | Call | Pick | Unary | Binary | Conditional
 
 
 # ---- statements ------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Keyworded(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Param(Keyworded):
+class ParamStatement(Keyworded):
     keyword = "param"
     form = 'param N = 2 in [1, 2, 4] "help"'
     about = "A number that the user may set: `--set N=8`; with `in`, those that a sweep tries."
@@ -139,7 +139,7 @@ class Param(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh(Keyworded):
+class MeshStatement(Keyworded):
     keyword = "mesh"
     form = "mesh gpus(dp = 2, tp = 2)"
     about = (
@@ -152,7 +152,7 @@ class Mesh(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Let(Keyworded):
+class LetStatement(Keyworded):
     """A value, or with `formals` a family of values."""
 
     keyword = "let"
@@ -165,7 +165,7 @@ class Let(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Use(Keyworded):
+class UseStatement(Keyworded):
     """`use pipeline: names` of the standard library, or `use "mine.ssp": names` of a file."""
 
     keyword = "use"
@@ -177,7 +177,7 @@ class Use(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Dim(Keyworded):
+class DimStatement(Keyworded):
     keyword = "dim"
     form = "dim name = operators.name"
     about = "A further name for a dimension, where the analysis found no good one."
@@ -188,7 +188,7 @@ class Dim(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(Node):
+class Into(Node):
     """One `into` of a `split`: `tp`, `m = M`, `m = [3, 5]` or `cp parts [[0, 3], [1, 2]]`; `phrase` is the word in
     front of the chunks."""
 
@@ -199,7 +199,7 @@ class Cut(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Keyworded):
+class SplitStatement(Keyworded):
     keyword = "split"
     form = "split model by batch into dp, m = 4"
     about = """Cut operators along a dimension: each gets an index. `into dp` takes the number of parts from the mesh's
@@ -211,12 +211,12 @@ in parts; so do `.grads` and `.optimizer`."""
 
     operators: Expr
     dim: Word
-    cuts: tuple[Cut, ...]
+    cuts: tuple[Into, ...]
     where: Word | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Assign(Keyworded):
+class AssignStatement(Keyworded):
     keyword = "assign"
     form = "assign model to gpus"
     about = "Put operators on devices: a part goes where the axes equal its indices of the same name."
@@ -227,7 +227,7 @@ class Assign(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Order(Keyworded):
+class OrderStatement(Keyworded):
     keyword = "order"
     form = "order a -> b"
     about = "All tasks of A before all of B, also across devices; they agree on every index that neither fixes."
@@ -244,7 +244,7 @@ class At(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Clock(Keyworded):
+class ClockStatement(Keyworded):
     """`order by clock`; `by` is the word that stands there."""
 
     keyword = "order"
@@ -257,7 +257,7 @@ class Clock(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute(Keyworded):
+class RecomputeStatement(Keyworded):
     keyword = "recompute"
     form = "recompute operators"
     about = "Drop activations and compute them again in backward."
@@ -267,7 +267,7 @@ class Recompute(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Prefetch(Keyworded):
+class PrefetchStatement(Keyworded):
     keyword = "prefetch"
     form = "prefetch operators by 4"
     about = "Ask for values that operators receive so many ahead."
@@ -278,7 +278,7 @@ class Prefetch(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Require(Keyworded):
+class RequireStatement(Keyworded):
     keyword = "require"
     form = 'require M >= S, "why"'
     about = "The plan's own precondition."
@@ -295,7 +295,7 @@ class Do(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Def(Keyworded):
+class DefStatement(Keyworded):
     keyword = "def"
     form = "def name(a, b):"
     about = "A function: its statements are those of whoever calls it. The block ends with an empty line."
@@ -306,7 +306,7 @@ class Def(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class Return(Keyworded):
+class ReturnStatement(Keyworded):
     keyword = "return"
     form = "return value"
     about = "The value of a function."
@@ -316,7 +316,7 @@ class Return(Keyworded):
 
 
 @dataclass(frozen=True, slots=True)
-class For(Keyworded):
+class ForStatement(Keyworded):
     """A loop; `is_suffix` when it stands after its one statement."""
 
     keyword = "for"
@@ -337,7 +337,7 @@ class Branch(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class If(Keyworded):
+class IfStatement(Keyworded):
     keyword = "if"
     form = "if D > 1:"
     about = "A condition, with `elif` and `else`."
@@ -347,23 +347,23 @@ class If(Keyworded):
 
 
 Statement = (  # in the order in which they are listed to a user
-    Param
-    | Mesh
-    | Let
-    | Use
-    | Dim
-    | Split
-    | Assign
-    | Order
-    | Clock
-    | Recompute
-    | Prefetch
-    | Require
+    ParamStatement
+    | MeshStatement
+    | LetStatement
+    | UseStatement
+    | DimStatement
+    | SplitStatement
+    | AssignStatement
+    | OrderStatement
+    | ClockStatement
+    | RecomputeStatement
+    | PrefetchStatement
+    | RequireStatement
     | Do
-    | Def
-    | Return
-    | For
-    | If
+    | DefStatement
+    | ReturnStatement
+    | ForStatement
+    | IfStatement
 )
 
 

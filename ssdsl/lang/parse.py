@@ -10,7 +10,7 @@ from ssdsl.lang.assets import cache_folder, grammar_text
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.build import build
 from ssdsl.lang.parser.explain import explain_character, explain_token
-from ssdsl.lang.parser.layout import PREFIX, Layout
+from ssdsl.lang.parser.layout import PREFIX, Indentation
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -18,7 +18,7 @@ from ssdsl.text.source import Source
 @lru_cache(maxsize=64)
 def parse(source: Source) -> Script:
     """The syntax of a plan, parsed once for each text. Raises PlanError with the first mistake in it."""
-    layout = Layout(source)
+    layout = Indentation(source)
     parser = _parser().parse_interactive()
     try:
         for token in layout.process(_parser().lex(PREFIX + source.text + "\n")):

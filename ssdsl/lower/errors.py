@@ -130,7 +130,7 @@ class CombinedInTime(Diagnostic):
 
 
 @dataclass(frozen=True)
-class Whole:
+class NeedsWhole:
     """The cause of a cycle: an operator that needs all parts along an index in time at once.
 
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
@@ -187,7 +187,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class End:
+class EdgeEnd:
     """An operator that makes or reads a value, the devices on which it runs, and the statement that puts it there."""
 
     kind: str
@@ -205,8 +205,8 @@ class Back:
     """The cause of a cycle: a value that goes back to an earlier stage. `own` is set if the maker, or else the reader,
     is an operator that a module calls itself: the path that selects it."""
 
-    maker: End
-    reader: End
+    maker: EdgeEnd
+    reader: EdgeEnd
     own: str | None
     is_of_maker: bool
 
@@ -256,7 +256,7 @@ class OrderCycle(Diagnostic):
     help: ClassVar[str] = "{change}"
     cycle: str
     places: tuple[Span, ...] = ()
-    cause: Whole | Back | None = None
+    cause: NeedsWhole | Back | None = None
 
     @property
     def fact(self) -> str:

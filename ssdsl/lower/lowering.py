@@ -54,7 +54,7 @@ class TypedOperand:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedOperator:
     """An operator's types: what its parts read and leave, and their kernel. Along the coordinates `first` only the
     first part adds an operand such as a bias. `number` stands for the pair of call and cut. `saved` is what autograd
     saves for its backward, if it has one, by the names of `like`, an operator of the same call."""
@@ -93,7 +93,7 @@ class Lowering:
     splits: dict[str, tuple[OpSplit, ...]] = field(default_factory=dict)
     sunk: dict[str, frozenset[str]] = field(default_factory=dict)
     joined: dict[str, tuple[TimeIndex, ...]] = field(default_factory=dict)
-    typed: dict[str, Typed] = field(default_factory=dict)
+    typed: dict[str, TypedOperator] = field(default_factory=dict)
     kinds: dict[str, Kind] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Op, Reshard
+from ssdsl.ir.function import OpPart, Reshard
 from ssdsl.ir.program import Members, Program
 from ssdsl.lower.errors import IdleDevices, StateLeftWhole
 from ssdsl.lower.functions.gather_again import is_gathered
@@ -67,7 +67,7 @@ def _split(plan: Plan, _: Program) -> Iterator[Span]:
 
 def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
     ops = (op for function in program.functions for op in function.operators())
-    given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, Op))
+    given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, OpPart))
     spans = (program.plan.said(op.operator, s.coordinate.name) for op in (*ops, *given) for s in op.splits)
     yield from (span for span in spans if span is not None)
 
@@ -78,7 +78,7 @@ def _checkpoints(plan: Plan, _: Program) -> Iterator[Span]:
 
 def _recomputed(plan: Plan, program: Program) -> Iterator[Span]:
     sections = (s for f in program.functions for s in f.sections if s.recompute)
-    marks = (plan.of(i.operator).checkpoint for s in sections for i in s.body if isinstance(i, Op))
+    marks = (plan.of(i.operator).checkpoint for s in sections for i in s.body if isinstance(i, OpPart))
     yield from (mark.span for mark in marks if mark is not None)
 
 
@@ -94,7 +94,7 @@ def _gathered_again(plan: Plan, program: Program) -> Iterator[Span]:
     for section in (s for f in program.functions for s in f.sections):
         moved = (i for i in section.body if isinstance(i, Reshard))
         values = {i.result.name for i in moved if i.again or (section.recompute and is_gathered(i))}
-        readers = (i.operator for i in section.body if isinstance(i, Op) and not values.isdisjoint(i.reads))
+        readers = (i.operator for i in section.body if isinstance(i, OpPart) and not values.isdisjoint(i.reads))
         yield from (mark.span for o in readers if (mark := plan.of(o).regathers) is not None)
 
 

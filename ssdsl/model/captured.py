@@ -32,7 +32,7 @@ def _silent(what: str) -> contextlib.AbstractContextManager[None]:
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """A model of the command line. `precision` is "bf16" or "fp16"; where nothing `trains`, a large model is built
     without numbers."""
 
@@ -52,7 +52,7 @@ class Captured:
     graph in the cache, if there is one. `origin` is the model that a graph from a file was captured from.
     """
 
-    request: Request
+    request: ModelRequest
     graph: Graph
     comparison: str
     is_compared: bool
@@ -69,7 +69,7 @@ class Captured:
         return self.built or build(self.request)
 
 
-def captured(request: Request, working: Working = _silent, keep: bool = True) -> Captured:
+def captured(request: ModelRequest, working: Working = _silent, keep: bool = True) -> Captured:
     """The graph of a model; with `keep` it is read from the cache, or written there. Raises PlanError."""
     if request.spec.endswith(GRAPH):
         return _from_file(request)
@@ -98,7 +98,7 @@ def captured(request: Request, working: Working = _silent, keep: bool = True) ->
     return Captured(request, graph, header["comparison"], header["is_compared"], model.remarks, not_kept, built=model)
 
 
-def build(request: Request) -> "Model":
+def build(request: ModelRequest) -> "Model":
     """The model itself; raises PlanError."""
     from ssdsl.model.load import load
 
@@ -112,7 +112,7 @@ def build(request: Request) -> "Model":
     return replace(given, precision=request.precision)
 
 
-def _from_file(request: Request) -> Captured:
+def _from_file(request: ModelRequest) -> Captured:
     try:
         graph, header = read_graph(Path(request.spec))
     except OSError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssdsl.model.constant import Constant
 from ssdsl.model.dims.window import Window
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.memory.storage import Storage
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Operator:
     dims: tuple[Dim, ...]
     row: "Op" = field(repr=False, compare=False)
     flops: int = 0
-    found: Found | None = None
+    found: FoundRule | None = None
     orders: tuple[Order, ...] = ()
     observed: "Observed | None" = field(default=None, repr=False, compare=False)
 

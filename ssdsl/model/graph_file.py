@@ -26,20 +26,34 @@ from typing import Any
 
 from ssdsl.model.constant import Constant
 from ssdsl.model.dims.window import Adaptive, Prefix, Sliding, Spread
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.memory.observed import ExtraShape, Observed, SavedByParts, SavedShapes
 from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.families.resampling import Linear, Nearest
 from ssdsl.model.ops.op import Collective, Op, PartKernel, resolved
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.target import Parameter, Target, TorchWord
+from ssdsl.model.target import SchemaParameter, Target, TorchWord
 
 FORMAT, VERSION = "ssdsl graph", 1
 CLASSES: dict[str, type[Any]] = {
     c.__name__: c
     for c in (
-        *(Graph, Operator, Operand, Dim, DimWindow, Value, Ref, Storage, Constant, Found, Target, Parameter, TorchWord),
+        *(
+            Graph,
+            Operator,
+            Operand,
+            Dim,
+            DimWindow,
+            Value,
+            Ref,
+            Storage,
+            Constant,
+            FoundRule,
+            Target,
+            SchemaParameter,
+            TorchWord,
+        ),
         *(Sliding, Spread, Adaptive, Prefix, Nearest, Linear),
         *(Observed, SavedByParts, SavedShapes, ExtraShape, Op, PartKernel, Collective),
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SchemaParameter:
     """A parameter of an overload, with its default, or None."""
 
     name: str
@@ -25,7 +25,7 @@ class Target:
     """
 
     name: str
-    parameters: tuple[Parameter, ...] = field(compare=False)
+    parameters: tuple[SchemaParameter, ...] = field(compare=False)
     is_pointwise: bool = field(default=False, compare=False)
     asks_for_order: bool = field(default=False, compare=False)
     unpacks: bool = field(default=False, compare=False)
@@ -54,7 +54,7 @@ class Target:
 
 def target(name: str, parameters: str) -> Target:
     """An overload whose parameters have these names."""
-    return Target(name, tuple(map(Parameter, parameters.split())))
+    return Target(name, tuple(map(SchemaParameter, parameters.split())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture, capture_calls
 from ssdsl.model.capture.errors import NotALoss
 from ssdsl.model.capture.overloads import as_data, constant_of, target_of
-from ssdsl.model.dims.analyse import Analysis, Reading, Slot, analyse, stages
+from ssdsl.model.dims.analyse import Analysis, BoundCall, BoundLetter, analyse, stages
 from ssdsl.model.dims.name_dims import name_dims
 from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
@@ -98,7 +98,7 @@ class _Builder:
             tuple(tuple(self.found.factors.size(f) for f in axis) for axis in leaves),
         )
 
-    def _constant(self, call: Call) -> Operator:
+    def _constant(self, call: CapturedCall) -> Operator:
         """A constant is computed whole, wherever it is needed: its dimensions are its outputs' axes."""
         dims: list[Dim] = []
         outputs = []
@@ -111,7 +111,7 @@ class _Builder:
             outputs.append(Operand(name, tuple(axes)))
         return self._assemble(call, Stage.CONSTANT, (), tuple(outputs), dims)
 
-    def _operator(self, reading: Reading) -> Operator:
+    def _operator(self, reading: BoundCall) -> Operator:
         dims: list[Dim] = []
         numbers: dict[tuple[str, int, int], int] = {}
 
@@ -129,7 +129,7 @@ class _Builder:
 
     def _numbers(
         self,
-        reading: Reading,
+        reading: BoundCall,
         axis: list[str],
         seen: dict[tuple[str, int], int],
         numbers: dict[tuple[str, int, int], int],
@@ -150,18 +150,18 @@ class _Builder:
                 result.append(numbers[key])
         return result
 
-    def _window(self, slot: Slot, numbers: dict[tuple[str, int, int], int]) -> DimWindow | None:
+    def _window(self, slot: BoundLetter, numbers: dict[tuple[str, int, int], int]) -> DimWindow | None:
         """The window of an input's letter on a letter of the results, if each is one dimension."""
         window = slot.letter.window
         of = None if window is None else self._one_of(slot, window.of, numbers)
         return None if window is None or of is None else DimWindow(of, window.shape)
 
-    def _one_of(self, slot: Slot, letter: str, numbers: dict[tuple[str, int, int], int]) -> int | None:
+    def _one_of(self, slot: BoundLetter, letter: str, numbers: dict[tuple[str, int, int], int]) -> int | None:
         """The dimension of another letter, if that and this letter are one dimension each."""
         found = [number for (name, _, _), number in numbers.items() if name == letter] if letter else []
         return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
 
-    def _fix_unreadable(self, reading: Reading, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
+    def _fix_unreadable(self, reading: BoundCall, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
         """Fixes the axis of results that read windows, unless it and the axis that they read are one dimension each."""
         read = {name: slot.letter.window for name, slot in reading.slots.items() if slot.letter.window is not None}
         there = {letter for letter, _, _ in numbers}
@@ -176,7 +176,7 @@ class _Builder:
     def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
 
-    def _propagate(self, call: Call) -> None:
+    def _propagate(self, call: CapturedCall) -> None:
         flows = not row(call).stops_gradient and any(self.differentiable[r] for r in call.refs())
         outputs = [o for o in call.outputs if o in self.calls.tensors]
         each = call.found.flows if call.found is not None else (True,) * len(outputs)
@@ -184,7 +184,12 @@ class _Builder:
             self.differentiable[output] = flows and through and self.calls.tensors[output].has_fractions
 
     def _assemble(
-        self, call: Call, stage: Stage, inputs: tuple[Operand, ...], outputs: tuple[Operand, ...], dims: list[Dim]
+        self,
+        call: CapturedCall,
+        stage: Stage,
+        inputs: tuple[Operand, ...],
+        outputs: tuple[Operand, ...],
+        dims: list[Dim],
     ) -> Operator:
         return Operator(
             call.name,

@@ -7,7 +7,7 @@ from ssdsl.plan.errors.parts import CountMismatch
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
 from ssdsl.plan.errors.split import OtherName
 from ssdsl.plan.eval.units import module_of
-from ssdsl.plan.facts import Cut, Facts
+from ssdsl.plan.facts import Facts, SplitIndex
 from ssdsl.plan.hints.in_time import near_axes
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh, Placement
@@ -78,7 +78,7 @@ def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:
             yield OtherName(cut.dim.span, cut.dim.text, len(left), others, paths, cut.index)
 
 
-def _uncut(facts: Facts, model: ModelIndex, cut: Cut) -> Iterator[Operator]:
+def _uncut(facts: Facts, model: ModelIndex, cut: SplitIndex) -> Iterator[Operator]:
     """The operators that a `split` names and that do not have its index."""
     for op in model.ordered(cut.operators):
         if cut.index not in {i.name for i in (*facts.of(op.name).indices, *facts.of(op.name).whole)}:

@@ -24,7 +24,7 @@ MOST_STEPS = 4_000_000
 class Stack:
     """The calls under way with the places where they stand, and the files being read: the outermost first."""
 
-    functions: tuple[nodes.Def | nodes.Let, ...] = ()
+    functions: tuple[nodes.DefStatement | nodes.LetStatement, ...] = ()
     sites: tuple[Span, ...] = ()
     files: tuple[Path, ...] = ()
 
@@ -33,7 +33,7 @@ class Stack:
         """The place in the plan itself that called the function under way, directly or not; None outside of calls."""
         return self.sites[0] if self.sites else None
 
-    def is_in(self, function: nodes.Def | nodes.Let) -> bool:
+    def is_in(self, function: nodes.DefStatement | nodes.LetStatement) -> bool:
         """Whether this function is under way: the same object, not an equal one."""
         return any(f is function for f in self.functions)
 
@@ -64,7 +64,7 @@ class Context:
     stack: Stack = field(default_factory=Stack)
     libraries: "dict[Path, Scope]" = field(default_factory=dict)
 
-    def called(self, function: nodes.Def | nodes.Let, site: Span) -> "Context":
+    def called(self, function: nodes.DefStatement | nodes.LetStatement, site: Span) -> "Context":
         """The context inside of a call."""
         stack = Stack((*self.stack.functions, function), (*self.stack.sites, site), self.stack.files)
         return replace(self, stack=stack)

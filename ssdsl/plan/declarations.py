@@ -40,7 +40,7 @@ def params(script: nodes.Script, overrides: Mapping[str, int] | None = None) -> 
     scope = Scope(builtin_scope(ctx))
     found = []
     for s in script.statements:
-        if isinstance(s, nodes.Param):
+        if isinstance(s, nodes.ParamStatement):
             param(ctx, scope, s)
             name = s.name.text
             found.append(ParamDecl(name, ctx.facts.params[name], s.help or "", ctx.facts.domains[name]))
@@ -65,7 +65,7 @@ def declarations(script: nodes.Script) -> Declarations:
     functions = tuple(
         f"{s.name.text}({', '.join(w.text for w in s.formals)})"
         for s in script.statements
-        if isinstance(s, nodes.Def) and not s.name.text.startswith("_")
+        if isinstance(s, nodes.DefStatement) and not s.name.text.startswith("_")
     )
-    is_plan = any(isinstance(node, nodes.Mesh) for node in nodes.walk(script))
+    is_plan = any(isinstance(node, nodes.MeshStatement) for node in nodes.walk(script))
     return Declarations(summary(script.span.source), is_plan, params(script), functions)

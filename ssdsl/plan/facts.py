@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, fields, replace
 
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import NOTHING, Clock, Index, Mesh, OpPlan, Order, Shard
+from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard
 from ssdsl.plan.records import Records
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class NumberOrigin:
     """The parameter that gave a number its value: what a user would change. `is_set` if `--set` gave the value."""
 
     param: str
@@ -25,7 +25,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SplitIndex:
     """One index of one `split`: the dimension, the operators that the statement names, and the dimension classes that
     it cut."""
 
@@ -47,18 +47,22 @@ class Facts:
     params: dict[str, int] = field(default_factory=dict)  # the values in force
     domains: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the numbers that a sweep tries
     meshes: dict[str, Mesh] = field(default_factory=dict)
-    axis_origins: dict[tuple[str, str], Origin] = field(default_factory=dict)  # of the sizes of axes, by mesh and axis
-    cut_origins: dict[Span, Origin] = field(default_factory=dict)  # of the numbers of parts, by the span of the cut
+    axis_origins: dict[tuple[str, str], NumberOrigin] = field(
+        default_factory=dict
+    )  # of the sizes of axes, by mesh and axis
+    cut_origins: dict[Span, NumberOrigin] = field(
+        default_factory=dict
+    )  # of the numbers of parts, by the span of the cut
     aliases: dict[str, frozenset[int]] = field(default_factory=dict)  # names of `dim`, with their dimension classes
     halved: bool = False  # whether a skipped order names halves of a backward
     orders: list[Order] = field(default_factory=list)
-    clocks: list[Clock] = field(default_factory=list)
+    clocks: list[ClockOrder] = field(default_factory=list)
     pairs: dict[Span, int] = field(default_factory=dict)  # the number of pairs that each `order` relates
     named: dict[Span, int] = field(default_factory=dict)  # in how many turns a row of `order by clock` names tasks
     sets: dict[frozenset[str], int] = field(default_factory=dict)  # the sets of operators that orders name, numbered
     checkpoints: int = 0  # how many there are
-    shards: list[Shard] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
+    shards: list[StateShard] = field(default_factory=list)
+    cuts: list[SplitIndex] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)

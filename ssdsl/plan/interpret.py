@@ -163,7 +163,7 @@ def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...])
 
 def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
     """The mistakes of `--set` with names that the plan does not have."""
-    known = tuple(s.name.text for s in script.statements if isinstance(s, nodes.Param))
+    known = tuple(s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement))
     return [UnknownParam(None, name, value, known) for name, value in overrides.items() if name not in known]
 
 
@@ -193,20 +193,22 @@ def _give_up(ctx: Context, scope: Scope, statement: nodes.Statement) -> None:
     """Marks the names that a failed statement would have bound, so that their uses are not reported."""
     for name in _bound(statement):
         scope.give_up(name)
-    for mesh in (node for node in nodes.walk(statement) if isinstance(node, nodes.Mesh)):
+    for mesh in (node for node in nodes.walk(statement) if isinstance(node, nodes.MeshStatement)):
         ctx.facts.broken.update(axis.name.text for axis in mesh.axes)
 
 
 def _bound(statement: nodes.Statement) -> Iterator[str]:
     """The names that a statement binds in the scope in which it stands."""
     match statement:
-        case nodes.Param(name) | nodes.Let(name) | nodes.Mesh(name) | nodes.Def(name):
+        case (
+            nodes.ParamStatement(name) | nodes.LetStatement(name) | nodes.MeshStatement(name) | nodes.DefStatement(name)
+        ):
             yield name.text
-        case nodes.For(_, (nodes.Mesh(name),), True):
+        case nodes.ForStatement(_, (nodes.MeshStatement(name),), True):
             yield name.text
-        case nodes.Use(_, names):
+        case nodes.UseStatement(_, names):
             yield from (word.text for word in names)
-        case nodes.If(branches, other):
+        case nodes.IfStatement(branches, other):
             for s in (*(s for b in branches for s in b.body), *other):
                 yield from _bound(s)
         case _:

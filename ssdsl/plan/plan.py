@@ -105,7 +105,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class ClockRow:
     """A row of `order by clock` in one turn of its loop: tasks at a nominal time."""
 
     tasks: TaskSet
@@ -114,11 +114,11 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockOrder:
     """`order by clock`: each device runs these tasks in the order of their times; for equal times, in the order of the
     rows. `rows` are sorted so already."""
 
-    rows: tuple[Timed, ...]
+    rows: tuple[ClockRow, ...]
     span: Span = field(compare=False)
     called: Span | None = field(default=None, compare=False)
 
@@ -135,7 +135,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class StateShard:
     """`split OPS.weights by row into dp`: the state of these weights is sharded along its first axis over mesh axes."""
 
     state: State
@@ -195,8 +195,8 @@ class Plan:
     params: dict[str, int]
     operators: dict[str, OpPlan]
     orders: tuple[Order, ...] = ()
-    clocks: tuple[Clock, ...] = ()
-    shards: tuple[Shard, ...] = ()
+    clocks: tuple[ClockOrder, ...] = ()
+    shards: tuple[StateShard, ...] = ()
 
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if the plan says nothing of it."""

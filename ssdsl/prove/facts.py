@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ssdsl.ir.function import Function, Op
+from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
@@ -10,12 +10,12 @@ from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.prove.failures import Failures
 from ssdsl.prove.types.local import Factors, Local
-from ssdsl.prove.types.operators import Part
+from ssdsl.prove.types.operators import OperatorPart
 from ssdsl.text.source import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProofFacts:
     """A program, with facts that follow from its graph. `learning` are the values from which the loss follows through
     differentiable operators: they have gradients. `alone` are the values that follow from weights, buffers and
     constants only, `read` those that operators or the step itself read."""
@@ -37,7 +37,7 @@ class Facts:
         """The shape of a whole value: the sizes of the factors of each axis."""
         return self.graph.values[value].sizes
 
-    def span_of(self, op: Op, submesh: Submesh) -> Span | None:
+    def span_of(self, op: OpPart, submesh: Submesh) -> Span | None:
         """The statement of the plan that splits an operator, or else the one that makes its mesh."""
         said = (self.program.plan.said(op.operator, s.coordinate.name) for s in op.splits)
         return next((span for span in said if span is not None), submesh.mesh.span)
@@ -59,7 +59,7 @@ class Alike:
 
 
 @dataclass(slots=True)
-class Typed:
+class TypedFunction:
     """A function after the forward walk: the type of every local value, the part that each operator computes, the value
     that leaves in each slot, and the values that are written with a gradient (`graded`). `sections` are the function's,
     with their classes."""
@@ -67,7 +67,7 @@ class Typed:
     function: Function
     sections: list[Alike]
     types: dict[Name, Local] = field(default_factory=dict)
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, OperatorPart] = field(default_factory=dict)
     slots: dict[str, Name] = field(default_factory=dict)
     graded: set[Name] = field(default_factory=set)
 
@@ -82,15 +82,15 @@ class Walked:
 
     entering: tuple[Given, ...]
     leaving: tuple[Given, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[OperatorPart, ...]
 
 
-def facts_of(program: Program) -> Facts:
+def facts_of(program: Program) -> ProofFacts:
     """The facts of a program."""
     graph = program.graph
     params = {(p.weight, p.submesh): p for p in program.params}
     learning = _learning(graph) if program.trains else frozenset[str]()  # where nothing trains, nothing has a gradient
-    return Facts(program, graph.by_name, learning, _alone(graph), _read(graph), params, Failures(graph))
+    return ProofFacts(program, graph.by_name, learning, _alone(graph), _read(graph), params, Failures(graph))
 
 
 def _learning(graph: Graph) -> frozenset[str]:

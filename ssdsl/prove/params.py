@@ -15,14 +15,14 @@ from ssdsl.ir.param import (
 )
 from ssdsl.ir.value import Axis, Name, Time, Type
 from ssdsl.model.graph import Origin
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.roles.devices import Share, share
 from ssdsl.prove.types.local import Local, covered, elements, of_type
 from ssdsl.text.source import Span
 
 
-def check_gradients(facts: Facts, function: Function, gradients: dict[Name, Local]) -> None:
+def check_gradients(facts: ProofFacts, function: Function, gradients: dict[Name, Local]) -> None:
     """Adds a failure for each gradient of a weight that is not an addend over exactly the axes that its completion
     sums, and over every index in time of the function, whose tasks add up."""
     seen: set[str] = set()
@@ -44,7 +44,7 @@ def check_gradients(facts: Facts, function: Function, gradients: dict[Name, Loca
                 facts.failures.add(Rule.COUNTED, where, name, f"one addend for each {index.name}", gradient, span)
 
 
-def check_params(facts: Facts) -> None:
+def check_params(facts: ProofFacts) -> None:
     """Adds a failure for each parameter or flat parameter that is not as its uses need it."""
     homes: dict[str, list[Param]] = {}
     for param in facts.program.params:
@@ -74,7 +74,7 @@ def check_params(facts: Facts) -> None:
             _check_flat(facts, flat, found_params, homes, flats)
 
 
-def _check_param(facts: Facts, param: Param) -> None:
+def _check_param(facts: ProofFacts, param: Param) -> None:
     where = f"parameters on {param.submesh}"
     value = facts.graph.values.get(param.weight)
     if value is None:
@@ -116,7 +116,7 @@ def _fits(param: Param) -> bool:
     )
 
 
-def _check_apart(facts: Facts, weight: str, params: list[Param]) -> None:
+def _check_apart(facts: ProofFacts, weight: str, params: list[Param]) -> None:
     for at, a in enumerate(params):
         for b in params[at + 1 :]:
             if a.submesh != b.submesh and share(a.submesh, b.submesh) is not Share.NONE:
@@ -131,7 +131,7 @@ def _check_apart(facts: Facts, weight: str, params: list[Param]) -> None:
 
 
 def _check_flat(
-    facts: Facts,
+    facts: ProofFacts,
     flat: FlatParam,
     params: list[Param],
     homes: dict[str, list[Param]],
@@ -235,7 +235,7 @@ def _check_tied(
             raise Wrong(Rule.COMPLETION, "alike flat parameters in all homes", [f.number for f in others])
 
 
-def check_gathers(facts: Facts, function: Function) -> None:
+def check_gathers(facts: ProofFacts, function: Function) -> None:
     """Adds a failure for each section that does not gather exactly the flat parameters (ZeRO-3) whose weights it reads.
     Sections without a layer share what one of them has gathered. A value that was made from a weight does not count."""
     flats = {

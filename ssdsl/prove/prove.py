@@ -7,7 +7,7 @@ from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.program import Program
 from ssdsl.ir.references import dangling
 from ssdsl.ir.value import Name
-from ssdsl.prove.facts import Facts, facts_of
+from ssdsl.prove.facts import ProofFacts, facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.functions.alike import Classes
 from ssdsl.prove.functions.backward import backward
@@ -86,7 +86,7 @@ def prove(program: Program) -> Proof:
     )
 
 
-def _check_functions(facts: Facts, flow: Flow, gradients: dict[int, dict[Name, Local]]) -> None:
+def _check_functions(facts: ProofFacts, flow: Flow, gradients: dict[int, dict[Name, Local]]) -> None:
     """Checks what every task computes: values forward, gradients backward, and the state that they change."""
     functions, prepared = facts.program.functions, prologues(facts)
     flow.note_messages()
@@ -110,7 +110,7 @@ def _check_functions(facts: Facts, flow: Flow, gradients: dict[int, dict[Name, L
     check_params(facts)
 
 
-def _check_roles(facts: Facts) -> None:
+def _check_roles(facts: ProofFacts) -> None:
     """Checks the actions of each role in a step, and that roles do not wait for each other in a circle."""
     parts = parts_of(facts)
     check_places(facts)

@@ -4,12 +4,12 @@ from ssdsl.ir.action import Free
 from ssdsl.ir.function import Function
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.model.graph import Stage
-from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.facts import ProofFacts, TypedFunction
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.types.local import Local
 
 
-def check_operators(facts: Facts) -> None:
+def check_operators(facts: ProofFacts) -> None:
     """Adds a failure for each operator that is in several functions, or in none, though the loss, a buffer's new value
     or an output depends on it."""
     found: dict[str, list[Function]] = {}
@@ -28,7 +28,7 @@ def check_operators(facts: Facts) -> None:
             facts.failures.add(Rule.COVERED, f"operator `{operator.name}`", "", "one function", names, span)
 
 
-def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
+def check_loss(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
     """Adds a failure unless the reported loss is summed over exactly the axes and indices in time along which it is a
     partial sum."""
     loss, failures = facts.program.loss, facts.failures
@@ -46,7 +46,7 @@ def check_loss(facts: Facts, typed: dict[int, Typed]) -> None:
         failures.add(Rule.LOSS, "the loss", loss.name, local, Local(partial=owed), function.submesh.mesh.span)
 
 
-def check_results(facts: Facts, typed: dict[int, Typed]) -> None:
+def check_results(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
     """Adds a failure for each output asked for by name that no function leaves, that has pending sums over devices, or
     that is dropped."""
     failures, wanted = facts.failures, dict(facts.graph.outputs)

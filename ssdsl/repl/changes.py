@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ssdsl.lang.nodes import Let
+from ssdsl.lang.nodes import LetStatement
 from ssdsl.lang.suggest import counted, joined, listed
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Devices, Function
+from ssdsl.plan.eval.values import Devices, PlanFunction
 from ssdsl.plan.hints.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import Index, State
 from ssdsl.repl.describe import describe, devices_text
-from ssdsl.repl.session import Reading
+from ssdsl.repl.session import DraftReading
 
 MOST_LINES = 8  # of one kind
 STATES = {State.WEIGHTS: "{}", State.GRADS: "the gradients of {}", State.OPTIMIZER: "the optimizer state of {}"}
 
 
-def changes(before: Reading, after: Reading) -> tuple[str, ...]:
+def changes(before: DraftReading, after: DraftReading) -> tuple[str, ...]:
     """A line for each new name, and for each kind of new fact."""
     old, new = before.context, after.context
     lines: list[str] = []
@@ -37,19 +37,20 @@ def _params(old: Context, new: Context) -> Iterator[str]:
             yield f"param {name} = {value}{', from --set' if name in new.overrides else ''}"
 
 
-def _names(old: Scope, after: Reading) -> Iterator[str]:
+def _names(old: Scope, after: DraftReading) -> Iterator[str]:
     """The new names of `let`, `def` and `use`; for a function of another file, the file as well."""
     scope = after.scope
     for name, value in scope.values.items():
         if name in old.values or name in after.context.facts.params or value == Devices(name):
             continue
-        if not isinstance(value, Function):
+        if not isinstance(value, PlanFunction):
             yield f"let {name}: {describe(after.context, value)}"
             continue
         written = f"{name}({', '.join(value.formals)})"
         source = value.node.span.source
         if source is scope.places[name].source:
-            yield f"{'let' if isinstance(value.node, Let) else 'def'} {written}: {describe(after.context, value)}"
+            word = "let" if isinstance(value.node, LetStatement) else "def"
+            yield f"{word} {written}: {describe(after.context, value)}"
         else:
             yield f"use {written}: a function of {source.name}"
 

@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ssdsl.lang.formatter.spell import spell
-from ssdsl.lang.nodes import Let
+from ssdsl.lang.nodes import LetStatement
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred, starred_module
-from ssdsl.plan.eval.values import Builtin, Devices, Function, GathersOf, Marker, Selection, StateOf
+from ssdsl.plan.eval.values import Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
 from ssdsl.repl.reply import Shown
 from ssdsl.show.pattern import merged
 
@@ -33,8 +33,8 @@ def describe(ctx: Context, value: Any) -> str:
             return f"what {_operators(ctx, operators)} gather"
         case Devices():
             return devices_text(ctx, value)
-        case Function(node):
-            return spell(node.value) if isinstance(node, Let) else "a function"
+        case PlanFunction(node):
+            return spell(node.value) if isinstance(node, LetStatement) else "a function"
         case Builtin(_, takes):
             return f"a function of {takes.strip('()')}"
         case range():

@@ -14,7 +14,7 @@ from ssdsl.repl.changes import changes
 from ssdsl.repl.commands import command
 from ssdsl.repl.describe import shown
 from ssdsl.repl.reply import Reply
-from ssdsl.repl.session import Draft, Reading, Session, advanced, drafts_of, facts_of, look, tidy
+from ssdsl.repl.session import Draft, DraftReading, Session, advanced, drafts_of, facts_of, look, tidy
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
@@ -66,7 +66,7 @@ def _expression(session: Session, text: str) -> nodes.Expr | None:
     before = session.draft.text.count("\n") - 1
     source = Source(session.draft.name, "\n" * before + f"let value = (\n{text}\n)\n")
     match parse(source).statements:
-        case (nodes.Let(_, None, value),):
+        case (nodes.LetStatement(_, None, value),):
             return value
     return None
 
@@ -83,13 +83,13 @@ def _answer(session: Session, value: Value) -> Reply:
     return Reply(shown(session.facts.context, value))
 
 
-def _warnings(before: Reading, after: Reading) -> list[Diagnostic]:
+def _warnings(before: DraftReading, after: DraftReading) -> list[Diagnostic]:
     """The warnings that the plan did not have before."""
     known = {_place(d) for d in _all_warnings(before)}
     return [d for d in _all_warnings(after) if _place(d) not in known]
 
 
-def _all_warnings(reading: Reading) -> list[Diagnostic]:
+def _all_warnings(reading: DraftReading) -> list[Diagnostic]:
     return warnings(reading.context.facts, reading.context.model, reading.source)
 
 
@@ -101,5 +101,5 @@ def _place(warning: Diagnostic) -> tuple[str, str, str]:
 def _nothing_new(new: list[nodes.Statement], warned: list[Diagnostic]) -> tuple[str, ...]:
     if not new or warned:
         return ()
-    holds = all(isinstance(s, nodes.Require) for s in new)
+    holds = all(isinstance(s, nodes.RequireStatement) for s in new)
     return ("this holds" if holds else "no change: the plan already says this",)

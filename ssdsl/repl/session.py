@@ -33,7 +33,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class DraftReading:
     """The facts of a text about the model, and the names that it binds. Nothing is added to it: `look` evaluates on a
     copy."""
 
@@ -43,7 +43,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulationTarget:
     """The target of plans: a cluster, a function that simulates a step there, and whether communication is chosen for
     its links."""
 
@@ -63,9 +63,9 @@ class Outside:
     function that finds the machine of a cluster's name, and one that captures a model."""
 
     find: Callable[[str], Path]
-    machine: Machine
+    machine: SimulationTarget
     width: Callable[[], int] = lambda: 120
-    on_cluster: Callable[[str], Machine] | None = None
+    on_cluster: Callable[[str], SimulationTarget] | None = None
     capture: Callable[[str], Graph] | None = None
 
 
@@ -86,7 +86,7 @@ class Session:
     overrides: Mapping[str, int]
     outside: Outside
     drafts: tuple[Draft, ...]
-    facts: Reading
+    facts: DraftReading
     simulated: Simulated | None = field(default=None)
     undone: tuple[Draft, ...] = ()
 
@@ -105,13 +105,13 @@ def begin(graph: Graph, overrides: Mapping[str, int], outside: Outside, folder: 
     return Session(workspace, overrides, outside, (draft,), facts_of(draft, parse(draft.source), workspace, overrides))
 
 
-def facts_of(draft: Draft, script: Script, workspace: Workspace, overrides: Mapping[str, int]) -> Reading:
+def facts_of(draft: Draft, script: Script, workspace: Workspace, overrides: Mapping[str, int]) -> DraftReading:
     """The facts of a draft; raises PlanError. The whole text is read again, which takes 0.2 s for GPT-3 175B in 16
     stages and 256 micro-batches."""
-    return Reading(script.span.source, *interpret_part(script, workspace.model, overrides, draft.folder))
+    return DraftReading(script.span.source, *interpret_part(script, workspace.model, overrides, draft.folder))
 
 
-def advanced(session: Session, drafts: tuple[Draft, ...], facts: Reading) -> Session:
+def advanced(session: Session, drafts: tuple[Draft, ...], facts: DraftReading) -> Session:
     """The session with further drafts; `facts` are those of the last."""
     return replace(session, drafts=(*session.drafts, *drafts), facts=facts, undone=())
 
@@ -140,13 +140,13 @@ def with_model(session: Session, graph: Graph) -> Session:
     return replace(session, facts=_read(session, session.draft))
 
 
-def with_machine(session: Session, machine: Machine) -> Session:
+def with_machine(session: Session, machine: SimulationTarget) -> Session:
     """The session for another machine."""
     outside = replace(session.outside, machine=machine)
     return replace(session, outside=outside, workspace=Workspace(session.graph, machine.links), simulated=None)
 
 
-def _read(session: Session, draft: Draft) -> Reading:
+def _read(session: Session, draft: Draft) -> DraftReading:
     return facts_of(draft, parse(draft.source), session.workspace, session.overrides)
 
 

@@ -11,7 +11,7 @@ from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.data.user_data import data_of, loader_arguments
 from ssdsl.runtime.data.workers import Workers
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.program.table import Input
+from ssdsl.runtime.program.table import BatchInput
 from ssdsl.runtime.ranks.control import LoneControl
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
@@ -37,7 +37,7 @@ def check_data(spec: str, model: Model) -> str:
 def _check_first_batch(data: Any, model: Model, place: Span | None) -> None:
     """Makes the first batch as a single device would."""
     example = model.batches[0]
-    inputs = {n: Input(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
+    inputs = {n: BatchInput(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
     feed = Feed.of(inputs, Feed.of(inputs, {}).wholes())
     try:
         loader = Loader(data, feed, LoneControl(), **loader_arguments(data, feed.samples))

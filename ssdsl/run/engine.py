@@ -12,7 +12,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import Inputs, model_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
-from ssdsl.run.rank0_compiler import Live, Request
+from ssdsl.run.rank0_compiler import CompileRequest, Live
 from ssdsl.runtime.data.batch import text
 from ssdsl.runtime.data.rank_dataset import raised
 from ssdsl.runtime.errors import EngineError
@@ -73,7 +73,7 @@ def engine(
         assert made is not None
         facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
         _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)
-        return Live(Request(path, replace(made, precision=precision), params or {}), world.control)
+        return Live(CompileRequest(path, replace(made, precision=precision), params or {}), world.control)
 
     return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
 

@@ -21,8 +21,8 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model, computing, with_samples
 from ssdsl.model.trace import capture
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.program.initial_state import State
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.initial_state import InitialState
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.control import Control
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -30,7 +30,7 @@ from ssdsl.workspace import Compiled
 
 
 @dataclass
-class Request:
+class CompileRequest:
     """What is compiled: a plan with its parameters for a model."""
 
     plan: Path
@@ -41,13 +41,13 @@ class Request:
 class Live:
     """Compiles on rank 0 what the engine asks for. Called by all ranks alike."""
 
-    def __init__(self, request: Request, control: Control) -> None:
+    def __init__(self, request: CompileRequest, control: Control) -> None:
         self.request, self.control = request, control
         self._constants: dict[str, torch.Tensor] = {}
         self.training = self._program("", self._train)
         self.state = self._state()
 
-    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> CompiledProgram:
         """A program for training or evaluation, on batches of so many samples, None for as many as the example has."""
         model = self.request.model if samples is None else with_samples(self.request.model, samples)
 
@@ -77,14 +77,14 @@ class Live:
             print(render(warning), file=sys.stderr, flush=True)
         return self._trains
 
-    def _program(self, what: str, make: Callable[[], Compiled]) -> Program:
+    def _program(self, what: str, make: Callable[[], Compiled]) -> CompiledProgram:
         """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
-        sent, error = Sent({}, {}), None
+        sent, error = SentProgram({}, {}), None
         if self.control.rank == 0:
             try:
                 with _told(f"{self.request.plan.name}{what}"):
                     compiled = make()
-                sent = Sent(
+                sent = SentProgram(
                     program_files(compiled.program, self.request.model.precision),
                     {
                         n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta
@@ -100,9 +100,9 @@ class Live:
         self.control.vote(error)
         sent = sent.shared(self.control)
         self._constants |= sent.constants
-        return Program.of(sent.texts, State({}), [])
+        return CompiledProgram.of(sent.texts, InitialState({}), [])
 
-    def _state(self) -> State:
+    def _state(self) -> InitialState:
         """What the weights start from, which is what rank 0 has: other ranks' modules are given it, as DDP does."""
         model = self.request.model
         if model.recipes is None:
@@ -112,7 +112,7 @@ class Live:
                     self.control.share(tensor)
                     done.add(tensor.data_ptr())
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
-        return State(self._constants | tensors, model.recipes, first_names(model.module))
+        return InitialState(self._constants | tensors, model.recipes, first_names(model.module))
 
 
 @contextmanager
@@ -133,13 +133,13 @@ def _captured(model: Model) -> Graph:
 
 
 @dataclass
-class Sent:
+class SentProgram:
     """What rank 0 sends of a compiled program: its texts, and tensors that it computes with."""
 
     texts: dict[str, str]
     constants: dict[str, torch.Tensor]
 
-    def shared(self, control: Control) -> "Sent":
+    def shared(self, control: Control) -> "SentProgram":
         """Rank 0's, on all ranks."""
         about = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in self.constants.items()]
         texts, about = json.loads(control.broadcast(json.dumps([self.texts, about]).encode()))
@@ -147,4 +147,4 @@ class Sent:
         for name, dtype, shape in about:
             found[name] = self.constants[name] if control.rank == 0 else torch.empty(shape, dtype=getattr(torch, dtype))
             control.share(found[name])
-        return Sent(texts, found)
+        return SentProgram(texts, found)

@@ -10,7 +10,7 @@ from ssdsl.text.diagnostic import PlanError
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class CollectiveCalls:
     """Calls of one collective on one rank and the bytes they took, over all steps."""
 
     calls: int
@@ -56,7 +56,7 @@ class RankResult:
     losses: tuple[float, ...]
     step_s: tuple[float, ...]
     peak_bytes: int
-    comm: dict[str, Traffic]
+    comm: dict[str, CollectiveCalls]
     base_bytes: int = 0
     tensor_bytes: int = 0
     recorded: tuple[tuple[Recorded, ...], ...] = ()

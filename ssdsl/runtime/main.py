@@ -21,12 +21,12 @@ from .data.loader import Loader
 from .data.user_data import load_data, loader_arguments
 from .errors import EngineError
 from .health.failure import prepare_folder, report_failure, whole
-from .health.heartbeat import Pulse, attempt
+from .health.heartbeat import Heartbeat, attempt
 from .health.start import find_place, join_group, transport
-from .health.watchdog import Watch
+from .health.watchdog import Watchdog
 from .ranks.nodes import check_alike, collect, hand_in
 from .ranks.world import World
-from .step.observers import Dump, Observer, Profile, Progress, Step
+from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver
 from .train.engine import Engine
 from .train.log import peak_memory_bytes
 from .train.optimizer import optimizers
@@ -45,8 +45,8 @@ def main() -> None:
     try:
         if options.out is not None:
             prepare_folder(options.out, rank)
-        pulse = Pulse(options.out, rank)
-        watch = Watch(pulse, ranks, options.timeout, options.out)
+        pulse = Heartbeat(options.out, rank)
+        watch = Watchdog(pulse, ranks, options.timeout, options.out)
         pulse.says("joining the other ranks")
         device, name = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
         watch.joined(name)
@@ -125,7 +125,7 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     _resume(engine, options)
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     observers = _observers(engine, options)
-    steps: list[Step] = []
+    steps: list[ObservedStep] = []
     for number in range(engine.steps, options.steps):
         with ExitStack() as around:
             for observer in observers:
@@ -135,7 +135,7 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
         eval_loss = None
         if judges is not None and _is_due(number, options.eval_every, is_last):
             eval_loss = engine.evaluate(judges)
-        steps.append(Step(number, loss, time_s, eval_loss))
+        steps.append(ObservedStep(number, loss, time_s, eval_loss))
         for observer in observers:
             observer.after(steps[-1])
         if options.save is not None and _is_due(number, options.save_every, is_last):
@@ -155,12 +155,14 @@ def _resume(engine: Engine, options: argparse.Namespace) -> None:
 
 
 def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:
-    found: list[Observer] = [Profile(engine, options.steps - 1)] if options.record else []
-    found.append(Progress(engine, options.out, clips=options.clip is not None))
+    found: list[Observer] = [ProfileObserver(engine, options.steps - 1)] if options.record else []
+    found.append(ProgressObserver(engine, options.out, clips=options.clip is not None))
     return [*found, Dump(engine, options.out)] if options.dump else found
 
 
-def _report(engine: Engine, steps: list[Step], end: int, base: int, observers: list[Observer]) -> dict[str, Any]:
+def _report(
+    engine: Engine, steps: list[ObservedStep], end: int, base: int, observers: list[Observer]
+) -> dict[str, Any]:
     """What this rank tells of the run, which was to end before the step `end`."""
     report = {
         "rank": engine.rank,

@@ -27,7 +27,7 @@ class RepeatedWork(Diagnostic):
 
 
 @dataclass(frozen=True)
-class OutOfMemory(Diagnostic):
+class DeviceOutOfMemory(Diagnostic):
     """A device needs more memory in a step than it has: on this cluster the plan cannot run.
 
     The figures are those of the simulator: `ssdsl show PLAN memory` has what every role's peak is made of, and the

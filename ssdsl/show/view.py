@@ -20,7 +20,7 @@ INSIDE = re.compile(r"(?<=[_=,/])(?=.)")
 Value = str | int | float | None
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """The kind of a column's values, which says how a table formats them."""
 
     TEXT = "text"
@@ -40,7 +40,7 @@ class Column:
     first."""
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: ColumnKind = ColumnKind.TEXT
     style: str = ""
     fold: bool = False
     key: str = ""
@@ -78,7 +78,7 @@ def table(view: View, width: int = 120) -> RenderableType:
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for at in kept:
         column = view.columns[at]
-        justify: Any = "left" if column.kind in (Kind.TEXT, Kind.PATH) else "right"
+        justify: Any = "left" if column.kind in (ColumnKind.TEXT, ColumnKind.PATH) else "right"
         heading = "\n".join(textwrap.wrap(column.name, widths[at]))
         result.add_column(heading, justify=justify, style=column.style, overflow="fold", width=widths[at])
     for row in cells:
@@ -128,8 +128,8 @@ def _least(column: Column, texts: list[str], whole: bool = False) -> int:
     like."""
     words = [*column.name.split()]
     for text in texts:
-        if column.kind is Kind.PATH or column.fold:
-            pieces = (PIECE if column.kind is Kind.PATH else BLANK).split(text)
+        if column.kind is ColumnKind.PATH or column.fold:
+            pieces = (PIECE if column.kind is ColumnKind.PATH else BLANK).split(text)
             words += pieces if whole else [part for piece in pieces for part in _parts(piece)]
         else:
             words += text.split("\n")
@@ -137,7 +137,7 @@ def _least(column: Column, texts: list[str], whole: bool = False) -> int:
 
 
 def _wrapped(column: Column, text: str, width: int) -> str:
-    if column.kind is Kind.PATH:
+    if column.kind is ColumnKind.PATH:
         return broken(text, width)
     return "\n".join(_filled(line, width) for line in text.split("\n")) if column.fold else text
 
@@ -175,7 +175,7 @@ def as_json(view: View) -> list[dict[str, Value]]:
     return [dict(zip(keys, row, strict=True)) for row in view.rows]
 
 
-def _text(kind: Kind, value: Value) -> str:
+def _text(kind: ColumnKind, value: Value) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else FORMATS[kind](value)
@@ -215,13 +215,13 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
-FORMATS: dict[Kind, Callable[[float], str]] = {
-    Kind.TEXT: str,
-    Kind.PATH: str,
-    Kind.COUNT: lambda v: f"{v:,}",
-    Kind.BYTES: size,
-    Kind.SECONDS: seconds,
-    Kind.SHARE: lambda v: f"{v:.1%}",
-    Kind.LOSS: lambda v: f"{v:.6f}",
-    Kind.SMALL: lambda v: f"{v:.1e}",
+FORMATS: dict[ColumnKind, Callable[[float], str]] = {
+    ColumnKind.TEXT: str,
+    ColumnKind.PATH: str,
+    ColumnKind.COUNT: lambda v: f"{v:,}",
+    ColumnKind.BYTES: size,
+    ColumnKind.SECONDS: seconds,
+    ColumnKind.SHARE: lambda v: f"{v:.1%}",
+    ColumnKind.LOSS: lambda v: f"{v:.6f}",
+    ColumnKind.SMALL: lambda v: f"{v:.1e}",
 }

@@ -7,19 +7,19 @@ from functools import cache
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import At, Compute, Start, StartReduce
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.execute import Part
+from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.run import Epilogue, Interval, Trace
-from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
 from ssdsl.text.source import Source, Span
 
 KINDS = {
-    Phase.FORWARD: Kind.FORWARD,
-    Phase.BACKWARD: Kind.BACKWARD,
-    Phase.DGRAD: Kind.DGRAD,
-    Phase.WGRAD: Kind.WGRAD,
+    Phase.FORWARD: EventKind.FORWARD,
+    Phase.BACKWARD: EventKind.BACKWARD,
+    Phase.DGRAD: EventKind.DGRAD,
+    Phase.WGRAD: EventKind.WGRAD,
 }
 
 
@@ -38,7 +38,7 @@ def draw(
     rows = []
     for r in kept:
         ranks = tuple(program.roles[r].submesh.ranks())
-        rows.append(Row(program.roles[r].name, ranks, ", ".join(d.name for d in cluster.devices(ranks))))
+        rows.append(TimelineRow(program.roles[r].name, ranks, ", ".join(d.name for d in cluster.devices(ranks))))
     events: list[Event] = []
     number_of: dict[int, int] = {}  # the number of an event, by the number of its interval
     for n, x in enumerate(trace.intervals):
@@ -56,7 +56,7 @@ def draw(
         step_s=max((e.end for e in epilogues), default=0.0),
         rows=tuple(rows),
         events=tuple(events[k] for k in order),
-        flows=tuple(Flow(place[number_of[a]], place[number_of[b]]) for a, b in trace.flows),
+        flows=tuple(TransferArrow(place[number_of[a]], place[number_of[b]]) for a, b in trace.flows),
         memory=tuple(replace(memory[r], row=row_of[r]) for r in kept),
         params=tuple(program.plan.params.items()),
     )
@@ -87,9 +87,9 @@ def _event(program: Program, statements: "Statements", row: int, x: Interval, ep
             )
         case Start() as start:
             return _message_event(program, statements, row, x, start)
-        case StartReduce() if x.part is Part.RECEIVED and x.start < min(x.end, epilogue.start):
+        case StartReduce() if x.part is ActionPart.RECEIVED and x.start < min(x.end, epilogue.start):
             size = sum(s.size_bytes for s in x.cost.sent)
-            return Event(row, Stream.TRANSFER, Kind.REDUCE, x.start, x.end, "gradients", (), x.cost.time_s, size)
+            return Event(row, Stream.TRANSFER, EventKind.REDUCE, x.start, x.end, "gradients", (), x.cost.time_s, size)
         case _:
             return None
 
@@ -105,10 +105,10 @@ def _message_event(program: Program, statements: "Statements", row: int, x: Inte
     return Event(
         row,
         Stream.TRANSFER,
-        Kind.TRANSFER,
+        EventKind.TRANSFER,
         x.start,
         x.end,
-        f"{what} to {target}" if x.part is Part.SENT else f"{what} from {source}",
+        f"{what} to {target}" if x.part is ActionPart.SENT else f"{what} from {source}",
         at_indices(time, start.at),
         0.0,
         x.cost.sent[0].size_bytes if x.cost.sent else 0,
@@ -123,10 +123,10 @@ def at_indices(time: tuple[TimeIndex, ...], at: At) -> tuple[tuple[str, int], ..
 
 def _epilogue(epilogue: Epilogue, row: int) -> Iterator[Event]:
     for start, end in epilogue.reduces:
-        yield Event(row, Stream.COMPUTE, Kind.REDUCE, start, end, "gradients", (), end - start)
+        yield Event(row, Stream.COMPUTE, EventKind.REDUCE, start, end, "gradients", (), end - start)
     if epilogue.end > epilogue.updates:
         gathered = epilogue.gather_s
-        yield Event(row, Stream.COMPUTE, Kind.OPTIMIZER, epilogue.updates, epilogue.end, "optimizer", (), gathered)
+        yield Event(row, Stream.COMPUTE, EventKind.OPTIMIZER, epilogue.updates, epilogue.end, "optimizer", (), gathered)
 
 
 class Statements:

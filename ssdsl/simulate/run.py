@@ -95,7 +95,7 @@ def epilogues(program: Program, trace: Trace) -> list[Epilogue]:
 
 
 def _epilogue(intervals: list[Interval], waits: list[Interval], ended: float) -> Epilogue:
-    ran = [x for x in intervals if x.part is execute.Part.RUN]
+    ran = [x for x in intervals if x.part is execute.ActionPart.RUN]
     start = max((x.end for x in ran if isinstance(x.action, Compute)), default=0.0)
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
     reduces = [(x.start, x.end) for x in ran if isinstance(x.action, StartReduce | WaitReduce)]

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.action import Compute, Start
-from ssdsl.ir.execute import Part
+from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Program, Role
 from ssdsl.simulate.draw_timeline import draw, title_of
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.memory import memories
-from ssdsl.simulate.memory.state import MIXED, State
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.memory.state import MIXED, StatePrecision
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline
@@ -23,7 +23,7 @@ from ssdsl.text.source import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SimulatedStep:
     """A simulated step of a program: the trace of all roles, the end of each role's step, and its memory."""
 
     cluster: Cluster
@@ -39,28 +39,28 @@ class Prices:
 
     program: Program
     cluster: Cluster
-    state: State
+    state: StatePrecision
     activations: Activations
     costs: Roofline
 
-    def serve(self, program: Program, cluster: Cluster, state: State) -> bool:
+    def serve(self, program: Program, cluster: Cluster, state: StatePrecision) -> bool:
         """Whether these prices also hold for another program: it has the same functions and messages, but may run its
         tasks in another order."""
         same = self.program.functions is program.functions and self.cluster is cluster and self.state == state
         return same and self.program.messages == program.messages
 
 
-def prices(program: Program, cluster: Cluster, state: State = MIXED) -> Prices:
+def prices(program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> Prices:
     """The prices of a program's functions. Raises PlanError if the plan needs more devices than the cluster has."""
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
-    facts = Facts(program, cluster.fuses, state, cluster.overlap.products)
+    facts = ProgramIndex(program, cluster.fuses, state, cluster.overlap.products)
     fusion = Fusion(facts)
     return Prices(program, cluster, state, Activations(facts, fusion), Roofline(facts, cluster, fusion))
 
 
 @paused_collector()
 def simulate(
-    program: Program, source: Source, cluster: Cluster, costs: Costs | None = None, state: State = MIXED
+    program: Program, source: Source, cluster: Cluster, costs: Costs | None = None, state: StatePrecision = MIXED
 ) -> Report:
     """The report of a step: its time, memory and traffic. `source` is the plan's text; `costs` are a roofline's by
     default; `state` says what training keeps of each weight.
@@ -70,16 +70,16 @@ def simulate(
     return report(simulated(program, cluster, prices(program, cluster, state), costs), program, source)
 
 
-def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> Step:
+def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> SimulatedStep:
     """The step without a report. Programs that differ only in the places of statements have the same step."""
     hidden = cluster.overlap.gradients and not cluster.shares_cores
     trace = run(program, costs or prices.costs, overlaps=hidden, blocks=not cluster.overlap.sends)
     capacity: list[int | None] = [capacity_bytes(program, role, cluster) for role in program.roles]
     memory = memories(program, trace, prices.activations, capacity)
-    return Step(cluster, trace, epilogues(program, trace), memory)
+    return SimulatedStep(cluster, trace, epilogues(program, trace), memory)
 
 
-def report(step: Step, program: Program, source: Source) -> Report:
+def report(step: SimulatedStep, program: Program, source: Source) -> Report:
     """The report of a simulated step; its timeline refers to the lines of the plan's text."""
     cluster, trace, ends = step.cluster, step.trace, step.ends
     step_s = max((e.end for e in ends), default=0.0)
@@ -157,7 +157,7 @@ def _traffic(program: Program, trace: Trace) -> list[Traffic]:
     """Bytes and calls by level and kind, summed over all devices."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     devices = [role.submesh.size for role in program.roles]
-    ran = [x for x in trace.intervals if x.part is not Part.SENT]
+    ran = [x for x in trace.intervals if x.part is not ActionPart.SENT]
     costs = {id(x.cost): x.cost for x in ran}  # few: tasks of a function cost the same
     times = Counter((id(x.cost), x.role, isinstance(x.action, Start)) for x in ran)
     for (cost, role, is_message), count in times.items():

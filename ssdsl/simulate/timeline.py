@@ -15,7 +15,7 @@ class Stream(StrEnum):
     TRANSFER = "transfer"
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """The kind of an event. A plan with a backward in halves has `dgrad` and `wgrad` where others have `bwd`."""
 
     FORWARD = "fwd"
@@ -39,7 +39,7 @@ class Event:
 
     row: int
     stream: Stream
-    kind: Kind
+    kind: EventKind
     start_s: float
     end_s: float
     name: str
@@ -52,7 +52,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class TransferArrow:
     """A dependency between rows: the numbers of a transfer's event where it is sent and where it arrives."""
 
     source: int
@@ -76,7 +76,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     """Devices that do the same at the same time: the name of their role, and their ranks."""
 
     name: str
@@ -93,9 +93,9 @@ class Timeline:
     plan: str
     text: str
     step_s: float
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
     events: tuple[Event, ...]
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[TransferArrow, ...] = ()
     memory: tuple[Memory, ...] = ()
     params: tuple[tuple[str, int], ...] = ()
     bubble: float | None = None

@@ -17,7 +17,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin, Stage
 from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
 from ssdsl.plan.plan import State as Kept
-from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.launch_time import causal_share
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class Bounds:
 
     graph: Graph
     cluster: Cluster
-    state: State
+    state: StatePrecision
     _order: list[tuple[Operator, int, _Before]] = field(default_factory=list)
     _uses: list[_Use] = field(default_factory=list)
     _kept: dict[str, tuple[tuple[Kept, int], ...]] = field(default_factory=dict)  # bytes of a weight's state

@@ -22,7 +22,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.simulate import capacity_bytes
 from ssdsl.sketch.orders import PLAIN
 from ssdsl.sketch.schedules import called, is_schedule, with_import, with_use
@@ -101,7 +101,7 @@ def with_clock(sketch: Sketch, values: Values, found: Modulo | VSchedule) -> Ske
 
 
 def clock_of(
-    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: State, share: float
+    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision, share: float
 ) -> Modulo | VSchedule | None:
     """A clock for a setting that needs at most this share of the memory. If none fits, a good clock that needs more:
     its step then shows the time, and how much memory is missing. None where the tasks are not such a loop. Raises
@@ -137,8 +137,8 @@ def clock_of(
 def _orders(script: nodes.Script) -> Iterator[nodes.Node]:
     """The nodes that order tasks: statements, and names of the standard library's schedules."""
     for node in nodes.walk(script):
-        names_one = isinstance(node, nodes.Name) and is_schedule(script, node.text)
-        if names_one or isinstance(node, nodes.Order | nodes.Clock):
+        names_one = isinstance(node, nodes.NameExpression) and is_schedule(script, node.text)
+        if names_one or isinstance(node, nodes.OrderStatement | nodes.ClockStatement):
             yield node
 
 
@@ -153,13 +153,13 @@ def _written_parts(sketch: Sketch) -> str | None:
     text, found = sketch.source.text, list[tuple[str, str]]()  # each with the text of its loop
     for s in sketch.script.statements:
         match s:
-            case nodes.Assign():
+            case nodes.AssignStatement():
                 found += ((_text(text, each), "") for each in _operands(s.operators))
-            case nodes.For(bindings, body) if all(isinstance(inner, nodes.Assign) for inner in body):
+            case nodes.ForStatement(bindings, body) if all(isinstance(inner, nodes.AssignStatement) for inner in body):
                 loop = text[bindings[0].span.start : bindings[-1].span.end]
-                assigned = (inner.operators for inner in body if isinstance(inner, nodes.Assign))
+                assigned = (inner.operators for inner in body if isinstance(inner, nodes.AssignStatement))
                 found += ((_text(text, each), loop) for operators in assigned for each in _operands(operators))
-            case _ if any(isinstance(node, nodes.Assign) for node in nodes.walk(s)):
+            case _ if any(isinstance(node, nodes.AssignStatement) for node in nodes.walk(s)):
                 return None
             case _:
                 pass
@@ -185,7 +185,7 @@ def _text(text: str, node: nodes.Node) -> str:
 
 def _written_count(sketch: Sketch) -> str | None:
     """The number of micro-batches, as the plan writes it; None if it writes none, or several."""
-    cuts = (cut for s in sketch.script.statements if isinstance(s, nodes.Split) for cut in s.cuts)
+    cuts = (cut for s in sketch.script.statements if isinstance(s, nodes.SplitStatement) for cut in s.cuts)
     counts = {_text(sketch.source.text, cut.count) for cut in cuts if cut.name.text == INDEX and cut.count is not None}
     return counts.pop() if len(counts) == 1 else None
 

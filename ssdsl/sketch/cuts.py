@@ -12,7 +12,7 @@ from math import inf, prod
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Op, Section
+from ssdsl.ir.function import OpPart, Section
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Members, Program
 from ssdsl.lang import nodes
@@ -21,12 +21,12 @@ from ssdsl.plan.eval.balance import GOOD_ENOUGH, Unit, joined
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Placement, Plan
-from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, prices
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.sketch.write import with_answer
-from ssdsl.solve.cuts import Cut, Kind, Row, cut
+from ssdsl.solve.cuts import DeviceKind, LayerRow, StageCuts, cut
 
 CUT = "cut"
 WORDS = ("balance", CUT)
@@ -50,7 +50,13 @@ def with_cuts(sketch: Sketch, values: Values, before: Paths) -> Sketch:
 
 
 def cuts_of(
-    plan: Plan, program: Program, report: Report, model: ModelIndex, cluster: Cluster, state: State, share: float
+    plan: Plan,
+    program: Program,
+    report: Report,
+    model: ModelIndex,
+    cluster: Cluster,
+    state: StatePrecision,
+    share: float,
 ) -> Paths | None:
     """The cuts of a simulated plan's stages that promise a shorter step than its own, within this share of the memory;
     None if there are none, or if the plan is not a row of stages with devices of their own."""
@@ -112,7 +118,7 @@ class _Priced:
         self.number = {name: n for n, layer in enumerate(layers) for name in layer.operators}
         self.members = Members(program.roles)
 
-    def row(self, roles: list[int], report: Report, cluster: Cluster, share: float) -> Row:
+    def row(self, roles: list[int], report: Report, cluster: Cluster, share: float) -> LayerRow:
         """The problem for `solve/cuts.py`: one kind of device for each stage, as in the simulated plan."""
         state, kept = self.state(), self.kept()
         devices_of = {device.name: device for device in report.devices}
@@ -128,10 +134,10 @@ class _Priced:
             flight.append(activations / max(1.0, sum(kept[n] for n in own)))
             times = (device.peak_bytes - activations) / max(1.0, sum(state[n] for n in own))
             capacity = inf if device.capacity_bytes is None else share * device.capacity_bytes
-            kinds.append(Kind(1, by_device[slowest], tuple(times * b for b in state), tuple(kept), capacity))
+            kinds.append(DeviceKind(1, by_device[slowest], tuple(times * b for b in state), tuple(kept), capacity))
         stages = tuple((s,) for s in range(len(roles)))
         micro_batches = max(prod(index.parts for index in f.time) for f in self.program.functions)
-        return Row(tuple(kinds), stages, tuple(flight), len(roles), micro_batches)
+        return LayerRow(tuple(kinds), stages, tuple(flight), len(roles), micro_batches)
 
     def seconds(self, device: Device) -> tuple[float, ...]:
         """The seconds of each layer's forward and backward for one micro-batch on a device."""
@@ -174,7 +180,7 @@ class _Priced:
     def layer(self, section: Section) -> int | None:
         """The number of the layer that a section's first operator is in."""
         return next(
-            (self.number[i.operator] for i in section.body if isinstance(i, Op) and i.operator in self.number), None
+            (self.number[i.operator] for i in section.body if isinstance(i, OpPart) and i.operator in self.number), None
         )
 
 
@@ -193,7 +199,7 @@ def _starts(plan: Plan, layers: list[_Layer], places: list[Placement]) -> tuple[
     return starts if len(starts) == len(places) else None
 
 
-def _gain(row: Row, own: tuple[int, ...], found: Cut) -> float:
+def _gain(row: LayerRow, own: tuple[int, ...], found: StageCuts) -> float:
     """The share of a step by which a cut is better than the present one."""
     ends = (*own[1:], row.layers)
     times = [sum(k.seconds[a:b]) for k, a, b in zip(row.kinds, own, ends, strict=True)]
@@ -206,9 +212,11 @@ def _call(script: nodes.Script) -> nodes.Call | None:
     calls = [
         node
         for node in nodes.walk(script)
-        if isinstance(node, nodes.Call) and isinstance(node.function, nodes.Name) and node.function.text in WORDS
+        if isinstance(node, nodes.Call)
+        and isinstance(node.function, nodes.NameExpression)
+        and node.function.text in WORDS
     ]
     if len(calls) != 1 or len(calls[0].arguments) != 2:
         return None
     first = calls[0].arguments[0]
-    return calls[0] if isinstance(first, nodes.Name) and first.text == "model" else None
+    return calls[0] if isinstance(first, nodes.NameExpression) and first.text == "model" else None

@@ -8,7 +8,7 @@ from ssdsl.collector import paused_collector
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
-from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch import clocks
 from ssdsl.sketch.bounds import Bounds
 from ssdsl.sketch.family import family
@@ -48,7 +48,7 @@ class Looks:
     cluster: Cluster
     sketches: Sequence[Sketch]
     devices: range
-    state: State
+    state: StatePrecision
     memory: float
     is_measured: bool
     bounds: Bounds = field(init=False)

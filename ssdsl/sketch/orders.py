@@ -8,7 +8,7 @@ from statistics import median
 
 from ssdsl.lang import nodes
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.timeline import Event, Kind, Memory
+from ssdsl.simulate.timeline import Event, EventKind, Memory
 from ssdsl.sketch.schedules import called, with_import
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.sketch.write import with_answer
@@ -43,7 +43,7 @@ def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
     Activations may take `room` times the memory that this share leaves for them, as measured in that step.
     """
     rows = [[e for e in report.timeline.events if e.row == n] for n in range(len(report.devices))]
-    micro_batches = min((len({e.coordinate for e in row if e.kind is Kind.FORWARD}) for row in rows), default=0)
+    micro_batches = min((len({e.coordinate for e in row if e.kind is EventKind.FORWARD}) for row in rows), default=0)
     times = [_times(row, micro_batches) for row in rows]
     if len(rows) < 2 or micro_batches < 2 or any(not all(t) for t in times):
         return None
@@ -68,15 +68,15 @@ def _times(row: list[Event], micro_batches: int) -> tuple[float, float, float]:
     """The seconds of a micro-batch's forward, backward, and gradients of weights. If the plan does not separate the
     last two, each is half of the backward."""
 
-    def each(kind: Kind) -> float:
+    def each(kind: EventKind) -> float:
         return sum(e.end_s - e.start_s for e in row if e.kind is kind) / max(1, micro_batches)
 
-    half = each(Kind.BACKWARD) / 2
-    return each(Kind.FORWARD), each(Kind.DGRAD) + half, each(Kind.WGRAD) + half
+    half = each(EventKind.BACKWARD) / 2
+    return each(EventKind.FORWARD), each(EventKind.DGRAD) + half, each(EventKind.WGRAD) + half
 
 
 def _transfer(report: Report) -> float:
-    seconds = [e.end_s - e.start_s for e in report.timeline.events if e.kind is Kind.TRANSFER]
+    seconds = [e.end_s - e.start_s for e in report.timeline.events if e.kind is EventKind.TRANSFER]
     return median(seconds) if seconds else 0.0
 
 

@@ -6,18 +6,21 @@ from ssdsl.simulate.report import Report
 from ssdsl.sketch.clocks import MODULO
 from ssdsl.sketch.cuts import CUT
 from ssdsl.sketch.orders import SCHEDULE
-from ssdsl.sketch.search import Change, Found, Tried
+from ssdsl.sketch.search import PlanChange, SearchResult, Tried
 
 SAME = 0.0005  # of a step
 MUCH = 100  # times as much: then the other one sends hardly anything
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
-WRITTEN = {Change.CUTS: (CUT,), Change.ORDER: (SCHEDULE, MODULO)}  # the calls that contain the change in the text
-OWN = {Change.CUTS: "stages of equal arithmetic are", Change.ORDER: "the plan's own order is"}
+WRITTEN = {
+    PlanChange.CUTS: (CUT,),
+    PlanChange.ORDER: (SCHEDULE, MODULO),
+}  # the calls that contain the change in the text
+OWN = {PlanChange.CUTS: "stages of equal arithmetic are", PlanChange.ORDER: "the plan's own order is"}
 LEAST = 0.005  # of a step: smaller differences do not count
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SpentSeconds:
     """Seconds in a step, summed over all devices."""
 
     compute: float
@@ -30,7 +33,7 @@ class Spent:
         return self.compute + self.communication + self.optimizer + self.waiting
 
 
-def spent(report: Report) -> Spent:
+def spent(report: Report) -> SpentSeconds:
     """The seconds that the devices of a step compute, communicate and wait for each other."""
     compute = communication = optimizer = waiting = 0.0
     for device in report.devices:
@@ -40,7 +43,7 @@ def spent(report: Report) -> Spent:
         communication += ranks * talks
         optimizer += ranks * device.optimizer_s
         waiting += ranks * max(0.0, report.step_s - device.compute_s - talks - device.optimizer_s)
-    return Spent(compute, communication, optimizer, waiting)
+    return SpentSeconds(compute, communication, optimizer, waiting)
 
 
 def reason(report: Report, best: Report) -> str:
@@ -85,7 +88,7 @@ def _by_level(report: Report) -> dict[str, int]:
     return found
 
 
-def notes(found: Found, best: Tried) -> dict[str, str]:
+def notes(found: SearchResult, best: Tried) -> dict[str, str]:
     """For each open param and each change of the best plan, a note on what the best plan without it lacks."""
     said = {name: f"{name} = {value}: {_note(found, best, name)}" for name, value in best.values.items()}
     for number, change in enumerate(best.changes):
@@ -97,13 +100,13 @@ def notes(found: Found, best: Tried) -> dict[str, str]:
     return said
 
 
-def _with(found: Found, best: Tried, changes: tuple[Change, ...]) -> Tried | None:
+def _with(found: SearchResult, best: Tried, changes: tuple[PlanChange, ...]) -> Tried | None:
     """The same plan with exactly these changes."""
     alike = (t for t in found.ranked if t.sketch.file == best.sketch.file and t.values == best.values)
     return next((t for t in alike if t.changes == changes), None)
 
 
-def _note(found: Found, best: Tried, name: str) -> str:
+def _note(found: SearchResult, best: Tried, name: str) -> str:
     def with_another(tried: Tried) -> bool:
         return tried.sketch.file == best.sketch.file and tried.values[name] != best.values[name]
 

@@ -16,7 +16,9 @@ def called(script: nodes.Script) -> Iterator[tuple[str, nodes.Call]]:
     """The statements that call an imported schedule, with its name."""
     for s in script.statements:
         match s:
-            case nodes.Do(call=nodes.Call(function=nodes.Name(text=name)) as call) if is_schedule(script, name):
+            case nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name)) as call) if is_schedule(
+                script, name
+            ):
                 yield name, call
             case _:
                 pass
@@ -40,7 +42,7 @@ def _imports(script: nodes.Script) -> Iterator[nodes.Word]:
     return (word for use in _uses(script) for word in use.names)
 
 
-def _uses(script: nodes.Script) -> Iterator[nodes.Use]:
+def _uses(script: nodes.Script) -> Iterator[nodes.UseStatement]:
     for s in script.statements:
-        if isinstance(s, nodes.Use) and isinstance(s.module, nodes.Word) and s.module.text == LIBRARY:
+        if isinstance(s, nodes.UseStatement) and isinstance(s.module, nodes.Word) and s.module.text == LIBRARY:
             yield s

@@ -14,7 +14,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.plan import Plan
-from ssdsl.simulate.memory.state import MIXED, State
+from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.profile.fit import costs_for
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.report import Report
@@ -38,7 +38,7 @@ SMALLER = 0.97  # the factor on the memory for the next one, after one that took
 WORTH_REFINING = 1.3  # times the best: dearer plans are not refined
 
 
-class Change(StrEnum):
+class PlanChange(StrEnum):
     """A change that a search makes to a plan beside its params."""
 
     CUTS = "other cuts"
@@ -58,7 +58,7 @@ class Tried:
     setting: Setting
     family: str = ""
     over_bytes: int = 0
-    changes: tuple[Change, ...] = ()  # made to the sketch
+    changes: tuple[PlanChange, ...] = ()  # made to the sketch
     unproved: Diagnostic | None = None
 
     @property
@@ -79,7 +79,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search, so far or final.
 
     `sketches` were searched, `tried` were simulated, in this order. The best is the one that fits and takes the fewest
@@ -164,7 +164,7 @@ def search_of(
     texts: Texts,
     devices: range,
     asked: Mapping[str, Sequence[int]],
-    state: State = MIXED,
+    state: StatePrecision = MIXED,
     memory: float = 1.0,
     costs: CostsFile | None = None,
 ) -> "Search":
@@ -192,7 +192,7 @@ class Search:
     sketches: Sequence[Sketch]
     baseline: Sketch
     devices: range
-    state: State = MIXED
+    state: StatePrecision = MIXED
     memory: float = 1.0  # the share of each device's memory that a plan may need
     costs: CostsFile | None = None
     _workspace: Workspace = field(init=False)
@@ -215,7 +215,7 @@ class Search:
         about = self.sketches, self.devices, self.state, self.memory, is_measured
         self._looks = Looks(model, self.cluster, *about)
 
-    def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[Found]:
+    def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[SearchResult]:
         """The result so far after each simulation; the first has only the baseline, the last is the answer. Raises
         PlanError where too many settings are open."""
         began = time.monotonic()
@@ -225,10 +225,10 @@ class Search:
             raise PlanError(self._too_many())
         base = self._simulated(self.baseline, self.baseline.default)
 
-        def found(left: int, bound: float) -> Found:
+        def found(left: int, bound: float) -> SearchResult:
             reasons = tuple((those[0], len(those)) for those in self._refusals.values())
             spent = time.monotonic() - began
-            return Found(
+            return SearchResult(
                 sketches=tuple(self.sketches),
                 baseline=base,
                 tried=(*self._tried.values(),),
@@ -261,23 +261,23 @@ class Search:
             self._ahead.close()
         yield found(left, bound)
 
-    def refined(self, found: Found) -> Found:
+    def refined(self, found: SearchResult) -> SearchResult:
         """The result with other cuts and other orders for pipelines that leave these open: tried for the best plan of
         each kind, if they could make it the best of all. Cuts come first, then orders for the better of both."""
         if time.monotonic() > self._until:
             return found
         new: list[Tried] = []
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
-            cut = list(self._changed(best, Change.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
+            cut = list(self._changed(best, PlanChange.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
             best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
             new += cut
             if orders.is_open(best.sketch):
-                new += self._changed(best, Change.ORDER, self._order)
+                new += self._changed(best, PlanChange.ORDER, self._order)
             elif clocks.is_open(best.sketch):
-                new += self._changed(best, Change.ORDER, self._clock)
+                new += self._changed(best, PlanChange.ORDER, self._clock)
         return replace(found, tried=(*found.tried, *new))
 
-    def _changed(self, best: Tried, change: Change, sketched: Changed) -> Iterator[Tried]:
+    def _changed(self, best: Tried, change: PlanChange, sketched: Changed) -> Iterator[Tried]:
         """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
         less."""
         over: list[Tried] = []
@@ -320,7 +320,7 @@ class Search:
         """The values that are not in the sketch already."""
         return {name: value for name, value in tried.values.items() if name not in tried.sketch.given}
 
-    def proved(self, found: Found, wanted: int) -> Found:
+    def proved(self, found: SearchResult, wanted: int) -> SearchResult:
         """The result with proofs of the shown plans: the baseline, the best few and the best of each family. Refuted
         plans are dropped, and the next ones take their places."""
         found = replace(found, baseline=self._proved(found.baseline))
@@ -390,7 +390,7 @@ class Search:
         one is returned, because the later ones gave up speed for memory in vain."""
         if clocks.is_without_order(sketch):
             plain = Tried(sketch, values, Setting(values))
-            tried = [t for t in self._changed(plain, Change.ORDER, self._clock) if t.setting.refused is None]
+            tried = [t for t in self._changed(plain, PlanChange.ORDER, self._clock) if t.setting.refused is None]
             if tried:
                 return next((t for t in tried if t.fits), tried[0])
         return self._simulated(sketch, values)

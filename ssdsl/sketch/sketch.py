@@ -67,7 +67,7 @@ class Sketch:
     @property
     def params(self) -> list[str]:
         """The names of all params, in the order of the text."""
-        return [s.name.text for s in self.script.statements if isinstance(s, nodes.Param)]
+        return [s.name.text for s in self.script.statements if isinstance(s, nodes.ParamStatement)]
 
     @property
     def default(self) -> Values:
@@ -134,7 +134,7 @@ def sketch_of(
     PlanError if the text does not parse.
     """
     script = parse(source)
-    names = {s.name.text for s in script.statements if isinstance(s, nodes.Param)}
+    names = {s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement)}
     asked = {name: numbers for name, numbers in (asked or {}).items() if name in names}
     chosen = {name: numbers[0] for name, numbers in asked.items()}
     facts = said(script, model, chosen, folder)
@@ -142,7 +142,7 @@ def sketch_of(
     sizes = {*_cut_sizes(facts, model), *_cut_sizes(ones, model)}
     free: dict[str, OpenParam] = {}
     for s in script.statements:
-        if isinstance(s, nodes.Param) and (name := s.name.text) in facts.params:
+        if isinstance(s, nodes.ParamStatement) and (name := s.name.text) in facts.params:
             tried, why = _tried(facts, sizes, name, devices, asked.get(name, ()))
             varies = why == LISTED and s.domain is not None and not free.keys().isdisjoint(_names(s.domain))
             if len(tried) > 1 or varies:
@@ -211,7 +211,7 @@ def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
 
 def _meshes(script: nodes.Script, facts: Facts, free: Mapping[str, object]) -> Meshes | None:
     """The widths of all axes, as numbers and names of open params; None where a width is more than that."""
-    written = [s for s in script.statements if isinstance(s, nodes.Mesh)]
+    written = [s for s in script.statements if isinstance(s, nodes.MeshStatement)]
     if len(written) != len(facts.meshes):
         return None  # some stand in a loop or a condition
     found = []

@@ -15,7 +15,7 @@ from ssdsl.collector import paused_collector
 from ssdsl.ir.action import Update
 from ssdsl.ir.function import Earlier, Function
 from ssdsl.plan.plan import Plan
-from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.unordered import Unordered, unordered
 
 
@@ -28,7 +28,7 @@ class Least:
 
 
 @paused_collector()
-def least_of(plan: Plan, cluster: Cluster, state: State, halved: bool) -> Least:
+def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) -> Least:
     """The bounds of a plan. `halved`: an order may name halves of backwards, so that a `.wgrad` may come last and
     nothing follows it. Raises PlanError where the plan cannot be lowered."""
     found = unordered(plan, _by_assignment(plan), cluster, state)

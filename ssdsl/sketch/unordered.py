@@ -5,18 +5,20 @@ from dataclasses import dataclass, field, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import Compute
-from ssdsl.ir.function import Backward, Function, Input
+from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Members, Program
 from ssdsl.lower.lower import formed
 from ssdsl.lower.tasks.graph import roles_of
-from ssdsl.plan.plan import Clock, OpPlan, Phase, Plan, TaskSet, Timed
+from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Plan, TaskSet
 from ssdsl.simulate.memory.memory import state_of
-from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.simulate import Prices, prices
 
 
-def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: State, halves: bool = False) -> "Unordered":
+def unordered(
+    plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision, halves: bool = False
+) -> "Unordered":
     """Lowers a plan without its orders. Operators with different numbers in `sets` go into different functions, as if a
     clock named the sets or, with `halves`, their backwards in halves. Raises PlanError where the plan cannot be
     lowered."""
@@ -51,7 +53,7 @@ class Unordered:
         halved."""
         return self._of(function, Phase.WGRAD, role) if function.backward is Backward.HALVES else 0.0
 
-    def travel(self, given: Input, gradient: bool) -> float:
+    def travel(self, given: FunctionInput, gradient: bool) -> float:
         """The seconds of an input's message, or of its gradient's."""
         if given.message is None:
             return 0.0
@@ -88,5 +90,5 @@ def _named(plan: Plan, sets: Mapping[str, int], phase: Phase | None) -> Plan:
         operators[name] = changed[key]
     span = plan.meshes[-1].span
     assert span is not None, "a plan that is read has places"
-    rows = tuple(Timed(TaskSet(number, (), phase), 0, span) for number in sorted(set(sets.values())))
-    return replace(plan, operators=operators, orders=(), clocks=(Clock(rows, span),))
+    rows = tuple(ClockRow(TaskSet(number, (), phase), 0, span) for number in sorted(set(sets.values())))
+    return replace(plan, operators=operators, orders=(), clocks=(ClockOrder(rows, span),))

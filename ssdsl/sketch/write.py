@@ -21,14 +21,14 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
     asked = {*sketch.given, *(p.name for p in sketch.open if p.why == ASKED)}
     for s in reversed(sketch.script.statements):
         match s:
-            case nodes.Param():
+            case nodes.ParamStatement():
                 text = _with_default(text, s, values, notes, s.name.text in asked)
             case (
-                nodes.Do(call=nodes.Call(function=nodes.Name(text=name)))
-                | nodes.Let(value=nodes.Call(function=nodes.Name(text=name)))
+                nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name)))
+                | nodes.LetStatement(value=nodes.Call(function=nodes.NameExpression(text=name)))
             ) if name in notes and name not in values:
                 text = f"{text[: s.span.start]}# {notes[name]}\n{text[s.span.start :]}"
-            case nodes.Use(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
+            case nodes.UseStatement(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
                 text = _with_path(text, module, sketch.folder, folder)
     source = Source(sketch.source.name, text)
     return format_script(parse(source), source)
@@ -41,7 +41,7 @@ def with_answer(text: str, call: nodes.Call, name: str, answer: str) -> str:
 
 
 def _with_default(
-    text: str, s: nodes.Param, values: Mapping[str, int], notes: Mapping[str, str], is_asked: bool
+    text: str, s: nodes.ParamStatement, values: Mapping[str, int], notes: Mapping[str, str], is_asked: bool
 ) -> str:
     name = s.name.text
     if name not in values:

@@ -22,7 +22,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeviceKind:
     """Devices on which a stage may run: their number, the seconds of each layer for one micro-batch (forward and
     backward), and per device the bytes of each layer's state, the bytes that a micro-batch of each layer keeps for
     backward, and the memory."""
@@ -35,11 +35,11 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LayerRow:
     """Layers in a row, and the stages to cut them into. `stages[s]` are the numbers of the kinds that stage s may have,
     `in_flight[s]` the micro-batches that it holds at once. All stages together have exactly `devices`."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DeviceKind, ...]
     stages: tuple[tuple[int, ...], ...]
     in_flight: tuple[int | float, ...]
     devices: int
@@ -52,7 +52,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StageCuts:
     """`starts[s]` is the first layer of stage s, `kinds[s]` its kind of devices; then the seconds of the step, and of
     the slowest stage for one micro-batch."""
 
@@ -62,7 +62,7 @@ class Cut:
     slowest_s: float
 
 
-def cut(row: Row) -> Cut | None:
+def cut(row: LayerRow) -> StageCuts | None:
     """The cut with the shortest step; None where no cut fits the memory and the number of devices."""
     table = _Table(row)
     shortest = table.solved(math.inf)
@@ -75,7 +75,7 @@ def cut(row: Row) -> Cut | None:
         low, high = (low, middle) if table.solved(runs[middle]) is not None else (middle + 1, high)
     best = table.solved(runs[low])
     assert best is not None, "the longest run is a bound that none exceeds"
-    found: Cut | None = shortest
+    found: StageCuts | None = shortest
     least = shortest.step_s - (row.micro_batches - 1) * shortest.slowest_s  # no sum is smaller
     while found is not None:
         best = min(best, found, key=lambda c: c.step_s)
@@ -98,7 +98,7 @@ class _Best:
 class _Table:
     """The dynamic programme, for one bound on the slowest stage at a time."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: LayerRow) -> None:
         self.row = row
         self.seconds = [[0.0, *accumulate(k.seconds)] for k in row.kinds]
         self.state = [[0.0, *accumulate(k.state)] for k in row.kinds]
@@ -112,7 +112,7 @@ class _Table:
             {self.seconds[k][b] - self.seconds[k][a] for k in kinds for a in range(n) for b in range(a + 1, n + 1)}
         )
 
-    def solved(self, bound: float) -> Cut | None:
+    def solved(self, bound: float) -> StageCuts | None:
         """The cut with the least sum whose slowest stage takes at most `bound`; None if there is none."""
         row, n = self.row, self.row.layers
         rows: list[dict[int, _Best]] = [{0: _Best([0.0] + [math.inf] * n, [0] * (n + 1), [0] * (n + 1))}]
@@ -157,11 +157,11 @@ class _Table:
         held += self.row.in_flight[stage] * (self.kept[kind][end] - self.kept[kind][start])
         return self.seconds[kind][end] - self.seconds[kind][start] <= most and held <= self.row.kinds[kind].memory_bytes
 
-    def _cut(self, rows: Sequence[dict[int, _Best]]) -> Cut:
+    def _cut(self, rows: Sequence[dict[int, _Best]]) -> StageCuts:
         stages = list(self._stages(rows))[::-1]
         times = [self.seconds[k][b] - self.seconds[k][a] for a, b, k in stages]
         step = sum(times) + (self.row.micro_batches - 1) * max(times)
-        return Cut(tuple(a for a, _, _ in stages), tuple(k for _, _, k in stages), step, max(times))
+        return StageCuts(tuple(a for a, _, _ in stages), tuple(k for _, _, k in stages), step, max(times))
 
     def _stages(self, rows: Sequence[dict[int, _Best]]) -> Iterator[tuple[int, int, int]]:
         """The start, end and kind of each stage, the last stage first."""

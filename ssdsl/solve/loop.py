@@ -121,7 +121,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class LoopClock:
     """The time at which each task is due, the period, the seconds of all micro-batches run in that order, and the
     longest time between the first start and the last end on a device."""
 
@@ -131,7 +131,7 @@ class Clock:
     span_s: float
 
 
-def clock(loop: Loop, effort: int = EFFORT) -> Iterator[Clock]:
+def clock(loop: Loop, effort: int = EFFORT) -> Iterator[LoopClock]:
     """Better and better clocks within the memory. Ends when the lower bound is reached, when no move of tasks by a
     period is better, or when `effort` tasks were placed."""
     left = max(1, effort // (len(loop.tasks) * loop.micro_batches))  # clocks that may be tried
@@ -155,7 +155,7 @@ def clock(loop: Loop, effort: int = EFFORT) -> Iterator[Clock]:
         best = better
 
 
-def run(loop: Loop, at: Sequence[float], period: float) -> Clock | None:
+def run(loop: Loop, at: Sequence[float], period: float) -> LoopClock | None:
     """The clock with the seconds of its step; None where devices hold too much, or wait for each other."""
     tasks, count = loop.tasks, loop.micro_batches
     order = [_order(loop, d, at, period) for d in range(loop.devices)]
@@ -181,7 +181,7 @@ def run(loop: Loop, at: Sequence[float], period: float) -> Clock | None:
                     free[e], place[e] = ends[o][m], place[e] + 1
     if any(p < len(own) for p, own in zip(place, order, strict=True)):
         return None
-    return Clock(tuple(at), period, max(free), max(end - start for start, end in zip(first, free, strict=True)))
+    return LoopClock(tuple(at), period, max(free), max(end - start for start, end in zip(first, free, strict=True)))
 
 
 def _order(loop: Loop, device: int, at: Sequence[float], period: float) -> list[tuple[float, int, int]]:
@@ -272,7 +272,7 @@ def _apart(a: float, length: float, b: float, other: float, period: float) -> bo
     return length + other <= period + small and length <= behind + small and behind + other <= period + small
 
 
-def _moves(loop: Loop, best: Clock) -> Iterator[list[float]]:
+def _moves(loop: Loop, best: LoopClock) -> Iterator[list[float]]:
     """Moves a task, or a run of tasks, by one or two periods; then all tasks of one device."""
     size = len(loop.tasks)
     runs = (

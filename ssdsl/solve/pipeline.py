@@ -148,7 +148,7 @@ def run(pipeline: Pipeline, rows: Sequence[Sequence[Task]]) -> Spans | None:
     return Spans(max(now), max(spans), sum(spans), spans.index(max(spans)))
 
 
-class Timed(Protocol):
+class TimedOrder(Protocol):
     """An order that knows its seconds."""
 
     @property
@@ -162,7 +162,7 @@ class Timed(Protocol):
 
 
 Numbers = TypeVar("Numbers")
-Found = TypeVar("Found", bound=Timed)
+Found = TypeVar("Found", bound=TimedOrder)
 
 
 def descent(

@@ -16,7 +16,7 @@ import torch
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process.mailbox import Exchange, Threaded
+from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
 from ssdsl.run.in_process.run_in_process import RanksFailed, Turns, program_of
 from ssdsl.runtime.checkpoints import Checkpoint, Content, Saver, content_of, load_on_all
 from ssdsl.runtime.layout.parts import LocalTensor, untrained
@@ -79,7 +79,7 @@ Tensors = dict[tuple[str, ...], torch.Tensor]
 def engines(compiled: Any, model: Any) -> list[Engine]:
     """The engine of each rank."""
     program, turns, found = program_of(compiled, model), Turns(), {}
-    exchange = Exchange(program.table.world_size, turns.wait, RanksFailed)
+    exchange = Mailboxes(program.table.world_size, turns.wait, RanksFailed)
 
     def make(rank: int) -> None:
         found[rank] = Engine(InMemory(program), World(Threaded(rank, exchange)), torch.device("cpu"))
@@ -189,7 +189,7 @@ def test_ranks_that_take_turns_save_and_load(tmp_path: Path) -> None:
     model = load(MODELS["mixed"])
     compiled = compile_plan(ROOT / "examples/zero.ssp", capture(model), {})
     program, turns = program_of(compiled.program, model), Turns()
-    exchange = Exchange(program.table.world_size, turns.wait, RanksFailed)
+    exchange = Mailboxes(program.table.world_size, turns.wait, RanksFailed)
 
     def run(rank: int) -> None:
         engine = Engine(InMemory(program), World(Threaded(rank, exchange)), torch.device("cpu"))

@@ -18,14 +18,17 @@ from ssdsl.show.charts.gantt import gantt
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
-from ssdsl.simulate.timeline import Event, Kind, Stream
+from ssdsl.simulate.timeline import Event, EventKind, Stream
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.docs.pages import with_text
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "schedules.md"
 P, M, V, R = 4, 8, 2, 3
-BACKWARD = {Kind.BACKWARD, Kind.WGRAD}  # the end of a backward; a block without weights has no other than dgrad
+BACKWARD = {
+    EventKind.BACKWARD,
+    EventKind.WGRAD,
+}  # the end of a backward; a block without weights has no other than dgrad
 
 OTHER_TIMES = ((2.0, 2.0, 1.0), (1.0, 2.0, 1.0), (2.0, 1.0, 1.0))
 Formula = Callable[[float, float, float], float]
@@ -208,7 +211,7 @@ def _in_flight(report: Report, schedule: Schedule) -> float:
         changes: list[tuple[float, int, int]] = []
         for m in range(M):
             events = [e for e in report.timeline.events if e.row == row and _is_of(e, m) and e.name not in ends]
-            begun = sorted(e.start_s for e in events if e.kind is Kind.FORWARD)
+            begun = sorted(e.start_s for e in events if e.kind is EventKind.FORWARD)
             ended = [e.end_s for e in events if e.kind in BACKWARD]
             assert len(ended) == schedule.stages
             changes += [(time, 1, 1) for time in begun[-schedule.stages :]] + [(time, 0, -1) for time in ended]

@@ -1,7 +1,7 @@
 """A step as a picture: a row for each role, a box for each task, as docs/tutorial.md shows it."""
 
 from ssdsl.show.charts.gantt import MARKS, TASKS
-from ssdsl.simulate.timeline import Event, Kind, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline
 
 WIDTH, LEFT, TOP, ROW, BOX = 1000, 110, 44, 44, 34  # of the picture, its margins, a row and what is drawn of it; pixels
 NUMBERED = 18  # the narrowest box that shows its micro-batch, in pixels
@@ -53,7 +53,7 @@ def _axis(end_s: float, scale: float, y: int) -> str:
     return "".join(_text(LEFT + t * scale, y + 10, f"{t:g} s", 11, anchor="middle") for t in marks)
 
 
-def _legend(kinds: list[Kind], y: int) -> str:
+def _legend(kinds: list[EventKind], y: int) -> str:
     items = [(_colours(kind)[1], MARKS[kind].word) for kind in kinds] + [(IDLE, "idle: the bubble")]
     return "".join(
         f'<rect x="{LEFT + 170 * n}" y="{y - 12}" width="14" height="14" fill="{colour}"/>'
@@ -62,7 +62,7 @@ def _legend(kinds: list[Kind], y: int) -> str:
     )
 
 
-def _colours(kind: Kind) -> tuple[str, str]:
+def _colours(kind: EventKind) -> tuple[str, str]:
     """Of the letters and of the box: those of the chart in the terminal."""
     ink, _, colour = MARKS[kind].style.partition(" on ")
     return ink, colour

@@ -41,7 +41,9 @@ class Changed:
 def changed_plans(source: Source) -> Iterator[Changed]:
     """All changes of all statements that say something of operators, their state, or their tasks."""
     script = parse(source)
-    axes = {a.name.text: _text(a.value) for s in script.statements if isinstance(s, nodes.Mesh) for a in s.axes}
+    axes = {
+        a.name.text: _text(a.value) for s in script.statements if isinstance(s, nodes.MeshStatement) for a in s.axes
+    }
     for statement in _all(script.statements):
         old = _text(statement)
         for at, new in _changes(statement, axes):
@@ -53,9 +55,9 @@ def changed_plans(source: Source) -> Iterator[Changed]:
 def _all(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.Statement]:
     for s in statements:
         match s:
-            case nodes.For(_, body) | nodes.Def(_, _, body):
+            case nodes.ForStatement(_, body) | nodes.DefStatement(_, _, body):
                 yield from _all(body)
-            case nodes.If(branches, other):
+            case nodes.IfStatement(branches, other):
                 yield from _all((*(x for b in branches for x in b.body), *other))
             case _:
                 yield s
@@ -64,33 +66,33 @@ def _all(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.Statement]:
 def _changes(s: nodes.Statement, axes: dict[str, str]) -> Iterator[tuple[Span, str]]:
     """Each change as a place and what stands there instead."""
     match s:
-        case nodes.Split(nodes.Attribute(_, nodes.Word(state))) if state in STATES:
+        case nodes.SplitStatement(nodes.Attribute(_, nodes.Word(state))) if state in STATES:
             yield s.span, NOTHING
             yield from _other_state(s, state, [*axes])
-        case nodes.Split():
+        case nodes.SplitStatement():
             yield s.span, NOTHING
             yield from _other_parts(s, axes)
-        case nodes.Assign(_, devices):
+        case nodes.AssignStatement(_, devices):
             yield s.span, NOTHING
             yield from _other_devices(devices, axes)
-        case nodes.Order(steps):
+        case nodes.OrderStatement(steps):
             yield s.span, NOTHING
             yield _from_to(steps), " -> ".join(map(_text, reversed(steps)))
-        case nodes.Clock(rows=rows):
+        case nodes.ClockStatement(rows=rows):
             for row in rows:
                 yield row.time.span, f"-({_text(row.time)})"
                 if len(rows) > 1:
                     yield row.span, ""
-        case nodes.Recompute() | nodes.Do():
+        case nodes.RecomputeStatement() | nodes.Do():
             yield s.span, NOTHING
-        case nodes.Prefetch(_, ahead):
+        case nodes.PrefetchStatement(_, ahead):
             yield s.span, NOTHING
             yield ahead.span, "0"
         case _:
             return
 
 
-def _other_parts(s: nodes.Split, axes: dict[str, str]) -> Iterator[tuple[Span, str]]:
+def _other_parts(s: nodes.SplitStatement, axes: dict[str, str]) -> Iterator[tuple[Span, str]]:
     for dim in [d for d in DIMS if d != s.dim.text][:3]:
         yield s.dim.span, dim
     for cut in s.cuts:
@@ -102,7 +104,7 @@ def _other_parts(s: nodes.Split, axes: dict[str, str]) -> Iterator[tuple[Span, s
             yield _from_to(s.cuts), ", ".join(_text(c) for c in s.cuts if c is not cut)
 
 
-def _other_state(s: nodes.Split, state: str, axes: list[str]) -> Iterator[tuple[Span, str]]:
+def _other_state(s: nodes.SplitStatement, state: str, axes: list[str]) -> Iterator[tuple[Span, str]]:
     assert isinstance(s.operators, nodes.Attribute)
     for other in (name for name in STATES if name != state):
         yield s.operators.name.span, other
@@ -122,7 +124,7 @@ def _other_devices(devices: nodes.Expr, axes: dict[str, str]) -> Iterator[tuple[
         yield devices.span, f"{_text(devices)}[{next(iter(axes))} = 0]"
 
 
-def _from_to(those: tuple[nodes.Node, ...] | tuple[nodes.Cut, ...]) -> Span:
+def _from_to(those: tuple[nodes.Node, ...] | tuple[nodes.Into, ...]) -> Span:
     return those[0].span.to(those[-1].span)
 
 

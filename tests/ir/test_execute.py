@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from ssdsl.ir.action import Action, Compute, GatherParam, StartReduce, Update, WaitReduce
-from ssdsl.ir.execute import Await, Meet, Part, Post, Step, Steps, Trace, execute
+from ssdsl.ir.execute import ActionPart, Await, Meet, Post, Step, Steps, Trace, execute
 from ssdsl.plan.plan import Phase
 from ssdsl.text.diagnostic import InternalError
 
@@ -51,7 +51,7 @@ def test_what_is_posted_travels_while_its_roles_go_on() -> None:
     assert trace.ended == [1.0, 5.0]
     assert [(x.start, x.end) for x in trace.waits] == [(2.0, 5.0)]
     ((sent, received),) = trace.flows
-    assert trace.intervals[sent].part is Part.SENT and trace.intervals[received].part is Part.RECEIVED
+    assert trace.intervals[sent].part is ActionPart.SENT and trace.intervals[received].part is ActionPart.RECEIVED
 
 
 def test_a_lane_carries_first_what_can_travel_first() -> None:
@@ -64,7 +64,7 @@ def test_a_lane_carries_first_what_can_travel_first() -> None:
         Compute=5.0,
         StartReduce=1.0,
     )
-    arrived = {x.action: x.end for x in trace.intervals if x.part is Part.RECEIVED}
+    arrived = {x.action: x.end for x in trace.intervals if x.part is ActionPart.RECEIVED}
     assert arrived == {StartReduce(0): 11.0, StartReduce(1): 6.0}
 
 

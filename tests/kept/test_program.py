@@ -18,7 +18,7 @@ from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.main import make_optimizer
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
@@ -72,4 +72,4 @@ def test_a_compiled_folder_and_todays_code_take_turns(kept: Path, tmp_path: Path
 def test_another_runtime_says_that_the_program_is_not_its_own(kept: Path) -> None:
     """A runtime needs the table, and the calls of the roles, that are compiled for it."""
     with pytest.raises(EngineError, match="the program is of version 1, and this runtime runs version 3"):
-        Program.read(kept / "program")
+        CompiledProgram.read(kept / "program")

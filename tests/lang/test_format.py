@@ -31,7 +31,7 @@ ids = st.sampled_from(["a", "S", "m_1", "model", "clock", "_x", "fwd", "true"])
 words = made(nodes.Word, ids)
 texts = st.sampled_from(["", "h.*.mlp", "größer", "a # b", "for", "it's (", "\t", "seq.0"])
 atoms = st.one_of(
-    made(nodes.Name, ids), made(nodes.Number, st.sampled_from(["0", "12", "0.5", "007"])),
+    made(nodes.NameExpression, ids), made(nodes.Number, st.sampled_from(["0", "12", "0.5", "007"])),
     made(nodes.Text, texts),
 )  # fmt: skip
 
@@ -62,31 +62,31 @@ exprs = st.recursive(atoms, larger, max_leaves=8)
 helps = st.none() | texts
 dims = made(nodes.Word, st.sampled_from(["batch", "seq.0", "fc.in", "h.0.out", "in", "by.x", "0x", "a-b", ""]))
 verbs = st.one_of(
-    made(nodes.Split, exprs, dims, tuples(made(nodes.Cut, words, st.none() | exprs))),
-    made(nodes.Assign, exprs, exprs),
-    made(nodes.Order, tuples(exprs, 2)),
-    made(nodes.Recompute, exprs),
-    made(nodes.Require, exprs, helps),
+    made(nodes.SplitStatement, exprs, dims, tuples(made(nodes.Into, words, st.none() | exprs))),
+    made(nodes.AssignStatement, exprs, exprs),
+    made(nodes.OrderStatement, tuples(exprs, 2)),
+    made(nodes.RecomputeStatement, exprs),
+    made(nodes.RequireStatement, exprs, helps),
     made(nodes.Do, made(nodes.Call, exprs, tuples(exprs, 0))),
 )
 simple = st.one_of(
     verbs,
-    made(nodes.Param, words, exprs, st.none() | exprs, helps),
-    made(nodes.Mesh, words, tuples(keyed(exprs))),
-    made(nodes.Let, words, st.none() | tuples(words, 0), exprs),
-    made(nodes.Use, words | made(nodes.Text, texts), tuples(words)),
-    made(nodes.Dim, words, exprs),
-    made(nodes.Return, exprs),
-    made(nodes.For, bindings(exprs), tuples(verbs).map(lambda body: body[:1]), st.just(True)),
-    made(nodes.Clock, words, bindings(exprs) | st.just(()), tuples(made(nodes.At, exprs, exprs))),
+    made(nodes.ParamStatement, words, exprs, st.none() | exprs, helps),
+    made(nodes.MeshStatement, words, tuples(keyed(exprs))),
+    made(nodes.LetStatement, words, st.none() | tuples(words, 0), exprs),
+    made(nodes.UseStatement, words | made(nodes.Text, texts), tuples(words)),
+    made(nodes.DimStatement, words, exprs),
+    made(nodes.ReturnStatement, exprs),
+    made(nodes.ForStatement, bindings(exprs), tuples(verbs).map(lambda body: body[:1]), st.just(True)),
+    made(nodes.ClockStatement, words, bindings(exprs) | st.just(()), tuples(made(nodes.At, exprs, exprs))),
 )
 
 
 def blocks(s: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(
-        made(nodes.For, bindings(exprs), tuples(s), st.just(False)),
-        made(nodes.If, tuples(made(nodes.Branch, exprs, tuples(s))), tuples(s, 0)),
-        made(nodes.Def, words, tuples(words, 0), tuples(s)),
+        made(nodes.ForStatement, bindings(exprs), tuples(s), st.just(False)),
+        made(nodes.IfStatement, tuples(made(nodes.Branch, exprs, tuples(s))), tuples(s, 0)),
+        made(nodes.DefStatement, words, tuples(words, 0), tuples(s)),
     )
 
 

@@ -21,7 +21,7 @@ def mistake(text: str) -> Diagnostic:
 
 def test_split() -> None:
     (s,) = parse(Source("plan.ssp", "split model by seq.0 into dp, m = [3, 5]\n")).statements
-    assert isinstance(s, nodes.Split)
+    assert isinstance(s, nodes.SplitStatement)
     assert s.dim.text == "seq.0"
     assert [cut.name.text for cut in s.cuts] == ["dp", "m"]
     assert s.cuts[0].count is None and isinstance(s.cuts[1].count, nodes.ListOf)
@@ -29,18 +29,18 @@ def test_split() -> None:
 
 def test_suffix_is_a_loop() -> None:
     (s,) = parse(Source("plan.ssp", "assign stage[s] to gpus[pp = s]  for s in 0..S")).statements
-    assert isinstance(s, nodes.For) and s.is_suffix
-    assert isinstance(s.body[0], nodes.Assign)
+    assert isinstance(s, nodes.ForStatement) and s.is_suffix
+    assert isinstance(s.body[0], nodes.AssignStatement)
 
 
 def test_clock() -> None:
     (s,) = parse(Source("plan.ssp", "order by clock for m in 0..4:\n    a[m = m] at 2 * m\n    b at m\n")).statements
-    assert isinstance(s, nodes.Clock) and len(s.rows) == 2
+    assert isinstance(s, nodes.ClockStatement) and len(s.rows) == 2
 
 
 def test_keyword_after_a_dot_is_a_name() -> None:
     (s,) = parse(Source("plan.ssp", "split x.in by fc.to into tp = 2")).statements
-    assert isinstance(s, nodes.Split) and s.dim.text == "fc.to"
+    assert isinstance(s, nodes.SplitStatement) and s.dim.text == "fc.to"
 
 
 def test_spans() -> None:

@@ -11,7 +11,7 @@ from ssdsl.ir.function import Concat, Conversion, First, Reshard, Slice, Sum
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.value import TimeIndex, Type, Var
-from ssdsl.lower.conversions.answer import Answer, Entering, Need, Received
+from ssdsl.lower.conversions.answer import Entering, Need, Received, ValueVersions
 from ssdsl.lower.conversions.convert import Source, convert
 from ssdsl.lower.lowering import Lowering, Segment, TypedOperand
 from ssdsl.lower.operators.operand_types import local_sizes
@@ -58,13 +58,13 @@ def segment(submesh: Submesh, *time: TimeIndex) -> Segment:
     return Segment(submesh, time, (), False, 0)
 
 
-def asked(source: Source, segments: list[Segment], *asks: tuple[int, Type]) -> Answer:
+def asked(source: Source, segments: list[Segment], *asks: tuple[int, Type]) -> ValueVersions:
     answer = convert(lowering(), VALUE, source, segments, [(function, need(type_)) for function, type_ in asks])
     assert answer.refusal is None
     return answer
 
 
-def reached(answer: Answer, function: int, version: int) -> Var | None:
+def reached(answer: ValueVersions, function: int, version: int) -> Var | None:
     """The version, after a look at all that it is made of; None for what the operator leaves."""
     if (function, version) not in answer.made:
         assert (function, version) == (0, 0)
@@ -80,7 +80,7 @@ def reached(answer: Answer, function: int, version: int) -> Var | None:
             return conversion.result
 
 
-def kinds(answer: Answer) -> list[type]:
+def kinds(answer: ValueVersions) -> list[type]:
     return [type(what) for what in answer.made.values()]
 
 

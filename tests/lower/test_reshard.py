@@ -20,7 +20,7 @@ from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.runtime.layout import collectives
-from ssdsl.runtime.ranks.mesh import Mesh
+from ssdsl.runtime.ranks.mesh import RankMesh
 from ssdsl.runtime.ranks.transport import Distributed
 from ssdsl.runtime.ranks.world import World
 
@@ -55,7 +55,7 @@ class Devices:
 
     def __init__(self, lockstep, axes: Axes, first: int = 0) -> None:
         self.lockstep, self.axes = lockstep, axes
-        mesh = Mesh("gpus", dict(axes), first)
+        mesh = RankMesh("gpus", dict(axes), first)
         names = [a for a, _ in axes]
         wanted = [c for n in range(1, len(names) + 1) for c in itertools.combinations(names, n)]
         self.coordinates: dict[int, tuple[int, ...]] = {}

@@ -92,7 +92,7 @@ def covered(leg: transfers.Leg) -> bool:
 
 def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Shape, forth: Move, back: Move, layouts):
     """Carries random numbers there and others back; whether all arrive in the layouts (before, after, gradients)."""
-    world.meshes = {s.mesh.name: mesh.Mesh(s.mesh.name, dict(s.mesh.axes), s.mesh.first) for s in (source, target)}
+    world.meshes = {s.mesh.name: mesh.RankMesh(s.mesh.name, dict(s.mesh.axes), s.mesh.first) for s in (source, target)}
     entry = TransferEntry(
         number=0,
         lane=0,

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from ssdsl import runtime
 from ssdsl.codegen.expressions import constant_expression, expression
-from ssdsl.ir.function import Op, Split
+from ssdsl.ir.function import OpPart, Split
 from ssdsl.ir.value import Axis, Name, Time, Var
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.operators.operand_types import local_sizes, operand_shape, operand_types
@@ -39,7 +39,7 @@ def in_space(cut: Split) -> bool:
     return isinstance(cut.coordinate, Axis)
 
 
-def part_of(operator: Operator, cuts: tuple[Split, ...]) -> Op:
+def part_of(operator: Operator, cuts: tuple[Split, ...]) -> OpPart:
     """The instruction of a part, as the lowering writes it."""
     axes = tuple((c.coordinate.name, c.parts) for c in cuts if in_space(c))
     results = []
@@ -49,7 +49,7 @@ def part_of(operator: Operator, cuts: tuple[Split, ...]) -> Op:
         results.append(Var(Name(operand.value), type_, None, sizes, "float32"))
     reads = tuple(Name(o.value) for o in operator.inputs)
     kernel, first = kernel_of(operator, cuts, axes), first_of(operator, cuts)
-    return Op(operator.name, cuts, reads, tuple(results), kernel, first, orders=operator.orders)
+    return OpPart(operator.name, cuts, reads, tuple(results), kernel, first, orders=operator.orders)
 
 
 def run_graph(graph: Graph, outside: Values) -> Values:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ssdsl.model.cache import entries
-from ssdsl.model.captured import Captured, Request, captured
+from ssdsl.model.captured import Captured, ModelRequest, captured
 from ssdsl.model.graph_text import graph_text
 
 FILE = """
@@ -74,7 +74,7 @@ def asked(spec: str = "mine.py:net", **more: object) -> Captured:
     """As another process would ask: no module of the user's is loaded, and the path is what it was."""
     path = list(sys.path)
     try:
-        return captured(Request(spec, **more), working)  # type: ignore[arg-type]
+        return captured(ModelRequest(spec, **more), working)  # type: ignore[arg-type]
     finally:
         sys.path[:] = path
         for name in ("mine", "parts", "more", "ssdsl_user_mine"):

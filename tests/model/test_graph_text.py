@@ -9,7 +9,7 @@ import torch
 
 from ssdsl.model.capture.overloads import constant_of
 from ssdsl.model.dims.window import Prefix, Sliding
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.ops.rows import ROWS
@@ -52,7 +52,7 @@ COUNT = Operator(
         Dim("in.keys", 3, 7),
     ),
     row=ROWS["aten::addmm"],
-    found=Found("a b -> a"),
+    found=FoundRule("a b -> a"),
     orders=((1, 0),),
 )
 VALUES = (
@@ -130,7 +130,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "outputs": (Operand("fc", ((0,), ())),),
         "dims": (Dim("batch", 4, 0), Dim("in", 3, 7), Dim("out", 6, 2), Dim("more", 1, 0)),
         "flops": 7,
-        "found": Found("a b -> b"),
+        "found": FoundRule("a b -> b"),
         "orders": ((0, 1),),
     },
     Dim: {

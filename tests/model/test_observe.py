@@ -11,7 +11,7 @@ from ssdsl.model.graph import Dim
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.observe import saved
-from ssdsl.model.observe.saved import Measurement, saved_by
+from ssdsl.model.observe.saved import SavedMeasurement, saved_by
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.trace import capture
 from tests.model.rule_cases import FAMILIES
@@ -32,7 +32,7 @@ def runs(layers: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often torch runs a call of a model to see what it saves."""
     asked: list[object] = []
 
-    def counted(*given: Any) -> Measurement:
+    def counted(*given: Any) -> SavedMeasurement:
         asked.append(given)
         return kept(*given)
 

@@ -19,7 +19,7 @@ from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.cosmoflow import SIZES as COSMOFLOW
 from ssdsl.model.zoo.moe_gpt import SIZES as MOE_GPT
 from ssdsl.model.zoo.moe_gpt import MoeGpt
-from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net, Block
+from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net, EvoformerBlock
 from ssdsl.model.zoo.nets.moe_gpt import Mixture
 from ssdsl.model.zoo.unet3d import SIZES as UNET3D
 from ssdsl.model.zoo.unet3d import Unet3d
@@ -152,7 +152,7 @@ def test_an_evoformer_learns_from_its_last_pass_alone(attention: str) -> None:
 def test_edges_of_a_triangle_multiply_as_the_paper_says() -> None:
     """Outgoing ones (algorithm 11), edge by edge: the edge i j gets i k and j k for all k."""
     torch.manual_seed(0)
-    block = Block(ZOO["alphafold2"].sizes["tiny"])  # type: ignore[arg-type]
+    block = EvoformerBlock(ZOO["alphafold2"].sizes["tiny"])  # type: ignore[arg-type]
     z = torch.randn(1, 5, 5, 8)
     y = block.outgoing.norm(z)
     left = block.outgoing.left_gate(y).sigmoid() * block.outgoing.left(y)

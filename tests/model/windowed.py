@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ssdsl import runtime
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.overloads import target_of
 from ssdsl.model.dims.signature import Pattern
 from ssdsl.model.graph import Dim, DimWindow, Operand, Operator, Ref, Stage
@@ -24,7 +24,7 @@ WORDS = {1: "linear", 2: "bilinear", 3: "trilinear"}
 class Windowed:
     """A call: its tensors by name, those first that its arguments name."""
 
-    call: Call
+    call: CapturedCall
     tensors: dict[str, torch.Tensor]
     results: list[torch.Tensor]
     space: int
@@ -98,7 +98,7 @@ def drawn(kind: str, seed: int) -> Windowed | None:
     if any(0 in r.shape or r.isinf().any() for r in results):  # torch writes anywhere in backward of empty maxima
         return None
     outputs = tuple(f"y{k}" for k in range(len(results)))
-    call = Call("op", name, target, tuple(arguments), {}, "", "", outputs)
+    call = CapturedCall("op", name, target, tuple(arguments), {}, "", "", outputs)
     return Windowed(call, tensors, results, space)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ssdsl.ir.comm import AllGather, AllToAll, Transfer
-from ssdsl.ir.function import Op, Reshard, results_of
+from ssdsl.ir.function import OpPart, Reshard, results_of
 from ssdsl.ir.layout import REPLICATE, Cut, Layout
 from ssdsl.ir.program import Program
 from ssdsl.ir.references import check_references
@@ -116,7 +116,7 @@ def _changes(program: Program) -> Iterator[Change]:
         for k, section in enumerate(function.sections):
             for n, instr in enumerate(section.body):
                 wrong: list[Any] = []
-                if isinstance(instr, Op):
+                if isinstance(instr, OpPart):
                     wrong += [replace(instr, reads=(Name("nothing"), *instr.reads[1:]))]
                     wrong += [replace(instr, results=instr.results * 2), replace(instr, operator="nothing")]
                 elif isinstance(instr, Reshard):

@@ -11,7 +11,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.repl.complete.offers import offers
 from ssdsl.repl.enter import enter
-from ssdsl.repl.session import Machine, Outside, Session, begin
+from ssdsl.repl.session import Outside, Session, SimulationTarget, begin
 from ssdsl.show.view import View, table
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.diagnostic import Diagnostic
@@ -19,10 +19,10 @@ from ssdsl.text.render import render
 from tests.captured import graph_of
 
 
-def machine(name: str) -> Machine:
+def machine(name: str) -> SimulationTarget:
     """What plans are for on a known cluster."""
     cluster = load_cluster(name)
-    return Machine(cluster, lambda program: simulate(program.program, program.source, cluster))
+    return SimulationTarget(cluster, lambda program: simulate(program.program, program.source, cluster))
 
 
 class Entering:

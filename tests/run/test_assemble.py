@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.run.errors import PiecesIncomplete
-from ssdsl.run.verify.assemble import Piece, assemble
+from ssdsl.run.verify.assemble import RankPiece, assemble
 from ssdsl.text.diagnostic import PlanError
 
 Take = tuple[int, int, int, int]
 
 
-def piece(full: torch.Tensor, *takes: Take) -> Piece:
+def piece(full: torch.Tensor, *takes: Take) -> RankPiece:
     """What a rank holds of a tensor after these takes, cut the plain way."""
     local = full
     for dim, outer, n, k in takes:

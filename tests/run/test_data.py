@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 from ssdsl.model.load.model import Model
 from ssdsl.run import data_errors
 from ssdsl.run.data import check_data
-from ssdsl.runtime.data.sample_order import Order
+from ssdsl.runtime.data.sample_order import SampleOrder
 from ssdsl.runtime.data.user_data import Again, load_data
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
@@ -163,7 +163,7 @@ def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:
     net.load_state_dict({"weight": weights["fc.weight"], "bias": weights["fc.bias"]})
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     data = load_data(f"{tmp_path / 'mine.py'}:data")
-    order = Order(32, 8, True, True)
+    order = SampleOrder(32, 8, True, True)
     keys = [batch for epoch in range(2) for batch in order.batches(0, epoch)][:5]
     for line, batch in zip(lines, keys, strict=True):
         x, y = default_collate([data[key] for key in batch])

@@ -17,7 +17,7 @@ from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 
 ROOT = Path(__file__).parent.parent.parent
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)
@@ -39,7 +39,7 @@ def gpt() -> tuple[Model, Any]:
     return model, capture(model)
 
 
-def program(gpt: tuple[Model, Any], plan: str, **params: int) -> Program:
+def program(gpt: tuple[Model, Any], plan: str, **params: int) -> CompiledProgram:
     path = next(p for folder in ("examples", "tests/verify/plans") if (p := ROOT / folder / f"{plan}.ssp").exists())
     return program_of(compile_plan(path, gpt[1], params).program, gpt[0])
 
@@ -67,7 +67,7 @@ def test_two_programs_side_by_side(gpt: Any) -> None:
         torch.testing.assert_close(again.dumps[1]["weights"][name]["tensor"], piece["tensor"], rtol=0, atol=0)
 
 
-def changed(program: Program, pattern: str, by: str, roles: tuple[str, ...] = ()) -> Program:
+def changed(program: CompiledProgram, pattern: str, by: str, roles: tuple[str, ...] = ()) -> CompiledProgram:
     """The program with some text replaced, once in each of these roles' files or in the table."""
     if not roles:
         text, found = re.subn(pattern, by, json.dumps(program.table))
@@ -80,7 +80,7 @@ def changed(program: Program, pattern: str, by: str, roles: tuple[str, ...] = ()
     return replace(program, roles=texts)
 
 
-def failure(program: Program) -> RanksFailed:
+def failure(program: CompiledProgram) -> RanksFailed:
     with pytest.raises(RanksFailed) as caught:
         run_in_process(program, SGD)
     return caught.value

@@ -12,7 +12,7 @@ from torch.distributed import TCPStore
 from ssdsl.cli.training import chosen_nodes
 from ssdsl.run.launch import Nodes
 from ssdsl.runtime.health.stall import BEATS_S
-from ssdsl.runtime.health.status_store import Board
+from ssdsl.runtime.health.status_store import StatusStore
 from ssdsl.runtime.health.watchdog import _here
 from ssdsl.runtime.ranks.nodes import collect, hand_in
 
@@ -92,7 +92,7 @@ def test_a_report_that_is_handed_in_is_there(monkeypatch: pytest.MonkeyPatch, tm
         "RANK": 0,
     }.items():
         monkeypatch.setenv(name, str(value))
-    there, here = Board("1"), Board("1")
+    there, here = StatusStore("1"), StatusStore("1")
     here.put("opened", "before")
     for rank in range(20):
         theirs, mine = tmp_path / f"theirs{rank}", tmp_path / f"mine{rank}"

@@ -22,7 +22,7 @@ from ssdsl.runtime.profile.recorder import CLOCKED
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.profile import Profile
 from ssdsl.simulate.profile.profiled import Profiled
@@ -88,7 +88,7 @@ def test_a_run_predicts_itself(
     program = compiled(plan, RUNS, **params)
     profile, ranks = profile_of(program, tmp_path, monkeypatch)
     assert lacking(program.program, profile) == ()
-    costs = Profiled(Facts(program.program), profile)
+    costs = Profiled(ProgramIndex(program.program), profile)
     for role, rank in zip(program.program.roles, ranks, strict=True):
         tasks = [a for a in role.actions if isinstance(a, Compute)]
         predicted = sum(costs.of(task, role).compute_s for task in tasks)
@@ -129,7 +129,7 @@ def test_collectives_take_what_they_took_in_tasks(plan: str, tmp_path: Path, mon
     """Each of a task's: a look of the clock when the rank comes, and one when it goes on."""
     program = compiled(plan, RUNS, **dict(PLANS)[plan])
     profile, (rank, *_) = profile_of(program, tmp_path, monkeypatch)
-    (role,), costs = program.program.roles, Profiled(Facts(program.program), profile)
+    (role,), costs = program.program.roles, Profiled(ProgramIndex(program.program), profile)
     tasks = [costs.of(a, role) for a in role.actions if isinstance(a, Compute)]
     met = [s for s in rank.clocked[0] if s.what == "met"]
     assert met and sum(len(s.times_s) for s in met) == sum(len(t.sent) for t in tasks)
@@ -142,7 +142,7 @@ def test_what_is_gathered_has_places_of_its_own(tmp_path: Path, monkeypatch: pyt
     begins, and one until the next node begins, in which the gradients that were scattered go."""
     program = compiled("zero", RUNS, D=2, Z=3)
     _, (rank,) = profile_of(program, tmp_path, monkeypatch)
-    functions, facts = program.program.functions, Facts(program.program)
+    functions, facts = program.program.functions, ProgramIndex(program.program)
     forward = sum(len(s.gathers) for f in functions for s in f.sections)
     again = sum(sum(facts.regathered(f).again.values()) for f in functions)
     learning = sum(len(facts.regathered(f).learning) for f in functions)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ssdsl.ir.layout import Shape, Shard, cut, nests
 from ssdsl.runtime.layout.cut import joined, merge_blocks, split_blocks, take, take_sizes
-from ssdsl.runtime.ranks.mesh import Mesh
+from ssdsl.runtime.ranks.mesh import RankMesh
 
 
 @st.composite
@@ -110,7 +110,7 @@ def test_digits_that_overlap_do_not_nest() -> None:
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 9))
 def test_ranks_and_coordinates(sizes: list[int], first: int) -> None:
     """Along each axis, ranks in the order of a group (ascending) are in the order of their coordinates."""
-    mesh = Mesh("gpus", dict(zip("abcd", sizes, strict=False)), first)
+    mesh = RankMesh("gpus", dict(zip("abcd", sizes, strict=False)), first)
     for rank in range(first, first + mesh.size):
         at = mesh.coordinates(rank)
         assert at is not None and mesh.rank(at) == rank

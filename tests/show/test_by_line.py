@@ -13,7 +13,7 @@ from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import as_json
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
-from ssdsl.simulate.timeline import Kind
+from ssdsl.simulate.timeline import EventKind
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 
@@ -81,7 +81,7 @@ def test_they_add_up(graph: Graph, text: str) -> None:
 def test_functions_of_one_name_are_told_apart(graph: Graph) -> None:
     """What one of them waits for is no other's: all that the device waits for is of a statement."""
     report, rows = by_line(graph, ONE_NAME)
-    functions = {(e.name, e.function) for e in report.timeline.events if e.row == 0 and e.kind is Kind.FORWARD}
+    functions = {(e.name, e.function) for e in report.timeline.events if e.row == 0 and e.kind is EventKind.FORWARD}
     names = [name for name, _ in functions]
     assert max(map(names.count, names)) == 3 and "(no statement)" not in rows
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ssdsl.show.charts.chrome_trace import chrome_trace
-from ssdsl.simulate.timeline import Event, Kind, Row, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline, TimelineRow
 from tests.show.timelines import one_f_one_b, repeated, zb_h1
 
 CASES = {
     "one": (one_f_one_b(4, 8),),
-    "halves": (zb_h1(4, 8, {Kind.FORWARD: 1 / 3e3, Kind.DGRAD: 1 / 7e3, Kind.WGRAD: 1 / 9e3}),),
+    "halves": (zb_h1(4, 8, {EventKind.FORWARD: 1 / 3e3, EventKind.DGRAD: 1 / 7e3, EventKind.WGRAD: 1 / 9e3}),),
     "two": (zb_h1(4, 8), one_f_one_b(4, 8)),
     "many rows": (repeated(one_f_one_b(4, 8), 8),),
     "nothing": (Timeline("nothing", "", "", 0.0, (), ()),),
@@ -105,9 +105,9 @@ def test_names_of_processes() -> None:
 
 def test_what_overlaps_goes_to_another_thread() -> None:
     def send(start: float, end: float) -> Event:
-        return Event(0, Stream.TRANSFER, Kind.TRANSFER, start, end, "send")
+        return Event(0, Stream.TRANSFER, EventKind.TRANSFER, start, end, "send")
 
-    timeline = Timeline("t", "", "", 3.0, (Row("a", (0,)),), (send(0, 2), send(1, 3), send(2, 3)))
+    timeline = Timeline("t", "", "", 3.0, (TimelineRow("a", (0,)),), (send(0, 2), send(1, 3), send(2, 3)))
     found = events(timeline)
     assert [e["tid"] - found["X"][0]["tid"] for e in found["X"]] == [0, 1, 0]
     assert [e["args"]["name"] for e in found["M"] if e["name"] == "thread_name"] == ["transfer", "transfer 2"]

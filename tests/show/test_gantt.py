@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from ssdsl.show.charts.gantt import gantt, shortened
 from ssdsl.show.view import View, table
-from ssdsl.simulate.timeline import Event, Kind, Row, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline, TimelineRow
 from tests.show.timelines import one_f_one_b, repeated, zb_h1
 
 ONE_F_ONE_B = """\
@@ -111,11 +111,11 @@ def test_a_window_beside_the_step(window: tuple[float, float]) -> None:
 
 
 def test_the_largest_share_of_a_cell() -> None:
-    def task(kind: Kind, start: float, end: float) -> Event:
+    def task(kind: EventKind, start: float, end: float) -> Event:
         return Event(0, Stream.COMPUTE, kind, start, end, "x", (("chunk", 0), ("m", 7)))
 
-    events = task(Kind.FORWARD, 0.0, 0.4), task(Kind.BACKWARD, 0.4, 1.0), task(Kind.FORWARD, 1.0, 1.4)
-    timeline = Timeline("t", "p", "", 16.0, (Row("a", (0,)),), events)
+    events = task(EventKind.FORWARD, 0.0, 0.4), task(EventKind.BACKWARD, 0.4, 1.0), task(EventKind.FORWARD, 1.0, 1.4)
+    timeline = Timeline("t", "p", "", 16.0, (TimelineRow("a", (0,)),), events)
     assert row(printed(gantt(timeline, 18), 80), "a") == "B" + "·" * 15  # the third fills less than half a cell
     assert "F7" in row(printed(gantt(timeline, 100), 100), "a")  # the index called m, not the first
 

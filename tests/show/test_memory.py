@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ssdsl.show.tables.memory import memory_curve, memory_views, parts_view, peaks_view
-from ssdsl.simulate.timeline import Memory, Row, Timeline
+from ssdsl.simulate.timeline import Memory, Timeline, TimelineRow
 from tests.show.test_gantt import printed, shows_all
 from tests.show.timelines import one_f_one_b, repeated, zb_h1
 
@@ -29,7 +29,7 @@ def test_parts_that_some_have_not() -> None:
         Memory(0, (0.0,), (5,), 0.0, 5, (("weights", 5),)),
         Memory(1, (0.0,), (8,), 0.0, 8, (("activations", 8),), 4),
     )
-    timeline = Timeline("t", "", "", 1.0, (Row("a", (0,)), Row("b", (1,))), (), (), memory)
+    timeline = Timeline("t", "", "", 1.0, (TimelineRow("a", (0,)), TimelineRow("b", (1,))), (), (), memory)
     assert parts_view(timeline).rows == (("a", 5, None), ("b", None, 8))
     assert peaks_view(timeline).rows[1][-1] == 2.0
     assert peaks_view(timeline).notes == ("1 of 2 roles need more than their devices have",)
@@ -44,7 +44,7 @@ def test_it_fits(timeline: Timeline, width: int) -> None:
 
 def test_a_short_peak_is_drawn_and_marked() -> None:
     memory = Memory(0, (0.0, 0.5, 0.5001), (10, 80, 10), 0.5, 80, (("all", 80),), 100)
-    timeline = Timeline("t", "", "", 1.0, (Row("a", (0,)),), (), (), (memory,))
+    timeline = Timeline("t", "", "", 1.0, (TimelineRow("a", (0,)),), (), (), (memory,))
     lines = printed(memory_curve(timeline, 80, 4), 80).splitlines()
     at = lines[1].index("▼")
     assert lines[1][at:] == "▼ 80 B, 80% of 100 B"
@@ -55,5 +55,5 @@ def test_a_short_peak_is_drawn_and_marked() -> None:
 
 def test_the_peak_at_the_end_has_its_figures_on_the_left() -> None:
     memory = Memory(0, (0.0, 0.99), (10, 80), 0.99, 80, (("all", 80),))
-    timeline = Timeline("t", "", "", 1.0, (Row("a", (0,)),), (), (), (memory,))
+    timeline = Timeline("t", "", "", 1.0, (TimelineRow("a", (0,)),), (), (), (memory,))
     assert printed(memory_curve(timeline, 80), 80).splitlines()[1].endswith("80 B ▼")

@@ -21,7 +21,7 @@ from ssdsl.show.advice.by_line import COLUMNS
 from ssdsl.show.charts.sweep_html import sweep_html
 from ssdsl.show.charts.timeline_html import timeline_html
 from ssdsl.show.view import View
-from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
 from ssdsl.sketch.setting import Setting
 from tests.show.timelines import report_of
 
@@ -70,7 +70,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> Timeline:
     events: list[Event] = []
     flows: list[tuple[Event, Event]] = []
     free = [0.0] * stages
-    arrived: dict[tuple[Kind, int, int], float] = {}
+    arrived: dict[tuple[EventKind, int, int], float] = {}
     queues = [_order(stages - s, micro_batches) for s in range(stages)]
     while any(queues):
         for s, queue in enumerate(queues):
@@ -80,9 +80,9 @@ def one_f_one_b(stages: int, micro_batches: int) -> Timeline:
                 event = _task(kind, s, m, start)
                 events.append(event)
                 free[s] = event.end_s
-                after = s + (1 if kind is Kind.FORWARD else -1)
-                if kind is Kind.FORWARD and s == stages - 1:
-                    arrived[Kind.BACKWARD, s, m] = event.end_s
+                after = s + (1 if kind is EventKind.FORWARD else -1)
+                if kind is EventKind.FORWARD and s == stages - 1:
+                    arrived[EventKind.BACKWARD, s, m] = event.end_s
                 elif 0 <= after < stages:
                     sent, received = _transfer(event, after)
                     events += sent, received
@@ -90,9 +90,9 @@ def one_f_one_b(stages: int, micro_batches: int) -> Timeline:
                     arrived[kind, after, m] = received.end_s
     end = max(free)
     for s in range(stages):
-        events.append(Event(s, Stream.COMPUTE, Kind.REDUCE, free[s], free[s] + 4e-3, "gradients", (), 4e-3))
+        events.append(Event(s, Stream.COMPUTE, EventKind.REDUCE, free[s], free[s] + 4e-3, "gradients", (), 4e-3))
         update = Event(
-            s, Stream.COMPUTE, Kind.OPTIMIZER, end + 4e-3, end + 4e-3 + OPTIMIZER_S, "AdamW", from_plan=False
+            s, Stream.COMPUTE, EventKind.OPTIMIZER, end + 4e-3, end + 4e-3 + OPTIMIZER_S, "AdamW", from_plan=False
         )
         events.append(update)
     events.sort(key=lambda event: event.start_s)
@@ -102,43 +102,45 @@ def one_f_one_b(stages: int, micro_batches: int) -> Timeline:
         plan="pipeline.ssp",
         text=PLAN,
         step_s=end + 4e-3 + OPTIMIZER_S,
-        rows=tuple(Row(f"stage {s}", (2 * s, 2 * s + 1), "H100 80GB") for s in range(stages)),
+        rows=tuple(TimelineRow(f"stage {s}", (2 * s, 2 * s + 1), "H100 80GB") for s in range(stages)),
         events=tuple(events),
-        flows=tuple(Flow(numbers[source], numbers[target]) for source, target in flows),
+        flows=tuple(TransferArrow(numbers[source], numbers[target]) for source, target in flows),
         memory=tuple(_memory(s, [e for e in events if e.row == s]) for s in range(stages)),
     )
 
 
-def _order(warm_up: int, micro_batches: int) -> list[tuple[Kind, int]]:
+def _order(warm_up: int, micro_batches: int) -> list[tuple[EventKind, int]]:
     first = min(warm_up, micro_batches)
-    order = [(Kind.FORWARD, m) for m in range(first)]
+    order = [(EventKind.FORWARD, m) for m in range(first)]
     for m in range(micro_batches):
-        order.append((Kind.BACKWARD, m))
+        order.append((EventKind.BACKWARD, m))
         if first + m < micro_batches:
-            order.append((Kind.FORWARD, first + m))
+            order.append((EventKind.FORWARD, first + m))
     return order
 
 
-def _ready(arrived: dict[tuple[Kind, int, int], float], task: tuple[Kind, int], stage: int, stages: int) -> bool:
+def _ready(
+    arrived: dict[tuple[EventKind, int, int], float], task: tuple[EventKind, int], stage: int, stages: int
+) -> bool:
     kind, m = task
-    return (kind is Kind.FORWARD and stage == 0) or (kind, stage, m) in arrived
+    return (kind is EventKind.FORWARD and stage == 0) or (kind, stage, m) in arrived
 
 
-def _task(kind: Kind, stage: int, m: int, start: float) -> Event:
-    time, lines = (FORWARD_S, FORWARD_LINES) if kind is Kind.FORWARD else (BACKWARD_S, BACKWARD_LINES)
+def _task(kind: EventKind, stage: int, m: int, start: float) -> Event:
+    time, lines = (FORWARD_S, FORWARD_LINES) if kind is EventKind.FORWARD else (BACKWARD_S, BACKWARD_LINES)
     name = f"h.{12 * stage} … h.{12 * stage + 11}"
     return Event(stage, Stream.COMPUTE, kind, start, start + time, name, (("m", m),), 0.16 * time, 0, lines)
 
 
 def _transfer(task: Event, target: int) -> tuple[Event, Event]:
     start = task.end_s
-    name = "activations" if task.kind is Kind.FORWARD else "gradients of activations"
+    name = "activations" if task.kind is EventKind.FORWARD else "gradients of activations"
 
     def at(row: int, verb: str) -> Event:
         end = start + TRANSFER_S
         words = f"{verb} {name}"
         return Event(
-            row, Stream.TRANSFER, Kind.TRANSFER, start, end, words, task.coordinate, 0.0, 52_428_800, SPLIT_LINES
+            row, Stream.TRANSFER, EventKind.TRANSFER, start, end, words, task.coordinate, 0.0, 52_428_800, SPLIT_LINES
         )
 
     return at(task.row, "send"), at(target, "receive")
@@ -146,8 +148,8 @@ def _transfer(task: Event, target: int) -> tuple[Event, Event]:
 
 def _memory(row: int, events: list[Event]) -> Memory:
     weights, one = 18_400_000_000, 5_300_000_000
-    changes = [(e.start_s, one) for e in events if e.kind is Kind.FORWARD]
-    changes += [(e.end_s, -one) for e in events if e.kind is Kind.BACKWARD]
+    changes = [(e.start_s, one) for e in events if e.kind is EventKind.FORWARD]
+    changes += [(e.end_s, -one) for e in events if e.kind is EventKind.BACKWARD]
     times, sizes, now = [0.0], [weights], weights
     for time, change in sorted(changes):
         now += change
@@ -171,14 +173,14 @@ def test_the_page_stands_alone() -> None:
 
 def test_hostile_texts_stay_data() -> None:
     text = "</script><script>window.hacked = 1</script><!-- {{script}} \u2028"
-    page = timeline_html(Timeline(text, text, text, 1.0, (Row(text, (0,), text),), ()))
+    page = timeline_html(Timeline(text, text, text, 1.0, (TimelineRow(text, (0,), text),), ()))
     assert page.count("</script>") == 2 and page.count("<!--") == 0
     found = re.search(r'id="timeline">(.*?)</script>', page, re.DOTALL)
     assert found and json.loads(found[1])["text"] == text
 
 
 def test_ranks_as_ranges() -> None:
-    page = timeline_html(Timeline("t", "p", "", 1.0, (Row("r", (0, 1, 2, 8, 10, 11)),), ()))
+    page = timeline_html(Timeline("t", "p", "", 1.0, (TimelineRow("r", (0, 1, 2, 8, 10, 11)),), ()))
     assert '"ranks":"0–2, 8, 10–11"' in page
 
 
@@ -278,14 +280,14 @@ def test_no_errors_and_no_network(driver: Any, tmp_path: Path) -> None:
 
 def _hostile() -> Timeline:
     text = "<img src=x onerror='window.hacked = 1'>"
-    event = Event(0, Stream.COMPUTE, Kind.FORWARD, 0.0, 1.0, text, ((text, 1),), 0.0, 0, (1, 7))
-    return Timeline(text, text, text, 1.0, (Row(text, (0,), text),), (event,))
+    event = Event(0, Stream.COMPUTE, EventKind.FORWARD, 0.0, 1.0, text, ((text, 1),), 0.0, 0, (1, 7))
+    return Timeline(text, text, text, 1.0, (TimelineRow(text, (0,), text),), (event,))
 
 
 @in_a_browser
 def test_an_event_marks_its_lines(small: tuple[Page, Timeline]) -> None:
     page, timeline = small
-    number = next(n for n, e in enumerate(timeline.events) if e.kind is Kind.BACKWARD)
+    number = next(n for n, e in enumerate(timeline.events) if e.kind is EventKind.BACKWARD)
     box = page(f"box({number})")
     page.point_at(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert page("hovered()") == number

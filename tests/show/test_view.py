@@ -9,11 +9,11 @@ from rich.console import Console
 from ssdsl.lang.assets import library_files
 from ssdsl.lang.shipped import shipped_plans
 from ssdsl.plan.eval.paths import starred, starred_module
-from ssdsl.run.results import RankResult, RunResult, Traffic
+from ssdsl.run.results import CollectiveCalls, RankResult, RunResult
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.catalogue import library_view, models_view, plans_view
 from ssdsl.show.tables.run_report import communication_view, run_views, steps_view
-from ssdsl.show.view import FORMATS, Column, Kind, View, as_json, broken, seconds, size, table
+from ssdsl.show.view import FORMATS, Column, ColumnKind, View, as_json, broken, seconds, size, table
 
 
 def printed(view: View, width: int) -> str:
@@ -40,7 +40,7 @@ def test_paths_break_at_dots() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_table_fits(width: int) -> None:
-    columns = (Column("path", Kind.PATH), Column("n", Kind.COUNT), Column("words", fold=True))
+    columns = (Column("path", ColumnKind.PATH), Column("n", ColumnKind.COUNT), Column("words", fold=True))
     view = View("wide", columns, (("a.long.path" * 9, 1234567, "many words " * 20),))
     text = printed(view, width)
     assert "1,234,567" in text and all(len(line) <= width for line in text.splitlines())
@@ -63,7 +63,7 @@ def test_nothing_is_cropped_at_any_width(view: View, width: int) -> None:
 
 def test_a_number_is_never_broken() -> None:
     """Columns that do not fit side by side stand one below another."""
-    columns = (Column("role", style="bold"), *(Column(f"figure{n}", Kind.BYTES) for n in range(12)))
+    columns = (Column("role", style="bold"), *(Column(f"figure{n}", ColumnKind.BYTES) for n in range(12)))
     view = View(
         "narrow", columns, (("stage0", *(123_400_000 + n * 1_000_000 for n in range(12))), ("stage1", *[5] * 12))
     )
@@ -75,8 +75,8 @@ def test_a_number_is_never_broken() -> None:
 def test_the_least_needed_column_goes_first() -> None:
     columns = (
         Column("name"),
-        Column("long heading", Kind.COUNT, drop=1),
-        Column("longest heading", Kind.COUNT, drop=2),
+        Column("long heading", ColumnKind.COUNT, drop=1),
+        Column("longest heading", ColumnKind.COUNT, drop=2),
     )
     view = View("few", columns, (("x" * 40, 123_456_789, 123_456_789),))
     assert "too narrow for: longest heading;" in printed(view, 64)
@@ -91,7 +91,7 @@ def test_long_names_break_behind_an_underscore() -> None:
 
 
 def run_of(steps: int) -> RunResult:
-    comm = {"all_reduce": Traffic(2 * steps, 100 * steps)}
+    comm = {"all_reduce": CollectiveCalls(2 * steps, 100 * steps)}
     losses, times = tuple(float(i) for i in range(steps)), (0.5,) + (0.01,) * (steps - 1)
     ranks = (RankResult(0, "a", losses, times, 10, comm), RankResult(1, "b", (), times, 20, {}))
     return RunResult(steps, ranks, None)  # type: ignore[arg-type]

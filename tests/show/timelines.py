@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
-from ssdsl.simulate.timeline import Event, Flow, Kind, Memory, Row, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
 
-F, B, D, W = Kind.FORWARD, Kind.BACKWARD, Kind.DGRAD, Kind.WGRAD
+F, B, D, W = EventKind.FORWARD, EventKind.BACKWARD, EventKind.DGRAD, EventKind.WGRAD
 TIMES_S = {F: 6e-3, B: 12e-3, D: 6e-3, W: 6e-3}
 COLLECTIVES = {F: 0.25, B: 0.25, D: 0.25, W: 0.0}  # shares of a task
 TRANSFER_S, REDUCE_S, OPTIMIZER_S = 1e-3, 4e-3, 8e-3
@@ -14,16 +14,16 @@ SENT_BYTES = 52_428_800
 STATE_BYTES, ACTIVATION_BYTES, CAPACITY_BYTES = 18_400_000_000, 5_300_000_000, 80_000_000_000
 TEXT = "split model by batch into m = M\nassign stage[s] to gpus[pp = s] for s in 0..S\none_f_one_b(stage, M)\n"
 
-Queue = list[tuple[Kind, int]]
+Queue = list[tuple[EventKind, int]]
 
 
-def one_f_one_b(stages: int, micro_batches: int, times_s: dict[Kind, float] = TIMES_S) -> Timeline:
+def one_f_one_b(stages: int, micro_batches: int, times_s: dict[EventKind, float] = TIMES_S) -> Timeline:
     """Each stage alternates one forward and one backward, after a forward for every stage from it on."""
     queues = [_alternating(stages - s, micro_batches, lambda m: [(B, m)]) for s in range(stages)]
     return _run(f"1F1B, {stages} stages", queues, times_s, lambda kind, m: True)
 
 
-def zb_h1(stages: int, micro_batches: int, times_s: dict[Kind, float] = TIMES_S) -> Timeline:
+def zb_h1(stages: int, micro_batches: int, times_s: dict[EventKind, float] = TIMES_S) -> Timeline:
     """1F1B whose stage s puts its gradients of weights off by s micro-batches; the last ones the compiler placed."""
 
     def halves(stage: int) -> Callable[[int], Queue]:
@@ -42,7 +42,7 @@ def repeated(timeline: Timeline, times: int) -> Timeline:
     return replace(
         timeline,
         rows=tuple(
-            Row(row.name.replace("_", f"_dp{k}_"), tuple(r + 2 * k * rows for r in row.ranks), row.device)
+            TimelineRow(row.name.replace("_", f"_dp{k}_"), tuple(r + 2 * k * rows for r in row.ranks), row.device)
             for k in range(times)
             for row in timeline.rows
         ),
@@ -74,13 +74,15 @@ def _alternating(warm_up: int, micro_batches: int, backward: Callable[[int], Que
     return order
 
 
-def _run(title: str, queues: list[Queue], times_s: dict[Kind, float], planned: Callable[[Kind, int], bool]) -> Timeline:
+def _run(
+    title: str, queues: list[Queue], times_s: dict[EventKind, float], planned: Callable[[EventKind, int], bool]
+) -> Timeline:
     """Every stage runs its queue in order, each task as soon as what it needs has arrived."""
     stages, queues = len(queues), [list(queue) for queue in queues]
     events: list[Event] = []
     flows: list[tuple[Event, Event]] = []
     free = [0.0] * stages
-    arrived: dict[tuple[Kind, int, int], float] = {}
+    arrived: dict[tuple[EventKind, int, int], float] = {}
     while any(queues):
         for s, queue in enumerate(queues):
             while queue and (
@@ -102,8 +104,10 @@ def _run(title: str, queues: list[Queue], times_s: dict[Kind, float], planned: C
                     arrived[kind, after, m] = received.end_s
     reduced = max(free) + REDUCE_S
     for s in range(stages):
-        events.append(Event(s, Stream.COMPUTE, Kind.REDUCE, free[s], free[s] + REDUCE_S, "gradients", (), REDUCE_S))
-        update = Event(s, Stream.COMPUTE, Kind.OPTIMIZER, reduced, reduced + OPTIMIZER_S, "AdamW", from_plan=False)
+        events.append(
+            Event(s, Stream.COMPUTE, EventKind.REDUCE, free[s], free[s] + REDUCE_S, "gradients", (), REDUCE_S)
+        )
+        update = Event(s, Stream.COMPUTE, EventKind.OPTIMIZER, reduced, reduced + OPTIMIZER_S, "AdamW", from_plan=False)
         events.append(update)
     events.sort(key=lambda event: event.start_s)
     numbers = {event: number for number, event in enumerate(events)}
@@ -112,14 +116,14 @@ def _run(title: str, queues: list[Queue], times_s: dict[Kind, float], planned: C
         "pipeline.ssp",
         TEXT,
         reduced + OPTIMIZER_S,
-        tuple(Row(f"gpus_pp{s}", (2 * s, 2 * s + 1), "H100 80GB") for s in range(stages)),
+        tuple(TimelineRow(f"gpus_pp{s}", (2 * s, 2 * s + 1), "H100 80GB") for s in range(stages)),
         tuple(events),
-        tuple(Flow(numbers[source], numbers[target]) for source, target in flows),
+        tuple(TransferArrow(numbers[source], numbers[target]) for source, target in flows),
         tuple(_memory(s, [e for e in events if e.row == s]) for s in range(stages)),
     )
 
 
-def _task(kind: Kind, stage: int, m: int, start: float, time: float, planned: bool) -> Event:
+def _task(kind: EventKind, stage: int, m: int, start: float, time: float, planned: bool) -> Event:
     name = f"h.{12 * stage} ... h.{12 * stage + 11}"
     end = start + time
     return Event(
@@ -129,7 +133,7 @@ def _task(kind: Kind, stage: int, m: int, start: float, time: float, planned: bo
 
 def _transfer(task: Event, row: int, verb: str) -> Event:
     start, end = task.end_s, task.end_s + TRANSFER_S
-    return Event(row, Stream.TRANSFER, Kind.TRANSFER, start, end, verb, task.coordinate, 0.0, SENT_BYTES, (2,))
+    return Event(row, Stream.TRANSFER, EventKind.TRANSFER, start, end, verb, task.coordinate, 0.0, SENT_BYTES, (2,))
 
 
 def _memory(row: int, events: list[Event]) -> Memory:
@@ -154,7 +158,7 @@ def _changes(events: list[Event]) -> Iterator[tuple[float, int]]:
             yield event.end_s, -ACTIVATION_BYTES
 
 
-def _device(timeline: Timeline, number: int, row: Row) -> DeviceReport:
+def _device(timeline: Timeline, number: int, row: TimelineRow) -> DeviceReport:
     events = [e for e in timeline.events if e.row == number and e.stream is Stream.COMPUTE]
     tasks = [e for e in events if e.kind in TIMES_S]
     communication = sum(e.communication_s for e in tasks)

@@ -11,7 +11,7 @@ from ssdsl.ir.program import Program
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline
@@ -67,11 +67,11 @@ def step(found: Compiled, costs: Costs | Times | None = None, cluster: str | Clu
 
 def activations(program: Program, *, fuses: bool = False) -> Activations:
     """What the functions of a program keep, by default as eager PyTorch does."""
-    facts = Facts(program, fuses)
+    facts = ProgramIndex(program, fuses)
     return Activations(facts, Fusion(facts))
 
 
-def roofline(facts: Facts, cluster: str) -> Roofline:
+def roofline(facts: ProgramIndex, cluster: str) -> Roofline:
     """The costs of a program's actions on a cluster."""
     return Roofline(facts, cluster_of(cluster), Fusion(facts))
 

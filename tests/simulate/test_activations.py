@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from ssdsl.simulate.memory.activations import Kept
+from ssdsl.simulate.memory.activations import KeptBytes
 from tests.simulate.models import BATCH, HEADS, HIDDEN, SEQ
 from tests.simulate.steps import activations, compiled
 
@@ -18,7 +18,7 @@ SCORES = Fraction(5 * HEADS * SEQ, HIDDEN)  # 5as/h: softmax 2, its dropout 2, t
 NORMS = 8 * SB  # of each of two norms, two numbers of 16 bits a position
 
 
-def kept(plan: str, model: str, **params: int) -> Kept:
+def kept(plan: str, model: str, **params: int) -> KeptBytes:
     (function,) = (program := compiled(plan, f"models.py:{model}", meta=True, **params).program).functions
     found = activations(program)
     assert found.of(function).size_bytes == sum(found.storages(function).values())

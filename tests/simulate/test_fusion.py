@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.memory.state import State
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.memory.state import StatePrecision
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.compute_time import Computing
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.matmul import Product, matmul_seconds
@@ -19,7 +19,7 @@ A100 = cluster_of("a100x1024").device(0)
 def kernels(fuses: bool) -> list[str]:
     """The kernels of a layer, each by the kinds of its operators."""
     program = compiled("data_parallel", GPT, D=1).program
-    facts = Facts(program, fuses)
+    facts = ProgramIndex(program, fuses)
     (function,) = program.functions
     found = zip(function.sections, Fusion(facts).launches(function), strict=True)
     (launches,) = (own for section, own in found if section.layer)
@@ -54,7 +54,7 @@ def test_eager_launches_each() -> None:
 def test_what_a_kernel_writes_leaves_it() -> None:
     program = compiled("data_parallel", GPT, D=1).program
     (function,) = program.functions
-    for launches in Fusion(Facts(program, fuses=True)).launches(function):
+    for launches in Fusion(ProgramIndex(program, fuses=True)).launches(function):
         for launch in launches:
             made = {v.name for op in launch.ops for v in op.results}
             assert not made & set(launch.reads)
@@ -77,7 +77,7 @@ def test_a_kernel_leaves_the_dtype_that_is_asked_for() -> None:
     """A softmax in single precision of scores in half: it keeps what it leaves."""
     program = compiled("data_parallel", "swin:tiny,dtype=fp16,attention=eager", D=1).program
     (function,) = program.functions
-    facts = Facts(program, fuses=True)
+    facts = ProgramIndex(program, fuses=True)
     launches = [x for section in Fusion(facts).launches(function) for x in section]
     (kernel, *_) = (x for x in launches if any("softmax" in op.operator for op in x.ops))
     assert [facts.operators[op.operator].kind for op in kernel.ops] == ["mul", "add", "softmax", "_to_copy"]
@@ -149,7 +149,7 @@ def test_time_depends_on_the_size_of_a_micro_batch() -> None:
 
 def test_backward_of_a_product_is_two_products() -> None:
     program = compiled("data_parallel", "models.py:chain_of_8", D=1).program
-    facts = Facts(program, fuses=True)
+    facts = ProgramIndex(program, fuses=True)
     times = Computing(facts, Fusion(facts), 1.0).times(program.functions[0], A100)
     assert times.of(Phase.BACKWARD) == pytest.approx(times.of(Phase.DGRAD) + times.of(Phase.WGRAD))
 
@@ -160,14 +160,14 @@ def test_backward_of_a_product_is_two_products() -> None:
 @pytest.mark.parametrize(
     ("state", "dtype", "size"),
     [
-        (State(), "bfloat16", 16),
-        (State(fp32_grads=True), "float16", 18),
-        (State(masters=False), "bfloat16", 8),
-        (State(), "float32", 16),
-        (State(fp32_grads=True), "float32", 16),
+        (StatePrecision(), "bfloat16", 16),
+        (StatePrecision(fp32_grads=True), "float16", 18),
+        (StatePrecision(masters=False), "bfloat16", 8),
+        (StatePrecision(), "float32", 16),
+        (StatePrecision(fp32_grads=True), "float32", 16),
     ],
     ids=str,
 )
-def test_bytes_of_a_parameter(state: State, dtype: str, size: int) -> None:
+def test_bytes_of_a_parameter(state: StatePrecision, dtype: str, size: int) -> None:
     weight = 4 if dtype == "float32" else 2
     assert weight + state.gradient_bytes(dtype) + state.optimizer_bytes(dtype) == size

@@ -11,9 +11,9 @@ from ssdsl.model.graph import Origin
 from ssdsl.model.zoo import ZOO
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.inputs import Inputs
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.report import Report
-from ssdsl.simulate.timeline import Kind, Stream
+from ssdsl.simulate.timeline import EventKind, Stream
 from tests.simulate.steps import UNIT, activations, cluster_of, compiled, graph_of, peak, step
 
 STAGES, MICRO = 4, 8
@@ -102,7 +102,7 @@ def test_nothing_is_left_over(name: str) -> None:
         held = [values[p.weight] for p in program.params_of(role)]
         sizes = [(v.origin is Origin.WEIGHT, v.itemsize * prod(v.shape)) for v in held]
         state = sum(n * (4 if trained else 1) for trained, n in sizes)
-        assert memory.size_bytes[-1] == state + Inputs(Facts(program)).of(role)
+        assert memory.size_bytes[-1] == state + Inputs(ProgramIndex(program)).of(role)
         assert list(memory.times_s) == sorted(set(memory.times_s)) and min(memory.size_bytes) > 0
         assert memory.peak_bytes == max(memory.size_bytes) == sum(n for _, n in memory.peak_parts)
         assert memory.size_bytes[memory.times_s.index(memory.peak_s)] == memory.peak_bytes
@@ -128,7 +128,9 @@ def test_zero(z: int, d: int) -> None:
     parts = dict(device.peak_parts)
     assert parts["weights"] / WEIGHTS == pytest.approx(weights, rel=1e-4)  # a unit is padded to equal parts
     assert parts["optimizer"] / WEIGHTS == pytest.approx(moments, rel=1e-4)
-    left = memory.size_bytes[-1] - Inputs(Facts(program.program)).of(role) - parts["weights"] - parts["optimizer"]
+    left = (
+        memory.size_bytes[-1] - Inputs(ProgramIndex(program.program)).of(role) - parts["weights"] - parts["optimizer"]
+    )
     assert left / WEIGHTS == pytest.approx(gradients, rel=1e-4)
 
 
@@ -173,9 +175,9 @@ def test_behind_the_first_half_waits_what_the_second_needs() -> None:
 
     order = [t.phase for t in found.program.roles[1].computes()]
     assert order[-2:] == [Phase.WGRAD] * 2
-    both_wait = at(max(t for (kind, _), t in ends.items() if kind is Kind.DGRAD))
-    one_waits = at(min(t for (kind, _), t in ends.items() if kind is Kind.WGRAD))
-    done = at(max(t for (kind, _), t in ends.items() if kind is Kind.WGRAD))
+    both_wait = at(max(t for (kind, _), t in ends.items() if kind is EventKind.DGRAD))
+    one_waits = at(min(t for (kind, _), t in ends.items() if kind is EventKind.WGRAD))
+    done = at(max(t for (kind, _), t in ends.items() if kind is EventKind.WGRAD))
     assert one_waits - done == waits and waits != whole
     assert both_wait - done == 2 * waits  # the first W, which starts here, brings the gradients of weights
 

@@ -10,7 +10,7 @@ from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
 from ssdsl.cluster.overlap import Overlap
 from ssdsl.ir.action import Compute
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport
 from tests.simulate.steps import cluster_of, compiled, roofline, step
@@ -46,7 +46,7 @@ def test_gradients_are_reduced_behind_the_last_task() -> None:
 def test_products_hide_what_their_backward_exchanges(plan: str) -> None:
     """No more is hidden than the gradients of weights, or of inputs, take; forward is as before."""
     program = compiled(plan, LAYERS, meta=True, T=4).program
-    shown, hidden = (roofline(Facts(program, True, hides=hides), "a100x1024") for hides in (False, True))
+    shown, hidden = (roofline(ProgramIndex(program, True, hides=hides), "a100x1024") for hides in (False, True))
     (role,) = program.roles
     tasks = {a.phase: a for a in role.actions if isinstance(a, Compute)}
     for phase, less in ((Phase.FORWARD, False), (Phase.BACKWARD, True)):

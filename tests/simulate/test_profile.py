@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ssdsl.ir.action import Compute, Start, Update
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile import errors
 from ssdsl.simulate.profile.fit import check_machine, costs_for, digest, lacking
 from ssdsl.simulate.profile.measured import Measured, Times
-from ssdsl.simulate.profile.profile import GROWING, PHASES, Curve, Machine, Profile, merged
+from ssdsl.simulate.profile.profile import GROWING, PHASES, Curve, Profile, ProfiledMachine, merged
 from ssdsl.simulate.profile.profile_json import profile_json, read_profile
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
 from ssdsl.simulate.profile.read_costs import CostsFile, read_costs, write_costs, write_profile
@@ -26,13 +26,13 @@ from tests.simulate.steps import compiled, step
 
 ERRORS = Path(__file__).parent.parent / "errors"
 CHAIN = "models.py:chain_of_8"
-LAPTOP = Machine("core of a test", "2.13", 1, 2, 2)
+LAPTOP = ProfiledMachine("core of a test", "2.13", 1, 2, 2)
 COMMAND = "ssdsl profile --model chain_of_8 one_f_one_b,S=2,M=2 --out p.json"
 
 
 def profile_of(program: Compiled, second: float = 1.0) -> Profile:
     """One in which every phase of an operator takes a second, a byte of anything nothing, a message half a second."""
-    costs = Profiled(Facts(program.program), Profile(LAPTOP))
+    costs = Profiled(ProgramIndex(program.program), Profile(LAPTOP))
     words: dict[str, dict[str, float]] = {}
     for task in (task for role in program.program.roles for task in role.computes()):
         function = program.program.functions[task.function]
@@ -48,16 +48,16 @@ def pipeline(M: int = 1) -> Compiled:
 
 def test_a_task_takes_what_its_instructions_take() -> None:
     found = pipeline()
-    costs = Profiled(Facts(found.program), profile_of(found))
+    costs = Profiled(ProgramIndex(found.program), profile_of(found))
     first = found.program.functions[0]
     assert costs.of(Compute(0, (0,), Phase.FORWARD), found.program.roles[0]).compute_s == instructions(first)
     send = next(a for a in found.program.roles[0].actions if isinstance(a, Start) and not a.gradient)
     assert costs.of(send, found.program.roles[0]).communication_s == 0.5
     assert not costs.lacking
     slower = replace(profile_of(found), step_s=7.0)
-    assert Profiled(Facts(found.program), slower).of(Update(), found.program.roles[0]).compute_s == 7.0
+    assert Profiled(ProgramIndex(found.program), slower).of(Update(), found.program.roles[0]).compute_s == 7.0
     assert step(found, costs).step_s == pytest.approx(
-        step(found, Profiled(Facts(found.program), profile_of(found, 2.0))).step_s / 2
+        step(found, Profiled(ProgramIndex(found.program), profile_of(found, 2.0))).step_s / 2
     )
 
 
@@ -70,7 +70,7 @@ def test_what_grows_with_a_task() -> None:
     growing |= {"next gradient": Curve(((1, 3.0),))}
     profile = profile_of(found, 0.0)
     profile = replace(profile, growing={**profile.growing, **growing})
-    costs = Profiled(Facts(found.program), profile)
+    costs = Profiled(ProgramIndex(found.program), profile)
     assert costs.of(Compute(0, (0,), Phase.BACKWARD), role).compute_s == pytest.approx(100 + weights * (1 + 3) / 2)
 
 
@@ -166,7 +166,7 @@ curves = st.dictionaries(st.integers(0, 2**50), times, min_size=1, max_size=3).m
 )
 profiles = st.builds(
     Profile,
-    st.builds(Machine, st.text(max_size=5), st.text(max_size=5), *[st.integers(1, 99)] * 3),
+    st.builds(ProfiledMachine, st.text(max_size=5), st.text(max_size=5), *[st.integers(1, 99)] * 3),
     st.dictionaries(st.text(max_size=9), st.dictionaries(st.sampled_from(PHASES), times), max_size=3),
     st.dictionaries(st.tuples(st.sampled_from(("send", "all_reduce")), st.integers(2, 99)), curves, max_size=2),
     st.dictionaries(st.sampled_from(GROWING), curves, max_size=3),

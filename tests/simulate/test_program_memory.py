@@ -13,13 +13,13 @@ import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.runtime.profile.live_memory import Alive
-from ssdsl.runtime.program.rank_program import Share
+from ssdsl.runtime.program.rank_program import RankProgram
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.runner import Block
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.simulate.memory.inputs import Inputs
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.workspace import Compiled
 from tests.simulate.steps import activations, compiled, model_of, step
 
@@ -118,7 +118,7 @@ def _now(made: Alive) -> Bytes:
     return dict(made.made)
 
 
-def _share(folder: Path, world: World) -> tuple[Share, dict[str, torch.Tensor]]:
+def _share(folder: Path, world: World) -> tuple[RankProgram, dict[str, torch.Tensor]]:
     programs = InFolder(folder)
     with world.enter():
         engine = Engine(programs, world, CPU)
@@ -218,7 +218,7 @@ def test_what_blocks_of_a_volume_keep(watch: Callable[..., Watched], params: dic
     ((function,), (role,)), watched = (program.functions, program.roles), watch("spatial", rank, "cosmoflow", **params)
     assert watched.forward(function.number) == activations(program).of(function).size_bytes
     loaded = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in watched.prepared.values()}
-    assert Inputs(Facts(program)).of(role) == sum(loaded.values())
+    assert Inputs(ProgramIndex(program)).of(role) == sum(loaded.values())
 
 
 @pytest.mark.parametrize("plan", ["halves", "recomputed_halves"])

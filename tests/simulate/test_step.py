@@ -12,16 +12,16 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
 from ssdsl.ir.action import Action, Compute, Start, StartReduce, WaitReduce
 from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.execute import Part
+from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.run import Epilogue, Trace, epilogues, run
-from ssdsl.simulate.timeline import Kind, Stream
+from ssdsl.simulate.timeline import EventKind, Stream
 from tests.simulate.steps import UNIT, cluster_of, compiled, roofline, step
 
 CHAIN = "models.py:chain_of_8"
@@ -140,9 +140,9 @@ def waits_for_what_it_reads(trace: Trace, graph: networkx.DiGraph) -> None:
         match x.action, x.part:
             case Compute() as task, _:
                 started["task", x.role, task], ended["task", x.role, task] = x.start, x.end
-            case Start() as start, Part.SENT:
+            case Start() as start, ActionPart.SENT:
                 started["transfer", 0, carried_by(start)] = x.start
-            case Start() as start, Part.RECEIVED:
+            case Start() as start, ActionPart.RECEIVED:
                 ended["transfer", 0, carried_by(start)] = x.end
     assert set(started) == set(ended) == set(graph) - {"end"}
     for before, after in graph.edges:
@@ -179,7 +179,7 @@ def test_its_timeline(plan: str, costs: Times | None) -> None:
 def test_flows_join_a_send_with_its_receive(plan: str) -> None:
     timeline = step_of(plan, Times(1.0, 1.5, 0.5, 0.3)).timeline
     joined = [number for flow in timeline.flows for number in (flow.source, flow.target)]
-    assert sorted(joined) == [n for n, e in enumerate(timeline.events) if e.kind is Kind.TRANSFER]
+    assert sorted(joined) == [n for n, e in enumerate(timeline.events) if e.kind is EventKind.TRANSFER]
     for flow in timeline.flows:
         sent, received = timeline.events[flow.source], timeline.events[flow.target]
         assert sent.row != received.row
@@ -241,7 +241,7 @@ def test_what_is_simulated_does_not_grow_with_the_mesh() -> None:
     assert [len(row.ranks) for row in few.timeline.rows] == [1] * 8
     assert [len(row.ranks) for row in many.timeline.rows] == [64] * 8
     few_events, many_events = (
-        [e for e in report.timeline.events if e.kind is not Kind.REDUCE]  # one replica has nothing to reduce
+        [e for e in report.timeline.events if e.kind is not EventKind.REDUCE]  # one replica has nothing to reduce
         for report in (few, many)
     )
     assert len(many_events) == len(few_events) > 8 * 8 * 2
@@ -256,7 +256,7 @@ def test_gradients_travel_under_the_backward_where_devices_have_hands_free() -> 
     """On the cores of one machine they take as long as they take, wherever they begin."""
     built = compiled("two_halves", BUCKETS, meta=True)
     (role,) = built.program.roles
-    costs = roofline(Facts(built.program), "laptop")
+    costs = roofline(ProgramIndex(built.program), "laptop")
     (hidden,), (shown,) = (epilogues(built.program, run(built.program, costs, overlaps=o)) for o in (True, False))
     assert shown.reduce_s == pytest.approx(sum(costs.of(a, role).time_s for a in role.actions if is_reduction(a)))
     assert 0.1 * shown.reduce_s < hidden.reduce_s < 0.9 * shown.reduce_s

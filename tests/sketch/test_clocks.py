@@ -11,7 +11,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch import clocks
 from ssdsl.sketch.clocks import Modulo, with_clock
-from ssdsl.sketch.search import Change, Search
+from ssdsl.sketch.search import PlanChange, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.sketch.write import written
 from ssdsl.text.source import Source
@@ -61,7 +61,7 @@ def test_the_order_of_a_paper_is_found(
     searching = Search(graph, load_cluster(CLUSTER), [plan], plan, range(devices, devices + 1))
     *_, found = searching.run()
     found = searching.proved(searching.refined(found), 1)
-    assert found.best is not None and found.best.changes == (Change.ORDER,)
+    assert found.best is not None and found.best.changes == (PlanChange.ORDER,)
     assert found.best.report.step_s <= 1.01 * step_s(f"papers/{by_hand}", model, **settings)
     text = written(found.best.sketch, found.best.setting.params, {})
     assert "use pipeline: modulo\n" in text and text.count("modulo([") == 1
@@ -94,7 +94,7 @@ def test_two_stages_a_device_in_a_v_are_given_numbers_with_halves_of_backwards()
     searching = Search(graph, cluster, [plan], plan, range(4, 5))
     *_, found = searching.run()
     found = searching.proved(searching.refined(found), 1)
-    assert found.best is not None and found.best.changes == (Change.ORDER,)
+    assert found.best is not None and found.best.changes == (PlanChange.ORDER,)
     text = written(found.best.sketch, found.best.setting.params, {})
     assert "use pipeline: v_schedule\n" in text and "v_schedule([stage[s] for s in 0..8], 16, ahead = [" in text
     workspace = Workspace(graph, cluster)

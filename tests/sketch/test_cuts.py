@@ -10,7 +10,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.cuts import is_open, with_cuts
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import Change, Search
+from ssdsl.sketch.search import PlanChange, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.sketch.write import written
 from ssdsl.text.source import Source
@@ -56,7 +56,7 @@ def test_the_faster_device_gets_more(unlike: Cluster) -> None:
     *_, before = work.run()
     found = work.proved(work.refined(before), 5)
     assert before.best is not None and found.best is not None
-    cut = next(t for t in found.ranked if t.changes == (Change.CUTS,))
+    cut = next(t for t in found.ranked if t.changes == (PlanChange.CUTS,))
     assert cut.report.step_s < 0.95 * before.best.report.step_s
     busy = [device.compute_s for device in cut.report.devices]
     assert max(busy) < 1.25 * min(busy)

@@ -8,7 +8,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.orders import is_open, with_order
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import Change, Search
+from ssdsl.sketch.search import PlanChange, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.sketch.write import written
 from ssdsl.solve.order import Schedule
@@ -32,7 +32,7 @@ def test_a_better_order_is_found_and_proved() -> None:
     *_, before = work.run()
     found = work.proved(work.refined(before), 5)
     assert before.best is not None and found.best is not None
-    assert Change.ORDER in found.best.changes and found.best.report.step_s < 0.97 * before.best.report.step_s
+    assert PlanChange.ORDER in found.best.changes and found.best.report.step_s < 0.97 * before.best.report.step_s
     text = written(found.best.sketch, found.best.setting.params, notes(found, found.best))
     assert "use pipeline: schedule\n" in text and "# the plan's own order is" in text
     again = Workspace(graph, cluster)

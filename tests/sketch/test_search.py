@@ -11,13 +11,13 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.profile import Profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import Found, Search
+from ssdsl.sketch.search import Search, SearchResult
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -37,7 +37,7 @@ def sketch(plan: str, devices: range, **asked: tuple[int, ...]) -> Sketch:
     return sketch_of(source, EXAMPLES, index_model(graph_of(MODEL)), devices, asked)
 
 
-def searched(work: Search, tries: int = 100) -> Found:
+def searched(work: Search, tries: int = 100) -> SearchResult:
     *_, found = work.run(tries)
     return work.proved(found, 5)
 
@@ -207,7 +207,7 @@ def test_measured_times_decide(recorded: Profile) -> None:
     assert found.best is not None and {t.sketch.name for t in found.ranked} == {"data_parallel", "pipeline"}
     for tried in found.ranked:
         program = Workspace(graph_of(MODEL)).candidate(tried.sketch.source, tried.values, EXAMPLES).lowered.program
-        measured = simulate(program, tried.sketch.source, searching.cluster, Profiled(Facts(program), recorded))
+        measured = simulate(program, tried.sketch.source, searching.cluster, Profiled(ProgramIndex(program), recorded))
         assert tried.report.step_s == measured.step_s
     (lacks,) = {why.code: why for why, _ in found.reasons}.keys() - {"E0203"}
     assert lacks == "E0652"

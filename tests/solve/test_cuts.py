@@ -7,10 +7,10 @@ from time import perf_counter
 
 import pytest
 
-from ssdsl.solve.cuts import Kind, Row, cut
+from ssdsl.solve.cuts import DeviceKind, LayerRow, cut
 
 
-def step(row: Row, starts: tuple[int, ...], kinds: tuple[int, ...]) -> float:
+def step(row: LayerRow, starts: tuple[int, ...], kinds: tuple[int, ...]) -> float:
     """The seconds of a cut by the formula; infinite where it does not fit."""
     if sum(row.kinds[k].devices for k in kinds) != row.devices:
         return math.inf
@@ -23,18 +23,18 @@ def step(row: Row, starts: tuple[int, ...], kinds: tuple[int, ...]) -> float:
     return sum(times) + (row.micro_batches - 1) * max(times)
 
 
-def enumerated(row: Row) -> float:
+def enumerated(row: LayerRow) -> float:
     inner = combinations(range(1, row.layers), len(row.stages) - 1)
     return min((step(row, (0, *s), k) for s, k in product(inner, product(*row.stages))), default=math.inf)
 
 
-def made_up(seed: int) -> Row:
+def made_up(seed: int) -> LayerRow:
     rng = random.Random(seed)
     layers, stages = rng.randint(2, 8), rng.randint(1, 4)
     whole = [rng.choice([1, 1, 1, 2, 5]) * rng.uniform(1, 1.1) for _ in range(layers)]
     sizes = rng.choice([[1], [1, 2], [1, 2, 4], [1, 1]])
     kinds = tuple(
-        Kind(
+        DeviceKind(
             n,
             tuple(t / n ** rng.uniform(0.6, 1) for t in whole),
             tuple(rng.uniform(0, 2) / n for _ in whole),
@@ -46,7 +46,7 @@ def made_up(seed: int) -> Row:
     numbers = tuple(range(len(kinds)))
     slots = tuple(numbers if rng.random() < 0.7 else (rng.choice(numbers),) for _ in range(stages))
     flight = tuple(stages - s for s in range(stages))
-    return Row(kinds, slots, flight, rng.randint(stages, stages * max(sizes)), rng.choice([1, 2, 8, 64]))
+    return LayerRow(kinds, slots, flight, rng.randint(stages, stages * max(sizes)), rng.choice([1, 2, 8, 64]))
 
 
 def test_it_is_the_best_of_all() -> None:
@@ -65,8 +65,8 @@ def test_it_is_the_best_of_all() -> None:
 def test_96_layers_in_64_stages_take_a_second() -> None:
     rng = random.Random(0)
     seconds = tuple(rng.uniform(1, 1.3) for _ in range(96))
-    kind = Kind(1, seconds, (1.0,) * 96, (0.1,) * 96)
+    kind = DeviceKind(1, seconds, (1.0,) * 96, (0.1,) * 96)
     began = perf_counter()
-    found = cut(Row((kind,), ((0,),) * 64, tuple(range(64, 0, -1)), 64, 256))
+    found = cut(LayerRow((kind,), ((0,),) * 64, tuple(range(64, 0, -1)), 64, 256))
     assert found is not None and perf_counter() - began < 3  # on a busy machine
     assert max(sum(seconds[a:b]) for a, b in zip(found.starts, (*found.starts[1:], 96), strict=True)) < 2.7

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ssdsl.solve.loop import Clock, Loop, Task, clock, run
+from ssdsl.solve.loop import Loop, LoopClock, Task, clock, run
 
 
 def passes(stages: int, count: int, micro_batches: int, forward: float = 1, backward: float = 3) -> Loop:
@@ -26,7 +26,7 @@ def interlaced() -> Loop:
     return Loop(tuple(chain), 6, memory=(6, 5, 4, 3))
 
 
-def best(loop: Loop) -> Clock:
+def best(loop: Loop) -> LoopClock:
     *_, found = clock(loop)
     return found
 

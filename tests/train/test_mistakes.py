@@ -13,7 +13,7 @@ from torch.optim import SGD, AdamW
 from ssdsl.run.engine import _check_arguments, _compare
 from ssdsl.run.in_process.run_in_process import run_ranks
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train import session
 from ssdsl.runtime.train.engine import Engine
@@ -209,7 +209,7 @@ def test_a_compiled_program_says_which_outputs_it_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has = SimpleNamespace(weights=None, batches=[], table=SimpleNamespace(outputs=[SimpleNamespace(name="logits")]))
-    monkeypatch.setattr(Program, "read", lambda *folders: has)
+    monkeypatch.setattr(CompiledProgram, "read", lambda *folders: has)
     (tmp_path / "evaluate").mkdir()
     for file in ("plan.ssp", "evaluate/program.json"):
         (tmp_path / file).touch()

@@ -10,13 +10,13 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.run.launch import Training
 from ssdsl.run.profile.recorded import measured_timeline, measured_times
 from ssdsl.run.profile.recorded_profile import recorded_profile
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.measured import Measured
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import read_costs, write_costs
 from ssdsl.simulate.simulate import simulate
-from ssdsl.simulate.timeline import Kind
+from ssdsl.simulate.timeline import EventKind
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path
 
     timeline = measured_timeline(compiled, source, result)
     kinds = [e.kind for e in timeline.events]
-    for kind in (Kind.FORWARD, Kind.DGRAD, Kind.WGRAD):
+    for kind in (EventKind.FORWARD, EventKind.DGRAD, EventKind.WGRAD):
         assert kinds.count(kind) >= 2 * 4  # a stage may have a block that runs once a step
     assert [row.ranks for row in timeline.rows] == [(0,), (1,)]
     assert all(0 <= e.start_s <= e.end_s <= timeline.step_s for e in timeline.events)
-    assert all(e.lines for e in timeline.events if e.kind is Kind.FORWARD)
+    assert all(e.lines for e in timeline.events if e.kind is EventKind.FORWARD)
 
     simulated = simulate(compiled, source, load_cluster("laptop"), Measured(compiled, times))
-    names = {(e.name, e.coordinate, e.kind) for e in timeline.events if e.kind in (Kind.FORWARD, Kind.DGRAD)}
+    names = {(e.name, e.coordinate, e.kind) for e in timeline.events if e.kind in (EventKind.FORWARD, EventKind.DGRAD)}
     assert names <= {(e.name, e.coordinate, e.kind) for e in simulated.timeline.events}
     busiest = max(sum(e.end_s - e.start_s for e in timeline.events if e.row == row) for row in (0, 1))
     assert simulated.step_s > busiest / 4  # the machine may be busy: only the order of magnitude
@@ -55,7 +55,7 @@ def test_costs_and_timeline_of_a_run(program: Callable[..., Any], tmp_path: Path
     assert lacking(compiled, profile) == () and profile.machine.processes == 2
     assert {phase for times in profile.operators.values() for phase in times} == {"forward", "dgrad", "wgrad"}
     assert {("send", 2), ("all_reduce", 2)} <= profile.network.keys() and profile.step_s > 0
-    predicted = simulate(compiled, source, load_cluster("laptop"), Profiled(Facts(compiled), profile))
+    predicted = simulate(compiled, source, load_cluster("laptop"), Profiled(ProgramIndex(compiled), profile))
     assert predicted.step_s > busiest / 4
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
-from ssdsl.ir.function import Op
+from ssdsl.ir.function import OpPart
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
@@ -92,7 +92,7 @@ def test_parts_work_together(name: str, text: str, kernels: set[str]) -> None:
     """Nothing is equal because it stayed whole."""
     _, graph = captured(f"running.py:net_{name}")
     program = lower(interpret_all(parse(Source("plan.ssp", PLANS[text])), graph, {}, HERE)[0])
-    found = {i.kernel.function for f in program.functions for i in f.body() if isinstance(i, Op)}
+    found = {i.kernel.function for f in program.functions for i in f.body() if isinstance(i, OpPart)}
     assert {function for function in found if function.endswith(("_parts", "_part"))} == kernels
 
 

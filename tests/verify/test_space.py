@@ -4,7 +4,7 @@ import pytest
 
 from bench.fuzz.trial import FOLDER, Outcome, try_plan
 from ssdsl.compile import compile_source
-from ssdsl.ir.function import Op
+from ssdsl.ir.function import OpPart
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
@@ -74,7 +74,7 @@ def test_everything_that_reads_windows_is_split() -> None:
     for name in ("unet", "unet_transposed", "unet3d", "stem", "various"):
         _, graph = captured(f"spatial.py:{name}")
         program = lowered(ROWS, graph)
-        ops = {i.operator: i for f in program.functions for s in f.sections for i in s.body if isinstance(i, Op)}
+        ops = {i.operator: i for f in program.functions for s in f.sections for i in s.body if isinstance(i, OpPart)}
         for operator in (o for o in graph.operators if any(d.window is not None for d in o.dims)):
             assert ops[operator.name].kernel.function == operator.row.windows.partition("(")[0], operator.name
         for operator in (o for o in graph.operators if o.kind.endswith("_norm")):

@@ -18,7 +18,7 @@ from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.flat_params import FlatParam
+from ssdsl.runtime.step.flat_params import FlatWeights
 from ssdsl.runtime.step.weights import Weights
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -123,7 +123,7 @@ def test_a_shard_is_a_share_of_what_its_group_has(monkeypatch: pytest.MonkeyPatc
     owned: dict[int, list[int]] = {}
     make = Weights.__init__
 
-    def noted(self: Weights, flats: list[FlatParam], buffers: Any, world: World) -> None:
+    def noted(self: Weights, flats: list[FlatWeights], buffers: Any, world: World) -> None:
         owned[world.rank] = [f.shard.numel() for f in flats if f.shard is not None]
         assert all(f.used <= f.elements < f.used + 2 for f in flats)
         make(self, flats, buffers, world)

@@ -5,7 +5,7 @@ import pytest
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import AllReduce
-from ssdsl.ir.function import Op, Reshard
+from ssdsl.ir.function import OpPart, Reshard
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
@@ -62,7 +62,7 @@ def test_no_device_has_all_logits(name: str) -> None:
     """What the vocabulary was, in the logits and behind them, is cut; nothing gathers it."""
     program = compiled(f"net_{name}", "equal")
     logits = {v.name for v in program.graph.values.values() if v.origin == "operator" and v.shape[-1:] == (VOCAB,)}
-    made = [var for f in program.functions for i in f.body() if isinstance(i, Op) for var in i.results]
+    made = [var for f in program.functions for i in f.body() if isinstance(i, OpPart) for var in i.results]
     found = [var for var in made if var.name.value in logits]
     assert found
     assert {var.elements for var in found} == {BATCH * SEQ * VOCAB // 2}

@@ -6,7 +6,7 @@ import pytest
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
-from ssdsl.ir.function import Function, Op
+from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
@@ -84,7 +84,7 @@ def test_what_backward_keeps_is_computed_once() -> None:
 def test_recomputed_with_the_layer_that_reads_it() -> None:
     """Nothing of the tables, nor of the weights of length one, is kept from forward to backward."""
     function = function_of(compiled(TABLES, PLANS["recomputed"]), "index")
-    recomputed = {i.operator for s in function.sections if s.recompute for i in s.body if isinstance(i, Op)}
+    recomputed = {i.operator for s in function.sections if s.recompute for i in s.body if isinstance(i, OpPart)}
     assert {"index", "div", "mul"} <= recomputed
 
 

@@ -9,7 +9,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import Generator, settings
-from ssdsl.cli.pipeline import Loaded, compiled, evaluation, load, working
+from ssdsl.cli.pipeline import LoadedPlan, compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
 from ssdsl.cli.unused import refuse_unused
@@ -67,7 +67,9 @@ def compile_(
     put(loaded, program, out, output or (), chosen)
 
 
-def put(loaded: Loaded, program: "Compiled", folder: str, outputs: Sequence[str], cluster: "Cluster | None") -> None:
+def put(
+    loaded: LoadedPlan, program: "Compiled", folder: str, outputs: Sequence[str], cluster: "Cluster | None"
+) -> None:
     """Writes a program, and the program of its evaluation, and prints the command that starts it."""
     only_read = loaded.captured.origin and not outputs  # a graph has neither weights nor an evaluation
     evaluates = None if only_read else evaluation(loaded, program, outputs, cluster)

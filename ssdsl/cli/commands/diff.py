@@ -9,7 +9,7 @@ from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.names import complete_plan
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, compiled, load, parsed, simulated
+from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated
 from ssdsl.cli.terminal import print_json, results
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def diff(
         results.print(table(view, results.width))
 
 
-def _called(loaded: Loaded, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:
+def _called(loaded: LoadedPlan, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:
     """The names of two settings of a plan: their different params, as `T=2` and `T=4`."""
     from ssdsl.lang.parse import parse
     from ssdsl.plan.declarations import params
@@ -78,12 +78,12 @@ def _called(loaded: Loaded, before: dict[str, int], later: dict[str, int]) -> tu
     return (first, second) if first != second else (f"{first} again", second)
 
 
-def _of_same_model(loaded: Loaded, plan: str) -> Loaded:
+def _of_same_model(loaded: LoadedPlan, plan: str) -> LoadedPlan:
     path, source = parsed(plan)
     return replace(loaded, path=path, source=source)
 
 
-def _known(loaded: Loaded, overrides: dict[str, int], *both: Loaded) -> dict[str, int]:
+def _known(loaded: LoadedPlan, overrides: dict[str, int], *both: LoadedPlan) -> dict[str, int]:
     """The settings for a plan: all but those of params that only the other one has."""
     mine = _params(loaded.source)
     other = {name for one in both for name in _params(one.source)} - mine
@@ -94,4 +94,4 @@ def _params(source: "Source") -> set[str]:
     from ssdsl.lang import nodes
     from ssdsl.lang.parse import parse
 
-    return {s.name.text for s in parse(source).statements if isinstance(s, nodes.Param)}
+    return {s.name.text for s in parse(source).statements if isinstance(s, nodes.ParamStatement)}

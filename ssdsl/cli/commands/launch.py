@@ -9,7 +9,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.names import complete_cluster
-from ssdsl.cli.options import Device, settings
+from ssdsl.cli.options import DeviceOption, settings
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.unused import refuse_unused
 from ssdsl.text.diagnostic import PlanError
@@ -86,7 +86,7 @@ def launch(
     nodes: Nodes = None,
     gpus_per_node: PerNode = None,
     steps: Steps = None,
-    device: options.OnDevice = Device.CUDA,
+    device: options.OnDevice = DeviceOption.CUDA,
     max_restarts: options.Restarts = 0,
     name: Name = None,
     time: Time = "1:00:00",
@@ -129,7 +129,7 @@ def launch(
         (script, *words, *(rest or [])),
         count,
         each,
-        device is Device.CUDA,
+        device is DeviceOption.CUDA,
         max_restarts,
         port,
         time,

@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, captured, compiled, parsed, worded
+from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import compared, train, workplace
 
@@ -54,7 +54,7 @@ def profile(
     held = captured(model, seed, precision=precision.value if precision is not None else None, trains=True)
     known = _known(Path(out))
     for (path, source), (_, own) in zip(sources, chosen, strict=True):
-        loaded = Loaded(path, source, held)
+        loaded = LoadedPlan(path, source, held)
         program = compiled(loaded, overrides | own)
         lacking = _lacking(known, program)
         if not lacking:

@@ -38,15 +38,17 @@ def repl(
         check_params(plan, overrides)
     chosen = chosen_cluster(cluster)
     graph = captured(model, meta=meta).graph
-    from ssdsl.repl.session import Machine, Outside, begin
+    from ssdsl.repl.session import Outside, SimulationTarget, begin
 
-    def on_cluster(name: str) -> Machine:
+    def on_cluster(name: str) -> SimulationTarget:
         other = chosen_cluster(name)
-        return Machine(other, lambda program: simulated(program, other))
+        return SimulationTarget(other, lambda program: simulated(program, other))
 
     outside = Outside(
         plan_path,
-        Machine(chosen, lambda program: simulated(program, chosen, costs), compiled_for(chosen, costs) is not None),
+        SimulationTarget(
+            chosen, lambda program: simulated(program, chosen, costs), compiled_for(chosen, costs) is not None
+        ),
         lambda: results.width,
         on_cluster,
         lambda name: captured(name, meta=meta).graph,

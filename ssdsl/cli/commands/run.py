@@ -8,7 +8,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import Device, Generator, settings
+from ssdsl.cli.options import DeviceOption, Generator, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, results, talk
@@ -42,7 +42,7 @@ def run(
     generator: options.WithGenerator = Generator.HASH,
     cluster: options.ForCluster = None,
     meta: options.Meta = False,
-    device: options.OnDevice = Device.CPU,
+    device: options.OnDevice = DeviceOption.CPU,
     backend: options.WithBackend = None,
     optimizer: options.AnyOptimizer = "adamw",
     lr: options.LearningRate = 1e-3,

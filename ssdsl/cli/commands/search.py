@@ -13,7 +13,7 @@ from ssdsl.cli.commands.compile import put
 from ssdsl.cli.commands.sweep import Values, numbers_of
 from ssdsl.cli.names import complete_plan
 from ssdsl.cli.pictures import save_page
-from ssdsl.cli.pipeline import Loaded, captured, compiled, state_of
+from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, results, talk
 from ssdsl.lang.save import check_folder, save_text
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ssdsl.cluster.cluster import Cluster
-    from ssdsl.sketch.search import Found, Search, Tried
+    from ssdsl.sketch.search import Search, SearchResult, Tried
 
 Plans = Annotated[
     list[str] | None,
@@ -120,7 +120,7 @@ def search(
     if out is not None:
         _write(out, found, best, source.text, talk if json else results)
     if compile_ is not None:
-        loaded = Loaded(path, best.sketch.source, held)
+        loaded = LoadedPlan(path, best.sketch.source, held)
         put(loaded, compiled(loaded, best.setting.params, cluster=on), compile_, (), on)
 
 
@@ -138,9 +138,9 @@ def _range(devices: str | None, cluster: "Cluster") -> range:
         raise typer.BadParameter(str(error), param_hint="'--devices'") from None
 
 
-def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -> "Found":
+def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -> "SearchResult":
     """The result of the search. On a terminal the best so far is shown; Ctrl-C ends the search."""
-    last: Found | None = None
+    last: SearchResult | None = None
     with _progress() as say:
         try:
             for last in work.run(tries, seconds or float("inf")):
@@ -156,13 +156,13 @@ def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -
 
 
 @contextmanager
-def _progress() -> "Iterator[Callable[[Found], None]]":
+def _progress() -> "Iterator[Callable[[SearchResult], None]]":
     if not talk.is_terminal:
         yield lambda found: None
         return
     with talk.status("reading the plans") as status:
 
-        def say(found: "Found") -> None:
+        def say(found: "SearchResult") -> None:
             from ssdsl.show.view import seconds
 
             best = found.best
@@ -174,7 +174,7 @@ def _progress() -> "Iterator[Callable[[Found], None]]":
         yield say
 
 
-def _write(file: str, found: "Found", best: "Tried", before: str, console: "Console") -> None:
+def _write(file: str, found: "SearchResult", best: "Tried", before: str, console: "Console") -> None:
     """Saves the best plan, and prints how it differs from the original."""
     from ssdsl.sketch.reasons import notes
     from ssdsl.sketch.write import written

@@ -9,7 +9,17 @@ from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster, named_cluster
 from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import Loaded, check_params, compiled, compiled_for, fits, load, planned, simulated, state_of
+from ssdsl.cli.pipeline import (
+    LoadedPlan,
+    check_params,
+    compiled,
+    compiled_for,
+    fits,
+    load,
+    planned,
+    simulated,
+    state_of,
+)
 from ssdsl.cli.terminal import print_json, print_text, results
 from ssdsl.cli.unused import refuse_unused
 
@@ -128,7 +138,7 @@ def _only(views: tuple[What, ...]) -> str:
 
 
 def _views(
-    loaded: Loaded, overrides: dict[str, int], view: What, every: bool, cluster: "Links | None"
+    loaded: LoadedPlan, overrides: dict[str, int], view: What, every: bool, cluster: "Links | None"
 ) -> "tuple[Table, ...]":
     from ssdsl.show.tables.communication import communication_view
     from ssdsl.show.tables.dims import dims_view
@@ -147,7 +157,7 @@ def _views(
     raise AssertionError(f"{view} is drawn from a simulation")
 
 
-def _graph(loaded: Loaded, every: bool, json: bool) -> None:
+def _graph(loaded: LoadedPlan, every: bool, json: bool) -> None:
     """Prints the captured model as text."""
     from ssdsl.show.tables.graph import shown_graph
 

@@ -9,13 +9,13 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
-from ssdsl.cli.pipeline import Loaded, check_params, load, parsed, state_of, working
+from ssdsl.cli.pipeline import LoadedPlan, check_params, load, parsed, state_of, working
 from ssdsl.cli.terminal import print_json, results
 from ssdsl.sketch.setting import Setting
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
-    from ssdsl.simulate.memory.state import State
+    from ssdsl.simulate.memory.state import StatePrecision
 
 MOST = 1000  # settings
 Values = Annotated[
@@ -74,7 +74,9 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _tried(loaded: Loaded, chosen: list[dict[str, int]], cluster: str, state: "State") -> Iterator[Setting]:
+def _tried(
+    loaded: LoadedPlan, chosen: list[dict[str, int]], cluster: str, state: "StatePrecision"
+) -> Iterator[Setting]:
     from ssdsl.cli.commands.clusters import chosen_cluster
     from ssdsl.workspace import Workspace
 

@@ -4,7 +4,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import Device, Generator, Optimizer, settings
+from ssdsl.cli.options import DeviceOption, Generator, OptimizerOption, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, results, show_diagnostics
 from ssdsl.cli.training import compared, train, warn_of_losses, workplace
@@ -19,9 +19,9 @@ def verify(
     generator: options.WithGenerator = Generator.HASH,
     cluster: options.ForCluster = None,
     meta: options.Meta = False,
-    device: options.OnDevice = Device.CPU,
+    device: options.OnDevice = DeviceOption.CPU,
     backend: options.WithBackend = None,
-    optimizer: options.WithOptimizer = Optimizer.SGD,
+    optimizer: options.WithOptimizer = OptimizerOption.SGD,
     lr: options.LearningRate = 0.1,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,

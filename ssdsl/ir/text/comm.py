@@ -7,12 +7,12 @@ from ssdsl.ir.comm import (
     AllGather,
     AllReduce,
     AllToAll,
+    BoxPiece,
     Exchange,
     KeepFirst,
     Message,
     Move,
     Narrow,
-    Piece,
     ReduceScatter,
     Signal,
     Step,
@@ -102,7 +102,7 @@ def _move(what: str, move: Move, source: Submesh, target: Submesh) -> Iterator[s
             yield f"    {left} to {right}"
 
 
-def _is_whole(piece: Piece, move: Move) -> bool:
+def _is_whole(piece: BoxPiece, move: Move) -> bool:
     """Whether a piece is the whole local tensor at both ends."""
     whole = [tuple((0, n) for n in shape.factors) for shape in (move.source_shape, move.target_shape)]
     return [piece.source_box, piece.target_box] == whole

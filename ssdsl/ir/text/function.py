@@ -11,13 +11,13 @@ from ssdsl.ir.function import (
     Extend,
     First,
     Function,
-    Input,
+    FunctionInput,
+    FunctionOutput,
     Instr,
     Kernel,
     Merge,
     Offset,
-    Op,
-    Output,
+    OpPart,
     Prologue,
     Reshard,
     Section,
@@ -71,7 +71,7 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
     """Yields a line for each instruction; an operator's module stands behind it if it is not the section's."""
     for instr in body:
         match instr:
-            case Op():
+            case OpPart():
                 operator = graph.by_name[instr.operator]
                 left = ", ".join(f"%{v.name}" for v in instr.results)
                 types = "; ".join(var_text(v, graph, axes) for v in instr.results)
@@ -115,7 +115,7 @@ def prologue_lines(prologue: Prologue, graph: Graph) -> Iterator[str]:
 # -- one line ----------------------------------------------------------------------------------------------------------
 
 
-def _op(op: Op, operator: Operator) -> str:
+def _op(op: OpPart, operator: Operator) -> str:
     name = "" if op.results and op.results[0].name == Name(op.operator) else f" [{op.operator}]"
     words = [f"{_kernel(op.kernel, operator.kind)}({_operands(op)}){name}"]
     if over := splits_text(op.splits, operator):
@@ -131,7 +131,7 @@ def _op(op: Op, operator: Operator) -> str:
     return " ".join(words)
 
 
-def _operands(op: Op) -> str:
+def _operands(op: OpPart) -> str:
     """The names of the operands; with their order of axes for an operator that asks for it: `%x contiguous, %y in order
     (0, 2, 1)`."""
     laid = [f" {_order(order)}" for order in op.orders] or [""] * len(op.reads)
@@ -173,7 +173,7 @@ def _sum(offsets: Iterable[Offset]) -> str:
     )
 
 
-def _input(given: Input, names: tuple[str, ...]) -> str:
+def _input(given: FunctionInput, names: tuple[str, ...]) -> str:
     merges = "".join(f", {_merge(m)}" for m in given.merges)
     return f'slot "{given.slot}" of {names[given.producer]}{time_text(given.time)}{merges}'
 
@@ -191,7 +191,7 @@ def _merge(merge: Merge) -> str:
             assert_never(merge)
 
 
-def _output(output: Output, is_loss: bool) -> str:
+def _output(output: FunctionOutput, is_loss: bool) -> str:
     marks = "" if output.gradient else " no gradient"
     marks += " gradient by wgrad" if output.wgrad_only else ""
     marks += "" if output.read else " for the report"

@@ -15,7 +15,7 @@ def spell(e: nodes.Expr, least: int = 0) -> str:
 def _spell(e: nodes.Expr) -> tuple[int, str]:
     """The binding strength of an expression, and its text."""
     match e:
-        case nodes.Name(text) | nodes.Number(text):
+        case nodes.NameExpression(text) | nodes.Number(text):
             return ATOM, text
         case nodes.Text(value):
             return ATOM, f'"{value}"'
@@ -51,7 +51,9 @@ def _binary(operator: str, left: nodes.Expr, right: nodes.Expr) -> tuple[int, st
 def _tight(e: nodes.Expr, least: int) -> str:
     """An end of a range: written without spaces if it is simple (`0..S-1`, not `0..S - 1`)."""
     match e:
-        case nodes.Binary("+" | "-", nodes.Name(_) | nodes.Number(_), nodes.Name(_) | nodes.Number(_)):
+        case nodes.Binary(
+            "+" | "-", nodes.NameExpression(_) | nodes.Number(_), nodes.NameExpression(_) | nodes.Number(_)
+        ):
             return spell(e, least).replace(" ", "")
     return spell(e, least)
 

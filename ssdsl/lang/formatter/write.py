@@ -38,15 +38,15 @@ def _block(statements: tuple[nodes.Statement, ...], indent: int) -> Iterator[Lin
 
 def _statement(s: nodes.Statement, indent: int) -> Iterator[Line]:
     match s:
-        case nodes.For(bindings, body, False):
+        case nodes.ForStatement(bindings, body, False):
             yield Line(indent, f"for {_where(bindings)}:", _head(s.span, body))
             yield from _block(body, indent + 1)
-        case nodes.If(branches, other):
+        case nodes.IfStatement(branches, other):
             yield from _if(s, branches, other, indent)
-        case nodes.Def(name, formals, body):
+        case nodes.DefStatement(name, formals, body):
             yield Line(indent, f"def {name.text}({_words(formals)}):", _head(s.span, body))
             yield from _block(body, indent + 1)
-        case nodes.Clock(by, bindings, rows):
+        case nodes.ClockStatement(by, bindings, rows):
             loop = f" for {_where(bindings)}" if bindings else ""
             yield Line(indent, f"order by {by.text}{loop}:", _head(s.span, rows))
             for row in rows:
@@ -56,7 +56,7 @@ def _statement(s: nodes.Statement, indent: int) -> Iterator[Line]:
 
 
 def _if(
-    s: nodes.If, branches: tuple[nodes.Branch, ...], other: tuple[nodes.Statement, ...], indent: int
+    s: nodes.IfStatement, branches: tuple[nodes.Branch, ...], other: tuple[nodes.Statement, ...], indent: int
 ) -> Iterator[Line]:
     for i, branch in enumerate(branches):
         start = s.span if i == 0 else branch.span
@@ -84,23 +84,23 @@ def _simple(s: nodes.Statement) -> str:
     """The text of a statement of one line: by the `spelling` of its class, unless parts of it are optional or
     quoted."""
     match s:
-        case nodes.Param(name, default, domain, help_):
+        case nodes.ParamStatement(name, default, domain, help_):
             tried = "" if domain is None else f" in {spell(domain)}"
             return f"param {name.text} = {spell(default)}{tried}" + ("" if help_ is None else f' "{help_}"')
-        case nodes.Let(name, formals, value):
+        case nodes.LetStatement(name, formals, value):
             given = "" if formals is None else f"({_words(formals)})"
             return f"let {name.text}{given} = {spell(value)}"
-        case nodes.Use(module, names):
+        case nodes.UseStatement(module, names):
             of = f'"{module.value}"' if isinstance(module, nodes.Text) else module.text
             return f"use {of}: {_words(names)}"
-        case nodes.Require(test, why):
+        case nodes.RequireStatement(test, why):
             return f"require {spell(test)}" + ("" if why is None else f', "{why}"')
-        case nodes.Split(operators, dim, cuts, where):
+        case nodes.SplitStatement(operators, dim, cuts, where):
             suffix = f" where {where.text}" if where else ""
             return f"split {spell(operators)} by {_dim_name(dim.text)} into {', '.join(map(_cut, cuts))}{suffix}"
-        case nodes.Order(steps):
+        case nodes.OrderStatement(steps):
             return "order " + " -> ".join(map(spell, steps))
-        case nodes.For(bindings, body, True):
+        case nodes.ForStatement(bindings, body, True):
             return f"{_simple(body[0])} for {_where(bindings)}"
         case nodes.Do(call):
             return spell(call)
@@ -120,7 +120,7 @@ def _spelled(field: object) -> str:
     return spell(field)
 
 
-def _cut(cut: nodes.Cut) -> str:
+def _cut(cut: nodes.Into) -> str:
     words = [cut.name.text, *([] if cut.count is None else ["=", spell(cut.count)])]
     if cut.phrase is not None and cut.chunks is not None:
         words += [cut.phrase.text, spell(cut.chunks)]

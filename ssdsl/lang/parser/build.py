@@ -15,7 +15,7 @@ from ssdsl.lang.parser.layout import PREFIX, span_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
-NODES = (*get_args(nodes.Statement), *get_args(nodes.Expr), nodes.Binding, nodes.Keyed, nodes.Cut, nodes.At)
+NODES = (*get_args(nodes.Statement), *get_args(nodes.Expr), nodes.Binding, nodes.Keyed, nodes.Into, nodes.At)
 
 
 def build(source: Source, tree: Tree[Token]) -> nodes.Script:
@@ -64,23 +64,23 @@ def _gathered(node: type[Any]) -> Callable[..., Any]:
     return rule
 
 
-def _param(b: _Builder, tree: Any, name: Token, default: Any, domain: Any, help_: Token | None) -> nodes.Param:
-    return nodes.Param(b(name), b(default), domain and b(domain), _text(help_), span=b.span(tree))
+def _param(b: _Builder, tree: Any, name: Token, default: Any, domain: Any, help_: Token | None) -> nodes.ParamStatement:
+    return nodes.ParamStatement(b(name), b(default), domain and b(domain), _text(help_), span=b.span(tree))
 
 
-def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.Use:
+def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.UseStatement:
     is_file = module.type == "STRING"
     found = nodes.Text(module[1:-1], span=span_of(b.source, module)) if is_file else b(module)
-    return nodes.Use(found, tuple(map(b, names)), span=b.span(tree))
+    return nodes.UseStatement(found, tuple(map(b, names)), span=b.span(tree))
 
 
-def _require(b: _Builder, tree: Any, test: Any, why: Token | None) -> nodes.Require:
-    return nodes.Require(b(test), _text(why), span=b.span(tree))
+def _require(b: _Builder, tree: Any, test: Any, why: Token | None) -> nodes.RequireStatement:
+    return nodes.RequireStatement(b(test), _text(why), span=b.span(tree))
 
 
-def _order(b: _Builder, tree: Any, *steps: Any) -> nodes.Order:
+def _order(b: _Builder, tree: Any, *steps: Any) -> nodes.OrderStatement:
     exprs = (s for s in steps if not isinstance(s, Token))  # the arrows are tokens
-    return nodes.Order(tuple(map(b, exprs)), span=b.span(tree))
+    return nodes.OrderStatement(tuple(map(b, exprs)), span=b.span(tree))
 
 
 def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
@@ -90,30 +90,32 @@ def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
     return nodes.Do(node, span=b.span(tree))
 
 
-def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.For:
-    return nodes.For(b(where), (b(statement),), True, span=b.span(tree))
+def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.ForStatement:
+    return nodes.ForStatement(b(where), (b(statement),), True, span=b.span(tree))
 
 
-def _for(b: _Builder, tree: Any, where: Any, block: Any) -> nodes.For:
-    return nodes.For(b(where), b(block), False, span=b.span(tree))
+def _for(b: _Builder, tree: Any, where: Any, block: Any) -> nodes.ForStatement:
+    return nodes.ForStatement(b(where), b(block), False, span=b.span(tree))
 
 
-def _if(b: _Builder, tree: Any, *parts: Any) -> nodes.If:
+def _if(b: _Builder, tree: Any, *parts: Any) -> nodes.IfStatement:
     *pairs, other = parts
     tests = [
         nodes.Branch(b(t), b(body), span=b.span(t).to(b.span(body)))
         for t, body in zip(pairs[::2], pairs[1::2], strict=True)
     ]
-    return nodes.If(tuple(tests), b(other.children[0]) if other else (), span=b.span(tree))
+    return nodes.IfStatement(tuple(tests), b(other.children[0]) if other else (), span=b.span(tree))
 
 
-def _clock(b: _Builder, tree: Any, by: Token, where: Any, *rows: Any) -> nodes.Clock:
-    return nodes.Clock(b(by), b(where) or (), tuple(b(r) for r in rows if isinstance(r, Tree)), span=b.span(tree))
+def _clock(b: _Builder, tree: Any, by: Token, where: Any, *rows: Any) -> nodes.ClockStatement:
+    return nodes.ClockStatement(
+        b(by), b(where) or (), tuple(b(r) for r in rows if isinstance(r, Tree)), span=b.span(tree)
+    )
 
 
-def _split(b: _Builder, tree: Any, operators: Any, dim: Any, *rest: Any) -> nodes.Split:
+def _split(b: _Builder, tree: Any, operators: Any, dim: Any, *rest: Any) -> nodes.SplitStatement:
     *cuts, where = rest
-    return nodes.Split(b(operators), b(dim), tuple(map(b, cuts)), b(where), span=b.span(tree))
+    return nodes.SplitStatement(b(operators), b(dim), tuple(map(b, cuts)), b(where), span=b.span(tree))
 
 
 def _dim_name(b: _Builder, tree: Any, *parts: Token) -> nodes.Word:
@@ -135,7 +137,7 @@ def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
 
 RULES: dict[str, Callable[..., Any]] = {
     **{cls.__name__.lower(): _same(cls) for cls in NODES},
-    "mesh": _gathered(nodes.Mesh),
+    "mesh": _gathered(nodes.MeshStatement),
     "split": _split,
     "call": _gathered(nodes.Call),
     "pick": _gathered(nodes.Pick),
@@ -154,7 +156,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "dim_name": _dim_name,
     "binary": _binary,
     "unary": _unary,
-    "name": lambda b, tree, token: nodes.Name(str(token), span=b.span(tree)),
+    "name": lambda b, tree, token: nodes.NameExpression(str(token), span=b.span(tree)),
     "number": lambda b, tree, token: nodes.Number(str(token), span=b.span(tree)),
     "text": lambda b, tree, token: nodes.Text(token[1:-1], span=b.span(tree)),
     "parentheses": lambda b, tree, inner: b(inner),

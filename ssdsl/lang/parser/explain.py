@@ -14,7 +14,7 @@ from ssdsl.lang.errors.text import (
     UnknownStatement,
 )
 from ssdsl.lang.nodes import STATEMENTS
-from ssdsl.lang.parser.layout import KEYWORDS, Layout, span_of
+from ssdsl.lang.parser.layout import KEYWORDS, Indentation, span_of
 from ssdsl.lang.suggest import joined, nearest
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source, Span
@@ -48,7 +48,7 @@ def explain_character(source: Source, at: int) -> Diagnostic:
     return UnknownCharacter(Span(source, at, at + 1), character)
 
 
-def explain_token(layout: Layout, token: Token, accepted: set[str]) -> Diagnostic:
+def explain_token(layout: Indentation, token: Token, accepted: set[str]) -> Diagnostic:
     """The diagnostic of a token that the grammar does not accept where it stands."""
     place = span_of(layout.source, token)
     if token.type == "_INDENT":
@@ -66,12 +66,12 @@ def explain_token(layout: Layout, token: Token, accepted: set[str]) -> Diagnosti
     return UnexpectedWord(place, _expected(accepted), _found(token), str(token), keywords, first, has_slashes)
 
 
-def _last(layout: Layout, token: Token) -> Token:
+def _last(layout: Indentation, token: Token) -> Token:
     before = [t for t in layout.tokens[-2:] if t is not token]
     return before[-1] if before else token
 
 
-def _line(layout: Layout, token: Token) -> list[Token]:
+def _line(layout: Indentation, token: Token) -> list[Token]:
     """The tokens of the logical line in which this one stands, up to this one."""
     line: list[Token] = []
     for t in reversed(layout.tokens):
@@ -81,7 +81,7 @@ def _line(layout: Layout, token: Token) -> list[Token]:
     return line[::-1]
 
 
-def _first_word(layout: Layout, line: list[Token]) -> Diagnostic | None:
+def _first_word(layout: Indentation, line: list[Token]) -> Diagnostic | None:
     """The diagnostic of a line that begins with a name and is no call: a misspelt statement, or a name bound without
     `let`."""
     if len(line) < 2 or line[0].type != "NAME":

@@ -43,7 +43,7 @@ def span_of(source: Source, token: Token) -> Span:
 
 
 @dataclass(slots=True)
-class Layout:
+class Indentation:
     """The state of one pass over the tokens of one source."""
 
     source: Source

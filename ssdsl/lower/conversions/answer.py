@@ -46,7 +46,7 @@ class Entering:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentVersions:
     """The moves that bring a version to other devices, and its gradient back. `uneven` are the factors whose size
     varies with an index in time."""
 
@@ -63,14 +63,14 @@ class Received:
     producer: int
     left: Name
     merges: tuple[Merge, ...]
-    sent: Sent | None = None
+    sent: SentVersions | None = None
 
 
 What = Entering | Received | Conversion
 
 
 @dataclass(slots=True)
-class Answer:
+class ValueVersions:
     """The versions of one value: how each is `made`, by function and version number. What an operator leaves is
     version 0 of function 0.
 
@@ -92,6 +92,6 @@ class Converted:
     """The result of `convert_values`: for a value and a function the answer, and the functions that it numbers; the
     name under which each ask is met; the asks for `counts` of rows."""
 
-    answers: dict[tuple[str, int], tuple[Answer, tuple[int, ...]]] = field(default_factory=dict)
+    answers: dict[tuple[str, int], tuple[ValueVersions, tuple[int, ...]]] = field(default_factory=dict)
     names: dict[Ask, Name] = field(default_factory=dict)
     counts: Counts = field(default_factory=dict)

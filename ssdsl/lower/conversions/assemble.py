@@ -9,10 +9,10 @@ from ssdsl.ir.function import (
     Extend,
     First,
     Function,
-    Input,
+    FunctionInput,
+    FunctionOutput,
     Instr,
-    Op,
-    Output,
+    OpPart,
     Parameter,
     Prepared,
     Reshard,
@@ -24,7 +24,7 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, TimeIndex, Var
-from ssdsl.lower.conversions.answer import Ask, Entering, Received, Sent
+from ssdsl.lower.conversions.answer import Ask, Entering, Received, SentVersions
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.conversions.needs import in_order, makers_of
 from ssdsl.lower.errors import UpdateInParts
@@ -40,11 +40,11 @@ class _Draft:
     number: int
     segment: Segment
     has: dict[Name, Var] = field(default_factory=dict)
-    inputs: list[Input] = field(default_factory=list)
+    inputs: list[FunctionInput] = field(default_factory=list)
     prepared: list[Prepared] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
     body: list[Instr] = field(default_factory=list)
-    outputs: dict[Name, Output] = field(default_factory=dict)
+    outputs: dict[Name, FunctionOutput] = field(default_factory=dict)
 
 
 def assemble(lowering: Lowering) -> Lowering:
@@ -91,7 +91,7 @@ class _Assembling:
             draft.has[var.name] = var
         cut, saved = self.lowering.splits[name], typed.saved_by(operator)
         orders, made = operator.orders, tuple(results)
-        draft.body.append(Op(name, cut, reads, made, typed.kernel, typed.first, saved=saved, orders=orders))
+        draft.body.append(OpPart(name, cut, reads, made, typed.kernel, typed.first, saved=saved, orders=orders))
         for ask in asks[count:]:
             self._write(draft, operator, ask)
 
@@ -114,7 +114,9 @@ class _Assembling:
         """The loss leaves its function; nobody has to read it."""
         left = Name(self.graph.loss)
         draft = self.drafts[makers_of(self.lowering.segments)[self.graph.loss]]
-        draft.outputs.setdefault(left, Output(left, str(left), draft.has[left].gradient is not None, read=False))
+        draft.outputs.setdefault(
+            left, FunctionOutput(left, str(left), draft.has[left].gradient is not None, read=False)
+        )
         return Loss(draft.number, left, draft.has[left].type.layout.partial_axes(draft.segment.submesh.axes))
 
     def _result(self, name: str, ask: Ask) -> Result:
@@ -166,13 +168,13 @@ class _Assembling:
             transfer = self._sent(draft, source, received.sent, value, slot)
             slot, message = transfer.target_slot, transfer.number
         time, gradient = source.segment.time, var.gradient is not None
-        draft.inputs.append(Input(var, source.number, slot, time, received.merges, gradient, message))
+        draft.inputs.append(FunctionInput(var, source.number, slot, time, received.merges, gradient, message))
 
-    def _leave(self, draft: _Draft, name: Name) -> Output:
+    def _leave(self, draft: _Draft, name: Name) -> FunctionOutput:
         """The output of a function under which a version leaves it."""
-        return draft.outputs.setdefault(name, Output(name, str(name), draft.has[name].gradient is not None))
+        return draft.outputs.setdefault(name, FunctionOutput(name, str(name), draft.has[name].gradient is not None))
 
-    def _sent(self, draft: _Draft, source: _Draft, sent: Sent, value: str, slot: str) -> Transfer:
+    def _sent(self, draft: _Draft, source: _Draft, sent: SentVersions, value: str, slot: str) -> Transfer:
         """The one transfer of a value to a function."""
         a, b = source.segment, draft.segment
         ends = source.number, draft.number, a.submesh, b.submesh, slot, f"{value} for block{draft.number}"
@@ -235,7 +237,7 @@ def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
     live: set[Name] = set()
     for instr in reversed(body):
         match instr:
-            case Op():
+            case OpPart():
                 if any(v.name.value in learning for v in instr.results):
                     live.update(instr.reads)
             case Reshard() | Slice() | First() | Extend():
@@ -253,7 +255,7 @@ def _given_none(instr: Instr, live: set[Name]) -> Instr:
     return instr
 
 
-def _given_back(given: Input, live: set[Name]) -> Input:
+def _given_back(given: FunctionInput, live: set[Name]) -> FunctionInput:
     """The input; without a gradient if no operator of the function gives it one."""
     if given.var.name in live:
         return given

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ssdsl.ir.function import Concat, Merge, Sum
 from ssdsl.ir.layout import REPLICATE, Layout, Shard
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
-from ssdsl.lower.conversions.answer import Need, Received, Sent
+from ssdsl.lower.conversions.answer import Need, Received, SentVersions
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.conversions.region_read import region_read
 from ssdsl.lower.conversions.shares import shares_of, with_shares
@@ -25,11 +25,11 @@ class _Arrival:
     type: Type
     gradient: Type | None
     left: Name
-    sent: Sent | None = None
+    sent: SentVersions | None = None
 
 
 @dataclass(slots=True)
-class Between:
+class ReadsBetween:
     """Reads of a value that an operator left as `made` in the function `home`."""
 
     home: Within
@@ -121,7 +121,7 @@ class Between:
             returned = replace(made.gradient, layout=whole)
             move = inside(whole, time), target.submesh, inside(var.gradient.layout, time), source.submesh
             backward = plan_move(*move, part)
-        return _Arrival(type_, returned, var.name, Sent(forward, backward, uneven))
+        return _Arrival(type_, returned, var.name, SentVersions(forward, backward, uneven))
 
     def _uneven(self) -> tuple[tuple[int, TimeIndex], ...]:
         """The factors of the value whose size varies with an index in time."""

@@ -11,8 +11,8 @@ from ssdsl.ir.layout import REPLICATE, Layout, Shard
 from ssdsl.ir.param import Param
 from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, Type, Var
-from ssdsl.lower.conversions.answer import Answer, Ask, Converted, Need
-from ssdsl.lower.conversions.between import Between
+from ssdsl.lower.conversions.answer import Ask, Converted, Need, ValueVersions
+from ssdsl.lower.conversions.between import ReadsBetween
 from ssdsl.lower.conversions.needs import in_order
 from ssdsl.lower.conversions.within import Within
 from ssdsl.lower.lowering import Lowering, Segment, TypedOperand
@@ -25,17 +25,19 @@ Asked = Sequence[tuple[int, Need | None]]  # by function, in the order of the pr
 # -- one value ---------------------------------------------------------------------------------------------------------
 
 
-def convert(lowering: Lowering, value: Value, source: Source, segments: Sequence[Segment], asked: Asked) -> Answer:
+def convert(
+    lowering: Lowering, value: Value, source: Source, segments: Sequence[Segment], asked: Asked
+) -> ValueVersions:
     """The answer for a value that functions on these segments need; if an operator makes it, then in the first segment.
 
     The answer has a refusal where unequal parts leave a needed digit without one fixed place. It does not depend on the
     value's name.
     """
-    answer = Answer()
+    answer = ValueVersions()
     within = [Within(lowering, value, segment, n, answer) for n, segment in enumerate(segments)]
     between = None
     if isinstance(source, TypedOperand):
-        between = Between(within[0], within[0].version(source.shape, source.type, source.gradient))
+        between = ReadsBetween(within[0], within[0].version(source.shape, source.type, source.gradient))
     for function, need in asked:
         there = within[function]
         try:
@@ -51,7 +53,7 @@ def convert(lowering: Lowering, value: Value, source: Source, segments: Sequence
     return answer
 
 
-def _beginning(source: Source, between: Between | None, there: Within, need: Need) -> Var:
+def _beginning(source: Source, between: ReadsBetween | None, there: Within, need: Need) -> Var:
     """The version that a function has before it converts it for a need."""
     if between is not None:
         return between.made if there is between.home else between.entering(there, need)
@@ -88,7 +90,7 @@ class _Values:
         }
         self.params = {(p.weight, p.submesh): p for p in lowering.params}
         self.asks: dict[str, list[Ask]] = {}
-        self.known: dict[Hashable, Answer] = {}
+        self.known: dict[Hashable, ValueVersions] = {}
         self.refused: list[tuple[Ask, PlanError]] = []
         self.found = Converted()
         self.rows = {v.name for v in self.graph.values.values() if slots_of(v) is not None}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ssdsl.ir.function import Op, Prologue, Reshard, Split
+from ssdsl.ir.function import OpPart, Prologue, Reshard, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Axis, Name, Type, Var
 from ssdsl.lower.conversions.needs import makers_of
@@ -184,7 +184,7 @@ class _Forming:
         results = dict.fromkeys(_in_order(draft.results))
         return Prologue(submesh, tuple(constants), tuple(_in_order(draft.given)), tuple(body), tuple(results))
 
-    def _op(self, submesh: Submesh, call: _Call) -> Op:
+    def _op(self, submesh: Submesh, call: _Call) -> OpPart:
         operator, splits = call.operator, call.splits
         reads = (self.names[o.value, submesh, layout] for o, layout in zip(operator.inputs, call.reads, strict=True))
         results = []
@@ -192,7 +192,7 @@ class _Forming:
             _, type_ = self.made[operand.value, submesh]
             results.append(self._var(self.names[operand.value, submesh, type_.layout], submesh, type_))
         kernel, first = kernel_of(operator, splits, submesh.axes), first_of(operator, splits)
-        return Op(operator.name, splits, tuple(reads), tuple(results), kernel, first, orders=operator.orders)
+        return OpPart(operator.name, splits, tuple(reads), tuple(results), kernel, first, orders=operator.orders)
 
 
 T = TypeVar("T")

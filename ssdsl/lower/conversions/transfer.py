@@ -8,7 +8,7 @@ the devices that hold the same box take turns to send it. This works for any two
 import itertools
 from collections.abc import Iterator
 
-from ssdsl.ir.comm import Move, Piece
+from ssdsl.ir.comm import BoxPiece, Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, nests
 from ssdsl.lower.operators.operand_types import inside as within
 
@@ -45,7 +45,7 @@ def plan_move(before: Layout, source: Submesh, after: Layout, target: Submesh, s
         for held in overlaps.of(wanted):
             piece, group = _intersect(wanted, held), holders[held]
             sender = group[rank] if rank in group else next(turns[held])
-            pieces.append(Piece(sender, coordinates, _within(piece, held), _within(piece, wanted)))
+            pieces.append(BoxPiece(sender, coordinates, _within(piece, held), _within(piece, wanted)))
     return Move(aligned, tuple(pieces), shape.local(before.shards()), shape.local(after.shards()))
 
 

@@ -11,7 +11,7 @@ from ssdsl.ir.function import Conversion, Earlier, Extend, First, Reshard, Slice
 from ssdsl.ir.layout import Layout, Placement, Shape, Shard, cut, regions_of
 from ssdsl.ir.rows import slots_of
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
-from ssdsl.lower.conversions.answer import Answer, Entering, Need, Received, What
+from ssdsl.lower.conversions.answer import Entering, Need, Received, ValueVersions, What
 from ssdsl.lower.conversions.even import check_even, check_path, even_cut
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.conversions.shares import NO_SHARES, with_shares
@@ -29,7 +29,7 @@ class Within:
     value: Value
     segment: Segment
     number: int
-    answer: Answer
+    answer: ValueVersions
     known: dict[tuple[object, ...], Var] = field(default_factory=dict)
     versions: int = 0
 

@@ -12,9 +12,9 @@ from ssdsl.ir.function import (
     Backward,
     Conversion,
     Function,
+    FunctionOutput,
     Instr,
-    Op,
-    Output,
+    OpPart,
     Reshard,
     Section,
     Side,
@@ -75,7 +75,7 @@ def _formed(function: Function, facts: _Facts) -> Function:
 
 def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict[Name, tuple[bool, bool]]) -> Instr:
     match instr:
-        case Op() if instr.operator in sides:
+        case OpPart() if instr.operator in sides:
             return replace(instr, sides=sides[instr.operator])
         case Reshard() if any(in_place := overwrites[instr.result.name]):
             return replace(instr, in_place=in_place)
@@ -95,14 +95,14 @@ class _Draft:
     @property
     def learns(self) -> bool:
         """Whether there is a backward that could recompute it."""
-        return any(isinstance(i, Op) and i.learns for i in self.body)
+        return any(isinstance(i, OpPart) and i.learns for i in self.body)
 
 
 def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tuple[Section, ...]:
     """The sections of a function: operators in order, each behind the conversions that it is the first to read.
     `before` are the operators on weights alone: they are not recomputed."""
 
-    def place(op: Op) -> Place:
+    def place(op: OpPart) -> Place:
         checkpoint = facts.plan.of(op.operator).checkpoint if op.operator not in before else None
         return facts.layers[facts.graph.by_name[op.operator].path], checkpoint
 
@@ -110,7 +110,7 @@ def _sections(function: Function, facts: _Facts, before: frozenset[str]) -> tupl
     conversions = [i for i in function.body() if isinstance(i, Conversion)]
     drafts = [_Draft("", None, [i for i in conversions if i.result.name in front])]
     waiting = {i.result.name: i for i in conversions if i.result.name not in front}
-    for op in (i for i in function.body() if isinstance(i, Op | Write)):
+    for op in (i for i in function.body() if isinstance(i, OpPart | Write)):
         if isinstance(op, Write):  # in the section that computed its value
             drafts[-1].body.extend([*_pulled(op.source, waiting), op])
             continue
@@ -134,7 +134,7 @@ def _pulled(name: Name, waiting: dict[Name, Conversion]) -> list[Instr]:
     return [] if instr is None else [*(i for read in reads_of(instr) for i in _pulled(read, waiting)), instr]
 
 
-def _shared(function: Function, place: Callable[[Op], Place]) -> frozenset[Name]:
+def _shared(function: Function, place: Callable[[OpPart], Place]) -> frozenset[Name]:
     """Conversions of values from outside the function that several sections read: they come first, once."""
     made = {v.name for op in function.operators() for v in op.results}
     conversions = {i.result.name: i for i in function.body() if isinstance(i, Conversion)}
@@ -183,7 +183,9 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
     """For each Reshard, whether its first step may work in place: on the value, and on its gradient. It may where
     nothing else reads the tensor and autograd has not kept it. What enters a recomputed section is kept."""
     moved = [i for section in sections for i in section.body if isinstance(i, Reshard)]
-    readers: dict[Name, list[tuple[int, Instr | Output]]] = {n: [] for i in moved for n in (i.source, i.result.name)}
+    readers: dict[Name, list[tuple[int, Instr | FunctionOutput]]] = {
+        n: [] for i in moved for n in (i.source, i.result.name)
+    }
     producer: dict[Name, tuple[int, Instr]] = {}
     for number, section in enumerate(sections) if moved else ():
         for instr in section.body:
@@ -196,9 +198,9 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
         if output.name in readers:
             readers[output.name].append((-1, output))
 
-    def free(instr: Instr | Output) -> tuple[frozenset[str], frozenset[str]]:
+    def free(instr: Instr | FunctionOutput) -> tuple[frozenset[str], frozenset[str]]:
         """The results that may be overwritten, and the operands whose gradients may be."""
-        if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
+        if not isinstance(instr, OpPart) or instr.kernel.function not in OWN_CALL:
             return frozenset(), frozenset()
         if not facts.graph.by_name[instr.operator].row.fresh:
             return frozenset(), frozenset()
@@ -247,9 +249,9 @@ def _sides(function: Function, facts: _Facts) -> tuple[dict[str, tuple[Side, ...
     for instr in function.body():
         if all(r in weight_side for r in reads_of(instr)):
             weight_side.update(v.name for v in results_of(instr))
-            if isinstance(instr, Op):
+            if isinstance(instr, OpPart):
                 before.append(instr.operator)
-        elif isinstance(instr, Op) and Side.WEIGHT in (found := tuple(map(side, instr.reads))):
+        elif isinstance(instr, OpPart) and Side.WEIGHT in (found := tuple(map(side, instr.reads))):
             sides[instr.operator] = found
     leaving = frozenset(o.name for o in function.outputs if o.name in variables and side(o.name) is Side.WEIGHT)
     return sides, frozenset(before), leaving

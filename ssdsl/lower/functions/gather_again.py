@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ssdsl.ir.comm import AllGather
-from ssdsl.ir.function import Backward, Function, Instr, Op, Reshard, Section, reads_of, saved_names
+from ssdsl.ir.function import Backward, Function, Instr, OpPart, Reshard, Section, reads_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
 from ssdsl.lower.lowering import Lowering
@@ -57,7 +57,7 @@ def is_gathered(instr: Reshard) -> bool:
 def _kept_by_others(section: Section, instr: Instr, asked: frozenset[str]) -> Iterator[Name]:
     """The values that an instruction keeps and cannot do without: all that a recomputed section, a conversion or a
     kernel of the runtime reads, and what an operator saves that the plan does not name."""
-    if section.recompute or not isinstance(instr, Op) or instr.kernel.function:
+    if section.recompute or not isinstance(instr, OpPart) or instr.kernel.function:
         yield from reads_of(instr)
     elif instr.operator not in asked:
         yield from saved_names(instr, instr.saved)

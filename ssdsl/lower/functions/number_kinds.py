@@ -10,7 +10,7 @@ only the simulator uses their kind.
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice, Write, reads_of, results_of
+from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Slice, Write, reads_of, results_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.lowering import Lowering
 
@@ -82,7 +82,7 @@ class _Numbering:
         reads = tuple([numbers.setdefault(name, len(numbers)) for name in reads_of(instr)])
         made = tuple([numbers.setdefault(var.name, len(numbers)) for var in results_of(instr)])
         match instr:
-            case Op():
+            case OpPart():
                 return self.typed[instr.operator].number, instr.learns, instr.sides, reads, made
             case Reshard():
                 steps = self._number(instr.forward), self._number(instr.backward), instr.in_place, instr.again

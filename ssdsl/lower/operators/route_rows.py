@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.row_regions import ROUTED, Region, experts_of, regions_of
+from ssdsl.lower.operators.row_regions import ROUTED, ExpertRegion, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
 from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value, replace_refs
 from ssdsl.model.memory.storage import Storage, aliases, local_strides, strides_in
@@ -41,7 +41,7 @@ BALANCED = "how many rows an expert has is known when it runs"
 
 def route_rows(lowering: Lowering) -> Lowering:
     """Replaces the plan by one in which rows are routed to their experts, if it cuts experts over devices."""
-    plan, regions = lowering.plan, list[Region]()
+    plan, regions = lowering.plan, list[ExpertRegion]()
     for region in regions_of(plan):
         plan, found = with_travelling_rows(plan, region)
         regions.append(found)
@@ -57,7 +57,7 @@ class _Rewriting:
     their own; put back they have the value's name. `ids` below is the value that names each row's expert."""
 
     source: Plan
-    regions: list[Region]
+    regions: list[ExpertRegion]
     operators: list[Operator] = field(default_factory=list)
     moved: dict[tuple[str, str], str] = field(default_factory=dict)  # ids, a value -> its rows with their experts
     own: dict[str, str] = field(default_factory=dict)  # ids -> the numbers of a part's own experts
@@ -88,7 +88,7 @@ class _Rewriting:
         changed = replace(graph, operators=operators, values=self.values, dim_names=self.names, storages=self.storages)
         return replace(self.source, graph=changed, operators=self.records)
 
-    def _own(self, region: Region) -> str:
+    def _own(self, region: ExpertRegion) -> str:
         """Adds the constant with the numbers of all experts, and returns its name. Cut by experts, each part has the
         numbers of its own experts."""
         name = f"{region.ids}_own"
@@ -129,7 +129,7 @@ class _Rewriting:
 
     # -- one operator of a region ------------------------------------------------------------------------------------
 
-    def _inside(self, operator: Operator, region: Region) -> None:
+    def _inside(self, operator: Operator, region: ExpertRegion) -> None:
         rows = region.operators[operator.name]
         is_product = operator.target == ROUTED
         gone = {*rows[region.kept :], *([experts_of(operator)] if is_product else [])}
@@ -192,28 +192,30 @@ class _Rewriting:
             if self._is_read_outside(before.value, region):
                 self._combined(found, before, operand, region)
 
-    def _dims(self, operator: Operator, rows: tuple[int, ...], region: Region) -> tuple[list[Dim], tuple[int, ...]]:
+    def _dims(
+        self, operator: Operator, rows: tuple[int, ...], region: ExpertRegion
+    ) -> tuple[list[Dim], tuple[int, ...]]:
         """The dimensions of rows with their experts: experts, the kept ones, slots; and the axis made of them."""
         kept = [operator.dims[d] for d in rows[: region.kept]]
         slots = math.prod(operator.dims[d].size for d in rows[region.kept :]) // region.experts.size
         dims = [replace(region.experts, fixed=""), *kept, Dim("slots", slots, self._slots(region), BALANCED)]
         return dims, tuple(range(len(dims)))
 
-    def _slots(self, region: Region) -> int:
+    def _slots(self, region: ExpertRegion) -> int:
         """The class of a region's slots: a negative number, which no class of the model has."""
         number = -1 - self.regions.index(region)
         self.names.setdefault(number, "slots")
         return number
 
     def _others(
-        self, operator: Operator, rows: tuple[int, ...], number: dict[int, int], region: Region
+        self, operator: Operator, rows: tuple[int, ...], number: dict[int, int], region: ExpertRegion
     ) -> tuple[Index, ...]:
         """The indices of an operator that cut neither rows nor experts, with the new numbers of their dimensions."""
         indices = self.source.of(operator.name).indices
         others = (i for i in indices if i.name not in region.names and i.dim not in rows)
         return tuple(replace(i, dim=number[i.dim]) for i in others if i.dim in number)
 
-    def _is_read_outside(self, value: str, region: Region) -> bool:
+    def _is_read_outside(self, value: str, region: ExpertRegion) -> bool:
         graph = self.source.graph
         readers = {o.name for o in graph.readers.get(value, ())}
         return bool(readers - region.operators.keys()) or value in {graph.loss, *graph.outputs.values()} | {
@@ -222,7 +224,7 @@ class _Rewriting:
 
     # -- there and back ----------------------------------------------------------------------------------------------
 
-    def _dispatched(self, reader: Operator, operand: Operand, region: Region) -> str:
+    def _dispatched(self, reader: Operator, operand: Operand, region: ExpertRegion) -> str:
         """Adds the `dispatch` of a value's rows to their experts, and returns the name of its result."""
         name = self._name(operand.value)
         value = self.values[operand.value]
@@ -233,7 +235,7 @@ class _Rewriting:
         self.moved[region.ids, operand.value] = name
         return name
 
-    def _combined(self, maker: Operator, before: Operand, operand: Operand, region: Region) -> None:
+    def _combined(self, maker: Operator, before: Operand, operand: Operand, region: ExpertRegion) -> None:
         """Adds the `combine` that puts rows back where they were, for readers outside the region."""
         args = (TARGETS["combine"], Ref(operand.value), Ref(region.ids), Ref(self.own[region.ids]))
         original = next(o for o in self.source.graph.operators if o.name == maker.name)
@@ -247,7 +249,7 @@ class _Rewriting:
         args: tuple[Any, ...],
         beside: Operator,
         operand: Operand,
-        region: Region,
+        region: ExpertRegion,
         *,
         gathers: bool,
     ) -> None:
@@ -265,7 +267,7 @@ class _Rewriting:
         inputs, others = (given, ids, own), self._others(beside, rows, number, region)
         self._append(name, kind, args, beside, inputs, made, dims, (*region.outside, *others))
 
-    def _counted(self, beside: Operator, region: Region) -> None:
+    def _counted(self, beside: Operator, region: ExpertRegion) -> None:
         """Adds the `count_rows` of a region: the number of rows of each expert, cut as rows are before they travel."""
         name, rows = f"{region.ids}_counts", region.operators[beside.name]
         dims, at_experts, number = self._around(beside, region)
@@ -278,7 +280,7 @@ class _Rewriting:
         self._make(_value(self.operators[-1], made, "int64", learns=False))
         self.counts[region.ids] = name
 
-    def _around(self, beside: Operator, region: Region) -> tuple[list[Dim], tuple[int, ...], dict[int, int]]:
+    def _around(self, beside: Operator, region: ExpertRegion) -> tuple[list[Dim], tuple[int, ...], dict[int, int]]:
         """The dimensions of an operator that has rows both in their places and with their experts, the axis of the
         latter, and the new numbers of the dimensions of the former."""
         rows = region.operators[beside.name]

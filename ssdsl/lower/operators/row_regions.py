@@ -15,7 +15,7 @@ Cut = tuple[str, int, Regions | None]  # an index, without the dimension
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class ExpertRegion:
     """Products of experts that read the experts of their rows from one value, `ids`, and the operators between them.
 
     The `kept` outer dimensions of the rows stay dimensions of the rows of an expert; the others become slots. `inside`
@@ -36,7 +36,7 @@ class Region:
         return {i.name for i in self.inside if i.dim == 0}
 
 
-def regions_of(plan: Plan) -> Iterator[Region]:
+def regions_of(plan: Plan) -> Iterator[ExpertRegion]:
     """The regions of a plan that cuts experts over devices."""
     groups: dict[str, list[Operator]] = {}
     for operator in plan.graph.operators:
@@ -47,7 +47,7 @@ def regions_of(plan: Plan) -> Iterator[Region]:
             yield region
 
 
-def _region(plan: Plan, products: list[Operator]) -> Region | None:
+def _region(plan: Plan, products: list[Operator]) -> ExpertRegion | None:
     """The region of products that read the same experts, if rows can lie with them."""
     first = products[0]
     if any(len(p.inputs[1].axes[0]) != 1 for p in products):
@@ -80,7 +80,7 @@ def _region(plan: Plan, products: list[Operator]) -> Region | None:
     place = {experts: 0} | {d: 1 + at for at, d in enumerate(of_first)}
     indices = tuple(replace(i, dim=place[i.dim]) for i in plan.of(first.name).indices if i.dim in place)
     found = {name: here for name, here in rows.items() if here is not None}
-    return Region(first.inputs[2].value, first.dims[experts], found, max(fitting), indices, indices)
+    return ExpertRegion(first.inputs[2].value, first.dims[experts], found, max(fitting), indices, indices)
 
 
 def experts_of(product: Operator) -> int:

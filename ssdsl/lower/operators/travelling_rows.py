@@ -9,12 +9,12 @@ another one; the same holds behind the region.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ssdsl.lower.operators.row_regions import Region, is_beside
+from ssdsl.lower.operators.row_regions import ExpertRegion, is_beside
 from ssdsl.model.graph import Operator, Origin, Stage
 from ssdsl.plan.plan import Index, Plan
 
 
-def with_travelling_rows(plan: Plan, region: Region) -> tuple[Plan, Region]:
+def with_travelling_rows(plan: Plan, region: ExpertRegion) -> tuple[Plan, ExpertRegion]:
     """The plan with the operators around a region cut as its rows are, and the region with the indices of rows that
     travel. Both are unchanged where no devices cut both rows and experts."""
     first = next(o for o in plan.graph.operators if o.name in region.operators)
@@ -30,7 +30,7 @@ def with_travelling_rows(plan: Plan, region: Region) -> tuple[Plan, Region]:
     return plan, region
 
 
-def _meeting(region: Region, dim: int, cut: tuple[Index, ...]) -> Region | None:
+def _meeting(region: ExpertRegion, dim: int, cut: tuple[Index, ...]) -> ExpertRegion | None:
     """The region with `cut` as the indices of its rows in front of it. None where none of them also cuts experts, where
     the others are not in the same order inside, or where parts are unequal."""
     own = [i for i in region.inside if i.dim == dim]
@@ -65,7 +65,7 @@ class _Around:
     that the plan leaves whole along the devices of the experts, and that will be cut as the rows are."""
 
     plan: Plan
-    region: Region
+    region: ExpertRegion
     first: Operator
     cls: int
     spreading: dict[str, Operator] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ssdsl.ir.function import Carried, Kernel, OpSplit
 from ssdsl.lower.functions.kernels import first_of, kernel_of
-from ssdsl.lower.lowering import Lowering, Typed, TypedOperand
+from ssdsl.lower.lowering import Lowering, TypedOperand, TypedOperator
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
 from ssdsl.lower.operators.sink_grad_reductions import with_sunk
 from ssdsl.model.graph import Operand, Operator
@@ -23,11 +23,11 @@ NOWHERE = frozenset[str]()
 def type_operators(lowering: Lowering) -> Lowering:
     """Adds `typed`."""
     cuts: dict[tuple[Cut, Addends], int] = {}
-    found: dict[tuple[int, int], Typed] = {}
+    found: dict[tuple[int, int], TypedOperator] = {}
     shared: dict[
-        tuple[int, int, int, frozenset[str]], Typed
+        tuple[int, int, int, frozenset[str]], TypedOperator
     ] = {}  # by identity of submesh and splits, as a shortcut: equal calls share both
-    saves, typed = _Saves(lowering), dict[str, Typed]()
+    saves, typed = _Saves(lowering), dict[str, TypedOperator]()
     for operator in lowering.graph.computing:
         name = operator.name
         submesh, splits, sunk = lowering.submeshes[name], lowering.splits[name], lowering.sunk.get(name, NOWHERE)
@@ -67,11 +67,11 @@ def _addends(operator: Operator, cut: Cut) -> Addends:
     return tuple(tuple(n for n, o in enumerate(operator.inputs) if o.value in s.operands) for s in carried)
 
 
-def _typed(operator: Operator, cut: Cut, number: int, saves: _Saves) -> Typed:
+def _typed(operator: Operator, cut: Cut, number: int, saves: _Saves) -> TypedOperator:
     axes, splits, _ = cut
     kernel = kernel_of(operator, splits, axes)
     like, saved_tensors = saves.of(operator, splits, kernel)
-    return Typed(
+    return TypedOperator(
         number,
         like,
         tuple(_operand(operator, o, cut, is_output=False) for o in operator.inputs),

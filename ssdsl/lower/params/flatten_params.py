@@ -21,8 +21,8 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.resized_errors import GradientsApart
 from ssdsl.model.dims.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.plan.plan import Shard as StateShard
 from ssdsl.plan.plan import State
+from ssdsl.plan.plan import StateShard as StateShard
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 

@@ -10,7 +10,7 @@ from ssdsl.ir.layout import REPLICATE, Layout, Shape
 from ssdsl.lower.conversions.transfer import plan_move
 from ssdsl.lower.tasks.graph import BACKWARD, FORWARD, TaskGraph
 from ssdsl.lower.tasks.task import Carry
-from ssdsl.plan.plan import Clock, Order, Phase, TaskSet
+from ssdsl.plan.plan import ClockOrder, Order, Phase, TaskSet
 from ssdsl.text.source import Span
 
 Groups = tuple[list[Compute], list[Compute]]
@@ -93,7 +93,7 @@ def _selected(graph: TaskGraph, functions: Sequence[Function], tasks: TaskSet, p
 # -- order by clock --------------------------------------------------------------------------------------------------
 
 
-def _sort(graph: TaskGraph, clock: Clock, members: dict[int, list[Function]]) -> None:
+def _sort(graph: TaskGraph, clock: ClockOrder, members: dict[int, list[Function]]) -> None:
     """Adds edges: on each role, the tasks of a row of the clock come before those of the next row."""
     latest: dict[int, list[Compute]] = {}  # by role
     named: dict[

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from ssdsl.ir.action import At, Compute
-from ssdsl.ir.function import Concat, Function, Input, Op, Sum, reads_of, results_of
+from ssdsl.ir.function import Concat, Function, FunctionInput, OpPart, Sum, reads_of, results_of
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name
-from ssdsl.lower.errors import Back, End, OrderCycle, Whole
+from ssdsl.lower.errors import Back, EdgeEnd, NeedsWhole, OrderCycle
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
 from ssdsl.model.graph import Operator
 from ssdsl.text.diagnostic import InternalError
@@ -90,7 +90,7 @@ def _groups(graph: TaskGraph) -> dict[str, Group]:
     return {name: (at, tuple(k for k in sets if k in graph.plan.of(name).sets)) for name, at in submesh.items()}
 
 
-def _sent(graph: TaskGraph, tasks: list[Compute]) -> Iterator[tuple[Function, Function, Input]]:
+def _sent(graph: TaskGraph, tasks: list[Compute]) -> Iterator[tuple[Function, Function, FunctionInput]]:
     """Yields the values that neighbours on a cycle send each other, forward or as gradients: maker, reader, input."""
     for before, task in zip([*tasks[-1:], *tasks], tasks, strict=False):
         for source, target in ((before, task), (task, before)):
@@ -100,7 +100,9 @@ def _sent(graph: TaskGraph, tasks: list[Compute]) -> Iterator[tuple[Function, Fu
                     yield maker, reader, given
 
 
-def _flow(graph: TaskGraph, groups: dict[str, Group], maker: Function, reader: Function, given: Input) -> _Flow | None:
+def _flow(
+    graph: TaskGraph, groups: dict[str, Group], maker: Function, reader: Function, given: FunctionInput
+) -> _Flow | None:
     """The flow of a value, if its reader's group also makes something that its maker's group needs; else None."""
     name = next(o.name for o in maker.outputs if o.name.value == given.var.name.value)
     source, target = graph.operator_of(_maker(maker, name)), graph.operator_of(_reader(reader, given.var.name))
@@ -126,15 +128,15 @@ def _reaches(graph: TaskGraph, sources: list[int], targets: list[int]) -> bool:
     return False
 
 
-def _end(graph: TaskGraph, operator: Operator) -> End:
+def _end(graph: TaskGraph, operator: Operator) -> EdgeEnd:
     place = graph.plan.of(operator.name).home
-    return End(operator.kind, operator.path, operator.source, str(place), place.span)
+    return EdgeEnd(operator.kind, operator.path, operator.source, str(place), place.span)
 
 
 # -- an operator that needs all parts at once --------------------------------------------------------------------------
 
 
-def _whole(graph: TaskGraph, tasks: list[Compute]) -> Whole | None:
+def _whole(graph: TaskGraph, tasks: list[Compute]) -> NeedsWhole | None:
     """The operator on a cycle that waits for all parts along an index: because it reads a value whose parts are merged,
     or because all parts read its result, whose gradient is then a sum over them."""
     pairs = []
@@ -146,7 +148,7 @@ def _whole(graph: TaskGraph, tasks: list[Compute]) -> Whole | None:
     return next((whole for whole in found if whole is not None), None)
 
 
-def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Whole | None:
+def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> NeedsWhole | None:
     """The operator of `reader` that reads all parts of a value of `producer`, or for its part `at` some of them."""
     for given in reader.inputs:
         if given.producer == producer.number and given.merges:
@@ -157,13 +159,13 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Wh
             if isinstance(merge, Concat) and merge.reads is not None:
                 part = at[[t.name for t in reader.time].index(index.name)]
                 beside = merge.read_by(part)
-                return Whole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
+                return NeedsWhole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
             if isinstance(merge, Sum) or not is_split:
-                return Whole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
+                return NeedsWhole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
             ends = graph.operator_of(_maker(producer, _made(producer, given))), operator
             made, read = (_around(graph, op, index.name) for op in ends)
             outside = "" if made == read else next(name for name, _ in made + read)
-            return Whole(*where, index.name, index.parts, sums=False, split=True, outside=outside)
+            return NeedsWhole(*where, index.name, index.parts, sums=False, split=True, outside=outside)
     return None
 
 
@@ -174,18 +176,18 @@ def _around(graph: TaskGraph, operator: Operator, name: str) -> list[tuple[str, 
     return [(i.name, i.count) for i in indices[:own] if i.dim == indices[own].dim and i.count > 1]
 
 
-def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) -> Whole | None:
+def _read_by_all(graph: TaskGraph, producer: Function, reader: Function, _: At) -> NeedsWhole | None:
     """The operator of `producer` whose result all parts of `reader` read; its gradient is a sum over them."""
     late = [index for index in reader.time if index not in producer.time]
     for given in reader.inputs:
         if given.producer == producer.number and given.gradient and late:
             operator = graph.operator_of(_maker(producer, _made(producer, given)))
             where = operator.kind, operator.path, operator.source
-            return Whole(*where, late[0].name, late[0].parts, sums=True, split=False, backward=True)
+            return NeedsWhole(*where, late[0].name, late[0].parts, sums=True, split=False, backward=True)
     return None
 
 
-def _made(producer: Function, given: Input) -> Name:
+def _made(producer: Function, given: FunctionInput) -> Name:
     """The name under which a producer leaves the value of an input."""
     return next(o.name for o in producer.outputs if o.name.value == given.var.name.value)
 
@@ -194,7 +196,7 @@ def _maker(function: Function, value: Name) -> str:
     """The operator that makes a value, found back through conversions. Raises InternalError if there is none."""
     for instr in reversed(list(function.body())):
         if value in (v.name for v in results_of(instr)):
-            if isinstance(instr, Op):
+            if isinstance(instr, OpPart):
                 return instr.operator
             value = instr.source
     raise InternalError(f"function {function.name} does not compute its output {value}")
@@ -206,7 +208,7 @@ def _reader(function: Function, value: Name) -> str:
     known = {value}
     for instr in function.body():
         if not known.isdisjoint(reads_of(instr)):
-            if isinstance(instr, Op):
+            if isinstance(instr, OpPart):
                 return instr.operator
             known.update(v.name for v in results_of(instr))
     raise InternalError(f"function {function.name} does not read its input {value}")

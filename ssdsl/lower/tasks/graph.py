@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.function import Function, Input
+from ssdsl.ir.function import Function, FunctionInput
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.parts import BACK_PHASES, coordinates, parts_read
 from ssdsl.ir.program import Members, Role
@@ -21,7 +21,7 @@ FORWARD, BACKWARD, DGRAD, WGRAD = Phase.FORWARD, Phase.BACKWARD, Phase.DGRAD, Ph
 
 
 @dataclass(slots=True)
-class Node:
+class TaskNode:
     """A task, or a barrier between tasks (`task` is None). `time` is nominal; `before` is the number of nodes that come
     before it, `after` are the numbers of those that come after it."""
 
@@ -39,7 +39,7 @@ class TaskGraph:
     def __init__(self, lowering: Lowering, roles: list[Role]) -> None:
         self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
         self.messages: tuple[Message, ...] = lowering.messages
-        self.nodes: list[Node] = []
+        self.nodes: list[TaskNode] = []
         self.number: dict[Task, int] = {}
         self.spans: dict[tuple[int, int], Span] = {}
         self.stated: dict[Compute, dict[Span, None]] = {}
@@ -62,7 +62,7 @@ class TaskGraph:
 
     def add(self, task: Task | None, roles: tuple[int, ...], time: int) -> int:
         """Adds a node, and returns its number."""
-        self.nodes.append(Node(task, roles, time))
+        self.nodes.append(TaskNode(task, roles, time))
         if task is not None:
             self.number[task] = len(self.nodes) - 1
         return len(self.nodes) - 1
@@ -130,7 +130,7 @@ class TaskGraph:
             for given in function.inputs:
                 self._flow(self.functions[given.producer], function, given)
 
-    def _flow(self, producer: Function, consumer: Function, given: Input) -> None:
+    def _flow(self, producer: Function, consumer: Function, given: FunctionInput) -> None:
         """Adds edges from each part of the producer to the parts of the consumer that read it, and for gradients
         back."""
         made, read = self._first[producer.number, FORWARD], self._first[consumer.number, FORWARD]

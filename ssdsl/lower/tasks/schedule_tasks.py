@@ -12,7 +12,7 @@ from ssdsl.ir.action import Compute
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.apply_orders import apply_orders
 from ssdsl.lower.tasks.explain_cycle import explain_cycle
-from ssdsl.lower.tasks.graph import FORWARD, WGRAD, Node, TaskGraph, roles_of
+from ssdsl.lower.tasks.graph import FORWARD, WGRAD, TaskGraph, TaskNode, roles_of
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.text.diagnostic import PlanError
 
@@ -69,7 +69,7 @@ def _place(graph: TaskGraph) -> list[int]:
     return done
 
 
-def _priority(node: Node) -> tuple[int, int, tuple[int, ...], int]:
+def _priority(node: TaskNode) -> tuple[int, int, tuple[int, ...], int]:
     """The key that orders nodes which can start at the same time: transfers first, then backward, forward, gradients of
     weights; then lower coordinates."""
     match node.task:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Order, refs_in
 
 
@@ -22,7 +22,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CapturedCall:
     """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
 
     `found` is the rule that experiments showed, if the operator has no row. `orders` has the memory order of each
@@ -37,7 +37,7 @@ class Call:
     path: str
     source: str
     outputs: tuple[str, ...]
-    found: Found | None = None
+    found: FoundRule | None = None
     orders: tuple[Order, ...] = ()
 
     def refs(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.decompose import Decomposed, decompose
 from ssdsl.model.capture.errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.model.capture.export import Exported, export, failure, quiet
@@ -29,7 +29,7 @@ CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.in
 class Capture:
     """The calls of one forward pass with its loss, and the tensors that they read from outside."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CapturedCall] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class _Reader:
                 self.capture.tensors[output] = Tensor(tuple(result.shape), _dtype(result))
         self.names[node.name] = outputs if isinstance(value, (list, tuple)) else name
         self.capture.calls.append(
-            Call(
+            CapturedCall(
                 name,
                 kind_of(node.target),
                 node.target,
@@ -253,7 +253,7 @@ class _Reader:
         name = self._free(f"{near.name}_{word}")
         self.capture.tensors[name] = Tensor(tuple(like.shape), _dtype(like))
         orders, place = tuple(map(order_of, of)), (path_of(near), source_of(near))
-        self.capture.calls.append(Call(name, kind_of(target), target, args, {}, *place, (name,), orders=orders))
+        self.capture.calls.append(CapturedCall(name, kind_of(target), target, args, {}, *place, (name,), orders=orders))
         return Ref(name)
 
     def _free(self, name: str) -> str:

@@ -5,15 +5,15 @@ import torch
 from ssdsl.model.capture.overloads import tensor_of
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.runtime.program.initial_state import State
+from ssdsl.runtime.program.initial_state import InitialState
 
 
-def initial_state(model: Model, graph: Graph, evaluation: Graph | None = None) -> State:
+def initial_state(model: Model, graph: Graph, evaluation: Graph | None = None) -> InitialState:
     """The weights, buffers and constants by name; those of a model without numbers are recipes."""
     constants = dict(constants_of(evaluation)) if evaluation is not None else {}
     state = constants | constants_of(graph) | model.module.state_dict()
     tensors = {n: t.detach().clone() for n, t in state.items() if not t.is_meta}
-    return State(tensors, model.recipes, first_names(model.module))
+    return InitialState(tensors, model.recipes, first_names(model.module))
 
 
 def constants_of(graph: Graph) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ import torch
 import ssdsl.model.ops.library  # noqa: F401  registers ssdsl's own operators
 from ssdsl.model.constant import Constant
 from ssdsl.model.memory.memory_order import asks_for_order
-from ssdsl.model.target import Parameter, Target, TorchWord
+from ssdsl.model.target import SchemaParameter, Target, TorchWord
 from ssdsl.runtime.ranks.control import bytes_of
 
 
@@ -16,7 +16,7 @@ from ssdsl.runtime.ranks.control import bytes_of
 def target_of(overload: Any) -> Target:
     """An overload as data."""
     schema = overload._schema
-    parameters = (Parameter(p.name, as_data(p.default_value)) for p in schema.arguments)
+    parameters = (SchemaParameter(p.name, as_data(p.default_value)) for p in schema.arguments)
     unpacks = len(schema.returns) > 1 or (len(schema.returns) == 1 and "List" in str(schema.returns[0].type))
     is_pointwise = torch.Tag.pointwise in overload.tags
     return Target(overload.name(), tuple(parameters), is_pointwise, asks_for_order(overload), unpacks)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.factors import Factors
 from ssdsl.model.dims.signature import Letter, Misfit, Pattern, Signature, parse_signature
@@ -22,7 +22,7 @@ TORCH = ("aten", "prims")  # the namespaces of torch's own operators
 
 
 @dataclass(slots=True)
-class Slot:
+class BoundLetter:
     """One letter of one call: its factors and what its signature says of it."""
 
     letter: Letter
@@ -30,11 +30,11 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Reading:
+class BoundCall:
     """A call with its letters bound: per operand and axis, the slots that it carries."""
 
-    call: Call
-    slots: dict[str, Slot] = field(default_factory=dict)
+    call: CapturedCall
+    slots: dict[str, BoundLetter] = field(default_factory=dict)
     inputs: list[tuple[str, list[list[str]], bool]] = field(default_factory=list)
     outputs: list[tuple[str, list[list[str]], bool]] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Analysis:
 
     factors: Factors
     axes: dict[str, list[list[int]]]
-    readings: list[Reading]
+    readings: list[BoundCall]
 
 
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
@@ -57,7 +57,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     found = Analysis(Factors(), {}, [])
     for name in capture.origins:
         found.axes[name] = [[found.factors.new(n)] for n in capture.tensors[name].shape]
-    missing: dict[str, list[Call]] = {}
+    missing: dict[str, list[CapturedCall]] = {}
     wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
         op = known(call)
@@ -85,7 +85,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     return found
 
 
-def signature_of(call: Call, capture: Capture) -> Signature | None:
+def signature_of(call: CapturedCall, capture: Capture) -> Signature | None:
     """The signature that the row of a call gives; None where there is no row, or no rule in it that fits.
 
     Reshapes, which keep their factors, have no signature.
@@ -95,7 +95,7 @@ def signature_of(call: Call, capture: Capture) -> Signature | None:
     return found if isinstance(found, Signature) else None
 
 
-def _signature(op: Op, call: Call, capture: Capture) -> Signature | Diagnostic | None:
+def _signature(op: Op, call: CapturedCall, capture: Capture) -> Signature | Diagnostic | None:
     """The signature of a call, or what is wrong with it; None where the row knows none.
 
     Where a rule of ssdsl's own does not fit, the operator is computed whole, which is always right. Where a user's does
@@ -134,15 +134,15 @@ def _shapes(call: TypedCall) -> str:
     return f"{given} -> {made}"
 
 
-def _fresh(call: Call, capture: Capture, found: Analysis) -> None:
+def _fresh(call: CapturedCall, capture: Capture, found: Analysis) -> None:
     for output in call.outputs:
         if output in capture.tensors:
             found.axes[output] = [[found.factors.new(n)] for n in capture.tensors[output].shape]
 
 
-def _read(call: Call, signature: Signature, capture: Capture, found: Analysis) -> Reading:
+def _read(call: CapturedCall, signature: Signature, capture: Capture, found: Analysis) -> BoundCall:
     """Binds the letters of a signature to the axes of the call's tensors and unites what shares a letter."""
-    reading = Reading(call)
+    reading = BoundCall(call)
     given = list(call.refs())
     for pattern in signature.inputs:
         if not given and pattern.optional:
@@ -157,7 +157,7 @@ def _read(call: Call, signature: Signature, capture: Capture, found: Analysis) -
     return reading
 
 
-def _input(reading: Reading, pattern: Pattern, value: str, found: Analysis) -> None:
+def _input(reading: BoundCall, pattern: Pattern, value: str, found: Analysis) -> None:
     axes = found.axes[value]
     named: list[list[str]] = []
     for factors, letters in zip(axes, pattern.fit(len(axes)), strict=True):
@@ -167,7 +167,7 @@ def _input(reading: Reading, pattern: Pattern, value: str, found: Analysis) -> N
     reading.inputs.append((value, named, pattern.once))
 
 
-def _axis(reading: Reading, axis: tuple[Letter, ...], factors: list[int], found: Analysis) -> list[str]:
+def _axis(reading: BoundCall, axis: tuple[Letter, ...], factors: list[int], found: Analysis) -> list[str]:
     """Binds the letters of one axis; an axis that its letters cannot refine becomes one letter that cannot be split."""
     if len(axis) > 1:
         size = math.prod(found.factors.size(f) for f in factors)
@@ -179,11 +179,11 @@ def _axis(reading: Reading, axis: tuple[Letter, ...], factors: list[int], found:
     return [_one(reading, axis[0], factors, found)] if axis else []
 
 
-def _one(reading: Reading, letter: Letter, factors: list[int], found: Analysis) -> str:
+def _one(reading: BoundCall, letter: Letter, factors: list[int], found: Analysis) -> str:
     """Binds one letter; where it is bound already and both have no common refinement, neither can be split."""
     slot = reading.slots.get(letter.name)
     if slot is None:
-        reading.slots[letter.name] = Slot(letter, factors)
+        reading.slots[letter.name] = BoundLetter(letter, factors)
         return letter.name
     if letter.fixed and not slot.letter.fixed:
         slot.letter = letter
@@ -191,27 +191,27 @@ def _one(reading: Reading, letter: Letter, factors: list[int], found: Analysis) 
         return letter.name
     slot.letter = Letter(letter.name, fixed=True)
     name = f"{letter.name}?{len(reading.slots)}"
-    reading.slots[name] = Slot(Letter(name, fixed=True), factors)
+    reading.slots[name] = BoundLetter(Letter(name, fixed=True), factors)
     return name
 
 
-def _output(reading: Reading, pattern: Pattern, tensor: Tensor, found: Analysis) -> list[list[str]]:
+def _output(reading: BoundCall, pattern: Pattern, tensor: Tensor, found: Analysis) -> list[list[str]]:
     named: list[list[str]] = []
     for size, axis_letters in zip(tensor.shape, pattern.fit(len(tensor.shape)), strict=True):
         for letter in axis_letters:
             if letter.name not in reading.slots:
-                reading.slots[letter.name] = Slot(letter, [found.factors.new(letter.size or size)])
+                reading.slots[letter.name] = BoundLetter(letter, [found.factors.new(letter.size or size)])
         named.append([letter.name for letter in axis_letters])
     return named
 
 
-def _regroup(call: Call, capture: Capture, found: Analysis) -> Reading:
+def _regroup(call: CapturedCall, capture: Capture, found: Analysis) -> BoundCall:
     """A reshape keeps the sequence of factors; a run of axes with no common refinement becomes new, whole ones."""
     given, output = call.args[0].value, call.outputs[0]
     before = found.axes[given]
     after = [[found.factors.new(n)] for n in capture.tensors[output].shape]
     found.axes[output] = after
-    reading = Reading(call)
+    reading = BoundCall(call)
     flat_before, flat_after = [f for axis in before for f in axis], [f for axis in after for f in axis]
     barred: list[tuple[list[int], list[int]]] = []
     for left, right in found.factors.segments(flat_before, flat_after):
@@ -223,24 +223,24 @@ def _regroup(call: Call, capture: Capture, found: Analysis) -> Reading:
     return reading
 
 
-def _kept(reading: Reading, axis: Sequence[int], fixed: set[int], side: str, found: Analysis) -> list[str]:
+def _kept(reading: BoundCall, axis: Sequence[int], fixed: set[int], side: str, found: Analysis) -> list[str]:
     """Slots of one axis of a reshape: all of one letter, so that both sides meet, or one a side where they cannot."""
     names = []
     for factor in axis:
         whole = bool(fixed & set(found.factors.leaves([factor])))
         name = f"{side}{factor}"
-        reading.slots[name] = Slot(Letter(side if whole else "", fixed=whole), [factor])
+        reading.slots[name] = BoundLetter(Letter(side if whole else "", fixed=whole), [factor])
         names.append(name)
     return names
 
 
-def _missing(calls: list[Call], capture: Capture) -> Diagnostic:
+def _missing(calls: list[CapturedCall], capture: Capture) -> Diagnostic:
     call = calls[0]
     times = "once" if len(calls) == 1 else f"{len(calls)} times, first"
     return MissingRule(None, call.kind, call.path or "the model", call.source, times, _row(call, capture))
 
 
-def _row(call: Call, capture: Capture) -> str:
+def _row(call: CapturedCall, capture: Capture) -> str:
     """A row to start from: axes of equal size share a letter, all whole."""
     names: dict[int, str] = {}
 

@@ -7,9 +7,9 @@ introduces it: `h.0.mixer.A_log.1`. A name does not depend on operators that do 
 
 from collections.abc import Callable, Iterator
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
-from ssdsl.model.dims.analyse import Analysis, Reading
+from ssdsl.model.dims.analyse import Analysis, BoundCall
 from ssdsl.model.graph import Origin
 from ssdsl.model.load.batch import automatic
 from ssdsl.model.load.model import Model
@@ -53,17 +53,17 @@ class _Naming:
         self.pixels = {leaf for leaves, _ in _of_letters(*SPACE)(self) if len(leaves) == 1 for leaf in leaves}
         self.vocabularies = [r.slots["vocab"].factors for r in found.readings if self.looks_up(r)]
 
-    def looks_up(self, reading: Reading) -> bool:
+    def looks_up(self, reading: BoundCall) -> bool:
         """Whether it is an embedding of an input or of computed indices, not of constant positions."""
         is_embedding = reading.call.target.name() == "aten::embedding" and "vocab" in reading.slots
         return is_embedding and reading.call.refs()[1] in self.computed
 
-    def leaves(self, reading: Reading, letter: str) -> list[int]:
+    def leaves(self, reading: BoundCall, letter: str) -> list[int]:
         """The dimensions of a letter of a call; none if it has no such letter."""
         slot = reading.slots.get(letter)
         return self.found.factors.leaves(slot.factors) if slot else []
 
-    def axis(self, reading: Reading, operands: Operands, number: int, axis: int) -> list[int]:
+    def axis(self, reading: BoundCall, operands: Operands, number: int, axis: int) -> list[int]:
         """The dimensions of one axis of an operand."""
         slots = operands[number][1][axis]
         return [leaf for slot in slots for leaf in self.found.factors.leaves(reading.slots[slot].factors)]
@@ -74,7 +74,7 @@ class _Naming:
             size *= self.found.factors.size(leaf)
         return size
 
-    def all(self, reading: Reading, operands: Operands) -> set[int]:
+    def all(self, reading: BoundCall, operands: Operands) -> set[int]:
         """All dimensions of these operands of a call."""
         slots = {slot for _, axes, _ in operands for axis in axes for slot in axis}
         return {leaf for slot in slots for leaf in self.leaves(reading, slot)}
@@ -83,7 +83,7 @@ class _Naming:
         """Whether a value is a weight, a cast of one, or one that is reshaped or transposed."""
         return value in self.weights
 
-    def projects(self, reading: Reading) -> bool:
+    def projects(self, reading: BoundCall) -> bool:
         """Whether the call applies weights to one activation."""
         rest = [self.capture.tensors[r] for r in reading.call.refs() if not self.is_weight(r)]
         return row(reading.call).projects and sum(t.has_fractions for t in rest) == 1
@@ -221,13 +221,13 @@ def _between_projections(n: _Naming) -> Names:
     yield from (([leaf], "hidden") for leaf in free)
 
 
-def _twice(n: _Naming, reading: Reading) -> set[int]:
+def _twice(n: _Naming, reading: BoundCall) -> set[int]:
     """Dimensions that a projection both sums over and makes: `x + linear(x)`."""
     letters = [set(n.leaves(reading, letter)) for letter in reading.slots]
     return {leaf for leaves in letters for leaf in leaves if sum(leaf in other for other in letters) > 1}
 
 
-def _not_passed(n: _Naming, reading: Reading, given: set[int], result: set[int]) -> set[int]:
+def _not_passed(n: _Naming, reading: BoundCall, given: set[int], result: set[int]) -> set[int]:
     """Dimensions of an operator that it does not just pass on, element by element or slice by slice."""
     if row(reading.call).contraction:
         return given | result
@@ -251,7 +251,7 @@ def _of_results(n: _Naming) -> Names:
             yield n.found.factors.leaves(factors), f"{name}.{at}"
 
 
-def introducer(call: Call) -> str:
+def introducer(call: CapturedCall) -> str:
     return call.path or call.name
 
 

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.discover.defined import module_of
 from ssdsl.model.discover.experiment import whole
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.discover.kept import keep, key_of, known, read_found
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
-from ssdsl.model.discover.worker import Job
+from ssdsl.model.discover.worker import TrialJob
 from ssdsl.model.ops.registry import find, is_random
 
 START_S = 300.0  # limit for a process to start and to import torch, on a busy machine
@@ -46,7 +46,7 @@ def discover(capture: Capture, constant: set[str]) -> Capture:
     return replace(capture, calls=[replace(c, found=ruled.get(c.name)) for c in capture.calls])
 
 
-def _job(call: Call, capture: Capture, is_constant: bool) -> Job | None:
+def _job(call: CapturedCall, capture: Capture, is_constant: bool) -> TrialJob | None:
     """The experiment that a call needs, if any."""
     if find(call.target.name()) is not None or is_random(call):
         return None
@@ -55,15 +55,15 @@ def _job(call: Call, capture: Capture, is_constant: bool) -> Job | None:
         return None
     given = tuple(capture.tensors[r] for r in call.refs())
     made = tuple(capture.tensors[o] for o in call.outputs if o in capture.tensors)
-    return Job(module, call.target.name(), call.args, call.kwargs, given, made)
+    return TrialJob(module, call.target.name(), call.args, call.kwargs, given, made)
 
 
-def _results(jobs: list[Job]) -> list[tuple[Found, bool]]:
+def _results(jobs: list[TrialJob]) -> list[tuple[FoundRule, bool]]:
     """The rule of each job, and whether it is final: another run would give the same.
 
     A job that ends the process is tried once more, carefully; if it ends it again, nothing of the call can be split.
     """
-    found: list[tuple[Found, bool]] = []
+    found: list[tuple[FoundRule, bool]] = []
     while len(found) < len(jobs):
         left = jobs[len(found) :]
         done, ended = _run(left)
@@ -73,13 +73,13 @@ def _results(jobs: list[Job]) -> list[tuple[Found, bool]]:
     return found
 
 
-def _again(job: Job, ended: str) -> tuple[Found, bool]:
+def _again(job: TrialJob, ended: str) -> tuple[FoundRule, bool]:
     done, _ = _run([replace(job, careful=True)])
     shapes, made = ([t.shape for t in tensors] for tensors in (job.given, job.made))
     return done[0] if done else (whole(shapes, made, ended), False)
 
 
-def _run(jobs: Sequence[Job]) -> tuple[list[tuple[Found, bool]], str]:
+def _run(jobs: Sequence[TrialJob]) -> tuple[list[tuple[FoundRule, bool]], str]:
     """The results of the first jobs, and the reason why the process ended early, or ""."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results"
@@ -106,7 +106,7 @@ def _run(jobs: Sequence[Job]) -> tuple[list[tuple[Found, bool]], str]:
     return list(_read(lines)), reason
 
 
-def _read(lines: Sequence[str]) -> Iterator[tuple[Found, bool]]:
+def _read(lines: Sequence[str]) -> Iterator[tuple[FoundRule, bool]]:
     for line in lines:
         try:
             found, is_final = json.loads(line)

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
-from ssdsl.model.discover.found import Found
-from ssdsl.model.discover.letters import Candidate, letters
+from ssdsl.model.discover.found import FoundRule
+from ssdsl.model.discover.letters import LetterCandidate, letters
 from ssdsl.model.discover.linear import linear_in
-from ssdsl.model.discover.scale import Setting, settings
+from ssdsl.model.discover.scale import TrialShapes, settings
 from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 def experiment(
-    call: Call, given: Sequence[Tensor], made: Sequence[Tensor], careful: bool, limit_s: float
-) -> tuple[Found, bool]:
+    call: CapturedCall, given: Sequence[Tensor], made: Sequence[Tensor], careful: bool, limit_s: float
+) -> tuple[FoundRule, bool]:
     """The rule of a call, and whether it is final: it is not, if time ran out.
 
     `given` and `made` are the tensors that it reads and makes; `careful`: integers stay as small as possible.
     """
-    own = Setting(tuple(t.shape for t in given), tuple(t.shape for t in made))
+    own = TrialShapes(tuple(t.shape for t in given), tuple(t.shape for t in made))
     if not given:
         return whole(own.shapes, own.made, "it has no inputs"), True
     if call.target._schema.is_mutable:
@@ -46,12 +46,12 @@ def experiment(
     return whole(own.shapes, own.made, reason), True
 
 
-def _found(trial: Trial, own: Setting, dtypes: Sequence[torch.dtype]) -> Found:
+def _found(trial: Trial, own: TrialShapes, dtypes: Sequence[torch.dtype]) -> FoundRule:
     drawn = [_first_drawn(trial, tried, dtypes) for tried in settings(trial, own, dtypes)]
     chosen = letters(trial, own.shapes, own.made, drawn)
     sets = [linear_in(trial, d) for d in drawn]
     product = any(c.is_summed and sum(a is not None for a in c.inputs) > 1 for c in chosen)
-    return Found(
+    return FoundRule(
         signature_text(own, chosen),
         tuple(s for s in sets[0] if all(s in more for more in sets)),
         flows(trial, drawn[0][0]),
@@ -60,7 +60,7 @@ def _found(trial: Trial, own: Setting, dtypes: Sequence[torch.dtype]) -> Found:
     )
 
 
-def _first_drawn(trial: Trial, tried: Sequence[Setting], dtypes: Sequence[torch.dtype]) -> list[Draw]:
+def _first_drawn(trial: Trial, tried: Sequence[TrialShapes], dtypes: Sequence[torch.dtype]) -> list[Draw]:
     """Draws in the first of these settings in which the call runs. Raises Fails if it runs in none."""
     reason = "it is too large to try"
     for setting in tried:
@@ -77,23 +77,23 @@ def _first_drawn(trial: Trial, tried: Sequence[Setting], dtypes: Sequence[torch.
     raise Fails(reason)
 
 
-def whole(shapes: Sequence[Shape], made: Sequence[Shape], reason: str) -> Found:
+def whole(shapes: Sequence[Shape], made: Sequence[Shape], reason: str) -> FoundRule:
     """The rule of a call that cannot be split, with the reason."""
-    text = signature_text(Setting(tuple(shapes), tuple(made)), ())
-    return Found(text, flows=(True,) * len(made), why_whole=reason)
+    text = signature_text(TrialShapes(tuple(shapes), tuple(made)), ())
+    return FoundRule(text, flows=(True,) * len(made), why_whole=reason)
 
 
-def signature_text(own: Setting, chosen: Sequence[Candidate]) -> str:
+def signature_text(own: TrialShapes, chosen: Sequence[LetterCandidate]) -> str:
     """The signature as in a row: the letters that were found, and whole ones for all other axes.
 
     A whole axis of a result has the letter of the input's whole axis in its position, if both are of one size: so it
     gets the same name, and later operators may be split along it.
     """
-    names, known = _names(), dict[Candidate, str]()
+    names, known = _names(), dict[LetterCandidate, str]()
     given = [_marked(s, [(c.inputs[i], c) for c in chosen]) for i, s in enumerate(own.shapes)]
     made = [_marked(s, [(c.outputs[i], c) for c in chosen]) for i, s in enumerate(own.made)]
 
-    def axis(size: int, letter: Candidate | None, kept: str = "") -> str:
+    def axis(size: int, letter: LetterCandidate | None, kept: str = "") -> str:
         if size == 1:
             return "1"
         if letter is None:
@@ -113,7 +113,7 @@ def signature_text(own: Setting, chosen: Sequence[Candidate]) -> str:
     return f"{_operands(left)} -> {_operands(right)}"
 
 
-def _marked(shape: Shape, placed: Sequence[tuple[int | None, Candidate]]) -> list[Candidate | None]:
+def _marked(shape: Shape, placed: Sequence[tuple[int | None, LetterCandidate]]) -> list[LetterCandidate | None]:
     """The letter of each axis, None for one without."""
     return [next((c for a, c in placed if a == at), None) for at in range(len(shape))]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRule:
     """A rule that held in all experiments, and nothing beyond what they showed.
 
     `signature` is written as in a row; `linear_in` has sets of parameters, as in a row. `flows` says for each result

@@ -10,12 +10,12 @@ from typing import Any
 
 from ssdsl.lang.assets import cache_folder
 from ssdsl.lang.save import put_whole
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.defined import implementation
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 
 VERSION = 1  # of the experiments: results of other versions are not used
-_in_memory: dict[str, Found] = {}
+_in_memory: dict[str, FoundRule] = {}
 
 
 def folder() -> Path:
@@ -23,7 +23,7 @@ def folder() -> Path:
     return cache_folder("operators")
 
 
-def key_of(call: Call, given: Sequence[Tensor]) -> str | None:
+def key_of(call: CapturedCall, given: Sequence[Tensor]) -> str | None:
     """Everything that a result depends on: the operator, its implementation, arguments, shapes and dtypes; None if the
     implementation is unknown."""
     code = implementation(call.target)
@@ -34,7 +34,7 @@ def key_of(call: Call, given: Sequence[Tensor]) -> str | None:
     return repr((VERSION, call.target.name(), code, arguments, tensors))
 
 
-def known(key: str) -> Found | None:
+def known(key: str) -> FoundRule | None:
     """The result that was kept for a key, or None."""
     if key in _in_memory:
         return _in_memory[key]
@@ -49,13 +49,13 @@ def known(key: str) -> Found | None:
     return found
 
 
-def read_found(read: dict[str, Any]) -> Found:
+def read_found(read: dict[str, Any]) -> FoundRule:
     """A result as read from JSON."""
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
-    return Found(**fields)
+    return FoundRule(**fields)
 
 
-def keep(key: str, found: Found) -> None:
+def keep(key: str, found: FoundRule) -> None:
     """Keeps a result; if no file can be written, for this process only."""
     _in_memory[key] = found
     path = _path(key)

@@ -19,7 +19,7 @@ COARSE = 1e-2  # half precision
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LetterCandidate:
     """A letter: its axis in each input and each result, or None. If no result has it, it is summed."""
 
     size: int
@@ -39,10 +39,10 @@ class Candidate:
 
 def letters(
     trial: Trial, shapes: Sequence[Shape], made: Sequence[Shape], settings: Sequence[list[Draw]]
-) -> list[Candidate]:
+) -> list[LetterCandidate]:
     """The letters that hold in all settings, alone and together; `shapes` and `made` are those of the call."""
     passed = [c for c in candidates(shapes, made) if all(holds(trial, c, draws) for draws in settings)]
-    chosen: list[Candidate] = []
+    chosen: list[LetterCandidate] = []
     for candidate in sorted(passed, key=lambda c: c.rank):
         if not any(_meet(candidate, c) for c in chosen) and all(
             hold_together(trial, [*chosen, candidate], draws) for draws in settings
@@ -51,7 +51,7 @@ def letters(
     return chosen
 
 
-def candidates(shapes: Sequence[Shape], made: Sequence[Shape]) -> Iterator[Candidate]:
+def candidates(shapes: Sequence[Shape], made: Sequence[Shape]) -> Iterator[LetterCandidate]:
     """All letters that the sizes of axes allow."""
     for size in sorted({n for s in shapes for n in s if n > 1}):
         given = [_axes_of(size, s) for s in shapes]
@@ -59,20 +59,20 @@ def candidates(shapes: Sequence[Shape], made: Sequence[Shape]) -> Iterator[Candi
         outputs = itertools.product(*results) if all(results) else ()
         inputs = [i for i in itertools.product(*([*a, None] for a in given)) if any(x is not None for x in i)]
         both = itertools.product((*outputs, (None,) * len(made)), inputs)
-        yield from (Candidate(size, i, o) for o, i in itertools.islice(both, MOST_CANDIDATES))
+        yield from (LetterCandidate(size, i, o) for o, i in itertools.islice(both, MOST_CANDIDATES))
 
 
 def _axes_of(size: int, shape: Shape) -> list[int]:
     return [a for a, n in enumerate(shape) if n == size]
 
 
-def _meet(a: Candidate, b: Candidate) -> bool:
+def _meet(a: LetterCandidate, b: LetterCandidate) -> bool:
     """Whether two letters have an axis in common."""
     pairs = zip((*a.inputs, *a.outputs), (*b.inputs, *b.outputs), strict=True)
     return any(x is not None and x == y for x, y in pairs)
 
 
-def holds(trial: Trial, candidate: Candidate, draws: Sequence[Draw]) -> bool:
+def holds(trial: Trial, candidate: LetterCandidate, draws: Sequence[Draw]) -> bool:
     """Whether parts of every form give the results of the whole, for all draws."""
     size = _size(candidate, draws[0])
     if candidate.is_summed and not any(_adds(trial, candidate, d) for d in draws):
@@ -80,7 +80,7 @@ def holds(trial: Trial, candidate: Candidate, draws: Sequence[Draw]) -> bool:
     return all(is_joined(trial, ((candidate, p),), d) for p in pieces(size) for d in draws)
 
 
-def hold_together(trial: Trial, chosen: Sequence[Candidate], draws: Sequence[Draw]) -> bool:
+def hold_together(trial: Trial, chosen: Sequence[LetterCandidate], draws: Sequence[Draw]) -> bool:
     """Whether parts cut along several letters at once give the results of the whole.
 
     If these are too many parts, the last letter is cut together with each other one.
@@ -91,7 +91,7 @@ def hold_together(trial: Trial, chosen: Sequence[Candidate], draws: Sequence[Dra
     return all(is_joined(trial, (other, cuts[-1]), d) for other in cuts[:-1] for d in draws)
 
 
-def _size(candidate: Candidate, draw: Draw) -> int:
+def _size(candidate: LetterCandidate, draw: Draw) -> int:
     """The size of a letter's axes in this setting."""
     return next(x.shape[a] for x, a in zip(draw.given, candidate.inputs, strict=True) if a is not None)
 
@@ -109,7 +109,7 @@ def pieces(size: int) -> list[Pieces]:
     return [tuple(p for p in parts if p) for parts in found]
 
 
-def is_joined(trial: Trial, cuts: Sequence[tuple[Candidate, Pieces]], draw: Draw) -> bool:
+def is_joined(trial: Trial, cuts: Sequence[tuple[LetterCandidate, Pieces]], draw: Draw) -> bool:
     """Whether the results and gradients of all parts, each added in its place, are those of the whole."""
     whole = draw.whole
     outputs = [_zeros(y) for y in whole.outputs]
@@ -141,7 +141,7 @@ def is_joined(trial: Trial, cuts: Sequence[tuple[Candidate, Pieces]], draw: Draw
     return all(a is None or b is None or _is_close(a, b, most) for a, b, most in pairs)
 
 
-def _adds(trial: Trial, candidate: Candidate, draw: Draw) -> bool:
+def _adds(trial: Trial, candidate: LetterCandidate, draw: Draw) -> bool:
     """Whether at least two parts have results that are not zero: sums of zeros prove nothing."""
     if any(y.dtype is torch.bool for y in draw.whole.outputs):
         return False

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.overloads import target_of
 from ssdsl.model.discover.draws import Draw
 from ssdsl.model.discover.letters import CLOSE, COARSE
@@ -24,7 +24,7 @@ def linear_in(trial: Trial, draws: Sequence[Draw]) -> tuple[str, ...]:
     return tuple(" ".join(s) for s in sets if _is_linear(trial, {i for i, n in enumerate(names) if n in s}, draws))
 
 
-def parameters(call: Call) -> tuple[str, ...]:
+def parameters(call: CapturedCall) -> tuple[str, ...]:
     """The name of each input's parameter."""
     given = target_of(call.target).given(call.args, call.kwargs)
     return tuple(name for name, argument in given.items() for _ in refs_in(argument))

@@ -16,7 +16,7 @@ SCALES = (5, 11)  # the smallest size in each of the two scales
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TrialShapes:
     """The shapes of the inputs and of the results."""
 
     shapes: tuple[Shape, ...]
@@ -27,14 +27,14 @@ class Setting:
         return sum(prod(s) for s in (*self.shapes, *self.made))
 
 
-def settings(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype]) -> list[list[Setting]]:
+def settings(trial: Trial, call: TrialShapes, dtypes: Sequence[torch.dtype]) -> list[list[TrialShapes]]:
     """The call's own shapes if they are small, else two scales of them; for each scale, settings to try in order."""
     if call.elements <= OWN:
         return [[call]]
     return [[s for s in _scaled(trial, call, dtypes, first) if s.elements <= LARGEST] for first in SCALES]
 
 
-def _scaled(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype], first: int) -> Iterator[Setting]:
+def _scaled(trial: Trial, call: TrialShapes, dtypes: Sequence[torch.dtype], first: int) -> Iterator[TrialShapes]:
     """Settings in which all sizes shrink; then all that may shrink on meta tensors; then all of these but one.
 
     The last are needed because an operator may accept sizes on meta tensors that it cannot compute with.
@@ -42,8 +42,8 @@ def _scaled(trial: Trial, call: Setting, dtypes: Sequence[torch.dtype], first: i
     sizes = sorted({n for s in (*call.shapes, *call.made) for n in s if n > SMALL}, reverse=True)
     new = {n: first + i for i, n in enumerate(reversed(sizes)) if n > first + i}
 
-    def setting(chosen: Mapping[int, int]) -> Setting:
-        return Setting(*(tuple(_mapped(s, chosen) for s in shapes) for shapes in (call.shapes, call.made)))
+    def setting(chosen: Mapping[int, int]) -> TrialShapes:
+        return TrialShapes(*(tuple(_mapped(s, chosen) for s in shapes) for shapes in (call.shapes, call.made)))
 
     if _fits(trial, setting(new), dtypes):
         yield setting(new)
@@ -60,7 +60,7 @@ def _mapped(shape: Shape, sizes: Mapping[int, int]) -> Shape:
     return tuple(sizes.get(n, n) for n in shape)
 
 
-def _fits(trial: Trial, setting: Setting, dtypes: Sequence[torch.dtype]) -> bool:
+def _fits(trial: Trial, setting: TrialShapes, dtypes: Sequence[torch.dtype]) -> bool:
     """Whether the call makes results of these shapes from inputs of these shapes, on meta tensors."""
     given = [torch.empty(s, dtype=d, device="meta") for s, d in zip(setting.shapes, dtypes, strict=True)]
     try:

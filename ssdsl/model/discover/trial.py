@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.graph import replace_refs
 
 Tensors = tuple[torch.Tensor, ...]
@@ -48,7 +48,7 @@ class Outcome:
 class Trial:
     """A call, and the time at which the experiments with it began. `careful`: integers stay as small as possible."""
 
-    call: Call
+    call: CapturedCall
     careful: bool = False
     limit_s: float = LIMIT_S
     started: float = field(default_factory=time.process_time)

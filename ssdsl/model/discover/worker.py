@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.overloads import overload_named
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.trial import LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrialJob:
     """A call of an operator, which `module` defines. `careful`: integers stay as small as possible."""
 
     module: str
@@ -33,12 +33,12 @@ class Job:
 
 def main() -> None:
     torch.set_num_threads(1)
-    jobs: list[Job] = pickle.load(sys.stdin.buffer)
+    jobs: list[TrialJob] = pickle.load(sys.stdin.buffer)
     with open(sys.argv[1], "a", encoding="utf-8") as results:
         for job in jobs:
             if job.module:
                 importlib.import_module(job.module)
-            call = Call("", "", overload_named(job.target), job.args, job.kwargs, "", "", ())
+            call = CapturedCall("", "", overload_named(job.target), job.args, job.kwargs, "", "", ())
             found, is_final = experiment(call, job.given, job.made, job.careful, LIMIT_S)
             results.write(json.dumps([asdict(found), is_final]) + "\n")
             results.flush()

@@ -18,7 +18,7 @@ from ssdsl.model.load.hf_build import build, silent, transformers_library
 from ssdsl.model.load.hf_tasks import PAIRS, TASKS, NoExample, Sizes, positions, tasks_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.options import CHOICES, DTYPES, known_options, own_options, read_option, read_value
-from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
+from ssdsl.model.load.spec import ModelSpec, SpecWord, accepted, unknown_option
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 
@@ -51,16 +51,16 @@ class Asked:
     own: tuple[str, ...] = ()
 
 
-def load_hf(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> Model:
+def load_hf(spec: ModelSpec, seed: int, generator: Generator, meta: bool | None) -> Model:
     """The model of `hf:TYPE,option=value,...` or `hf:path/to/config.json,...`. Raises PlanError."""
     library = transformers_library(spec.source.text)
-    first, *words = spec.words or (Word(spec.source, "", spec.rest.start),)
+    first, *words = spec.words or (SpecWord(spec.source, "", spec.rest.start),)
     kind, fields = _described(library, first)
     return load_asked(spec, Asked(kind, kind, fields), words, seed, generator, meta)
 
 
 def load_asked(
-    spec: Spec, asked: Asked, words: Sequence[Word], seed: int, generator: Generator, meta: bool | None
+    spec: ModelSpec, asked: Asked, words: Sequence[SpecWord], seed: int, generator: Generator, meta: bool | None
 ) -> Model:
     """The model that is asked for, changed by the options in `words`; with `meta` None a large one has no numbers.
 
@@ -85,7 +85,7 @@ def load_asked(
         raise _cannot_build(spec, asked, error) from error
 
 
-def _cannot_build(spec: Spec, asked: Asked, error: Exception) -> PlanError:
+def _cannot_build(spec: ModelSpec, asked: Asked, error: Exception) -> PlanError:
     """The error for a model that a library cannot build, with the last line of the library's message."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     reason = re.sub(r"^\w*Error: ", "", lines[-1].rstrip(".")) if lines else type(error).__name__
@@ -95,7 +95,7 @@ def _cannot_build(spec: Spec, asked: Asked, error: Exception) -> PlanError:
 # -- the config --------------------------------------------------------------------------------------------------------
 
 
-def _described(library: Any, first: Word) -> tuple[str, dict[str, Any]]:
+def _described(library: Any, first: SpecWord) -> tuple[str, dict[str, Any]]:
     """The type of the model, and the fields that its config file has."""
     path, is_type = Path(first.text), first.text in library.CONFIG_MAPPING
     if path.suffix == ".json" or "/" in first.text or (first.text and not is_type and path.is_dir()):
@@ -104,7 +104,7 @@ def _described(library: Any, first: Word) -> tuple[str, dict[str, Any]]:
     return first.text, {}
 
 
-def _check_type(library: Any, place: Word, name: str) -> None:
+def _check_type(library: Any, place: SpecWord, name: str) -> None:
     known = list(library.CONFIG_MAPPING)
     if name not in known:
         change = "choose one of these, or give a config: hf:path/to/config.json"
@@ -112,7 +112,7 @@ def _check_type(library: Any, place: Word, name: str) -> None:
         raise PlanError(UnknownType(place.span(), name, hint, library.__version__, len(known), change))
 
 
-def _read(library: Any, first: Word, path: Path) -> tuple[str, dict[str, Any]]:
+def _read(library: Any, first: SpecWord, path: Path) -> tuple[str, dict[str, Any]]:
     change = "give the path of a model's config.json"
     try:
         found = json.loads(path.read_text("utf-8"))
@@ -132,7 +132,7 @@ def _read(library: Any, first: Word, path: Path) -> tuple[str, dict[str, Any]]:
     return found["model_type"], found
 
 
-def _config(library: Any, spec: Spec, asked: Asked) -> Any:
+def _config(library: Any, spec: ModelSpec, asked: Asked) -> Any:
     try:
         with silent(library):
             fields = {name: value for name, value in asked.fields.items() if name != "model_type"}
@@ -144,7 +144,7 @@ def _config(library: Any, spec: Spec, asked: Asked) -> Any:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def _with_options(library: Any, asked: Asked, words: Iterable[Word]) -> Asked:
+def _with_options(library: Any, asked: Asked, words: Iterable[SpecWord]) -> Asked:
     """The request with options applied: our own, and fields of the config by their names."""
     plain = library.CONFIG_MAPPING[asked.kind]()
     known = known_options(plain)
@@ -162,7 +162,7 @@ def _with_options(library: Any, asked: Asked, words: Iterable[Word]) -> Asked:
     return replace(asked, fields=fields)
 
 
-def _with_own(asked: Asked, word: Word) -> Asked:
+def _with_own(asked: Asked, word: SpecWord) -> Asked:
     """The request with one option applied that is no field of the config."""
     option = word.option
     choices = tuple(TASKS) if option == "task" else CHOICES.get(option, ())
@@ -171,7 +171,7 @@ def _with_own(asked: Asked, word: Word) -> Asked:
     return replace(asked, **changed)
 
 
-def _task(library: Any, spec: Spec, asked: Asked, config: Any, words: Iterable[Word]) -> str:
+def _task(library: Any, spec: ModelSpec, asked: Asked, config: Any, words: Iterable[SpecWord]) -> str:
     tasks = tasks_of(library, config)
     if asked.task in (*tasks, PAIRS):
         return str(asked.task)
@@ -184,7 +184,7 @@ def _task(library: Any, spec: Spec, asked: Asked, config: Any, words: Iterable[W
     raise PlanError(NoTask(place, fact, "", known, change))
 
 
-def _check_length(asked: Asked, config: Any, words: Iterable[Word]) -> None:
+def _check_length(asked: Asked, config: Any, words: Iterable[SpecWord]) -> None:
     most = positions(config)
     for word in words:
         if word.option in ("seq", "target") and most is not None and int(word.value) > most:

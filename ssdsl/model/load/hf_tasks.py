@@ -148,7 +148,7 @@ def _tagged(example: Example) -> Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TrainingTask:
     """A task: what it is, the classes of transformers that know models for it, and how to make a batch."""
 
     about: str
@@ -157,16 +157,16 @@ class Task:
 
 
 SEQUENCES = ("AutoModelForSequenceClassification", "AutoModelForAudioClassification")
-TASKS: Mapping[str, Task] = {  # a config's default is the first task that it has a model for
-    "seq2seq": Task("a target from a source", ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq"), _seq2seq),
-    "masked": Task("masked tokens", ("AutoModelForMaskedLM",), _masked),
-    "causal": Task("the next token", ("AutoModelForCausalLM",), _causal),
-    "image": Task("the class of an image", ("AutoModelForImageClassification",), _classified),
-    "sequence": Task("the class of a sequence", SEQUENCES, _classified),
-    "token": Task("the class of each token", ("AutoModelForTokenClassification",), _tagged),
+TASKS: Mapping[str, TrainingTask] = {  # a config's default is the first task that it has a model for
+    "seq2seq": TrainingTask("a target from a source", ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq"), _seq2seq),
+    "masked": TrainingTask("masked tokens", ("AutoModelForMaskedLM",), _masked),
+    "causal": TrainingTask("the next token", ("AutoModelForCausalLM",), _causal),
+    "image": TrainingTask("the class of an image", ("AutoModelForImageClassification",), _classified),
+    "sequence": TrainingTask("the class of a sequence", SEQUENCES, _classified),
+    "token": TrainingTask("the class of each token", ("AutoModelForTokenClassification",), _tagged),
 }
 PAIRS = "pairs"  # the task of the zoo's models with a decoder, which no option names
-EVERY = {**TASKS, PAIRS: Task("a target from a source, without masks", TASKS["seq2seq"].auto, _pairs)}
+EVERY = {**TASKS, PAIRS: TrainingTask("a target from a source, without masks", TASKS["seq2seq"].auto, _pairs)}
 
 
 def batch_of(task: str, example: Example) -> Batch:

@@ -13,7 +13,7 @@ from ssdsl.text.source import Source, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class SpecWord:
     """A piece of the text between commas, and where it begins."""
 
     source: Source
@@ -35,12 +35,12 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ModelSpec:
     """A name and the words behind it."""
 
     source: Source
-    name: Word
-    words: tuple[Word, ...]
+    name: SpecWord
+    words: tuple[SpecWord, ...]
 
     @property
     def rest(self) -> Span:
@@ -48,7 +48,7 @@ class Spec:
         return self.name.span(len(self.name.text) + 1, len(self.source.text) - len(self.name.text) - 1)
 
 
-def read_spec(source: Source) -> Spec:
+def read_spec(source: Source) -> ModelSpec:
     """The name, which ends at the first colon or comma, and the words. The path of a JSON file may have commas in it.
 
     >>> [word.text for word in read_spec(Source("--model", "hf:a,b/config.json,batch=4")).words]
@@ -56,10 +56,12 @@ def read_spec(source: Source) -> Spec:
     """
     name = re.split("[:,]", source.text, maxsplit=1)[0]
     found = re.compile(r".*?\.json(?=,|$)|[^,]+").finditer(source.text, len(name) + 1)
-    return Spec(source, Word(source, name, 0), tuple(Word(source, piece[0], piece.start()) for piece in found))
+    return ModelSpec(
+        source, SpecWord(source, name, 0), tuple(SpecWord(source, piece[0], piece.start()) for piece in found)
+    )
 
 
-def accepted(model: str, word: Word, value: Any) -> Any:
+def accepted(model: str, word: SpecWord, value: Any) -> Any:
     """The value of an option. Raises PlanError where its text was refused."""
     if isinstance(value, Refused):
         place = word.span(len(word.option) + 1) if word.value else word.span()
@@ -69,7 +71,7 @@ def accepted(model: str, word: Word, value: Any) -> Any:
 
 
 def unknown_option(
-    model: str, word: Word, own: Collection[str], fields: Collection[str] = (), others: Iterable[str] = ()
+    model: str, word: SpecWord, own: Collection[str], fields: Collection[str] = (), others: Iterable[str] = ()
 ) -> PlanError:
     """The error for an option that a model does not have.
 

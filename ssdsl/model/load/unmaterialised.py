@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.observe.call import memory_of
-from ssdsl.runtime.program.recipes import INITIAL, Recipes, Step, View
+from ssdsl.runtime.program.recipes import INITIAL, Recipes, RecipeStep, TensorView
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.single_device import Draws
 
@@ -205,7 +205,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, draws: Draws) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.draws = draws
-        self.steps: list[Step] = []
+        self.steps: list[RecipeStep] = []
         self.given: dict[int, torch.Tensor] = {}
         self._memories: dict[int, int] = {}  # the number of a memory by its identity
         self._numbers = itertools.count()
@@ -233,20 +233,20 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = {memory_of(t) for t in tensors}
         makes = tuple(self._number(t) for t in made if memory_of(t) not in known)
         writes = tuple(self._number(t) for t in _changed(target, args, kwargs))
-        self.steps.append(Step(target.name(), *written, makes, writes, draw if self.draws.count > draw else -1))
+        self.steps.append(RecipeStep(target.name(), *written, makes, writes, draw if self.draws.count > draw else -1))
         return result
 
     def _need_numbers(self, target: Any, tensors: Sequence[torch.Tensor]) -> None:
         if any(memory_of(t) in self._hollow for t in tensors):
             raise ReadsNumbers(str(target))
 
-    def view(self, tensor: torch.Tensor) -> View:
+    def view(self, tensor: torch.Tensor) -> TensorView:
         """The place of a tensor in a recorded memory; a memory that no step made becomes `given`, with its numbers."""
         if memory_of(tensor) not in self._memories:
             flat = tensor.new_empty(0).set_(tensor.untyped_storage()).clone()
             self.given[self._number(tensor)] = flat
         number = self._memories[memory_of(tensor)]
-        return View(number, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
+        return TensorView(number, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
 
     def is_hollow(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor has no numbers."""

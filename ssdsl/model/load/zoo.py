@@ -12,20 +12,20 @@ from ssdsl.model.load.hf_build import BATCHES, transformers_library
 from ssdsl.model.load.hf_tasks import Sizes
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.options import CHOICES, DTYPES, option_text, read_option
-from ssdsl.model.load.spec import Spec, Word, accepted, unknown_option
+from ssdsl.model.load.spec import ModelSpec, SpecWord, accepted, unknown_option
 from ssdsl.model.load.unmaterialised import made
 from ssdsl.model.zoo import ZOO
-from ssdsl.model.zoo.family import ConfigSize, Family, Size
+from ssdsl.model.zoo.family import ConfigSize, ModelFamily, ModelSize
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 
 
-def load_zoo(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> Model:
+def load_zoo(spec: ModelSpec, seed: int, generator: Generator, meta: bool | None) -> Model:
     """The model of a name of the zoo; with `meta` None only laptop sizes have numbers. Raises PlanError."""
     name = spec.name.text
     if name not in ZOO:
         raise PlanError(_unknown_model(spec.name))
-    family, (first, *others) = ZOO[name], spec.words or (Word(spec.source, "", 0),)
+    family, (first, *others) = ZOO[name], spec.words or (SpecWord(spec.source, "", 0),)
     label = first.text if first.text and "=" not in first.text else family.default
     if label not in family.sizes:
         raise PlanError(_unknown_size(name, family, first))
@@ -40,7 +40,9 @@ def load_zoo(spec: Spec, seed: int, generator: Generator, meta: bool | None) -> 
     return _build(size, spec.source.text, seed, generator, meta)
 
 
-def _changed(name: str, size: Size, words: list[Word] | tuple[Word, ...]) -> tuple[Size, list[Word]]:
+def _changed(
+    name: str, size: ModelSize, words: list[SpecWord] | tuple[SpecWord, ...]
+) -> tuple[ModelSize, list[SpecWord]]:
     """The size with the numbers that the options give, and the words that name none of its numbers."""
     further = []
     for word in words:
@@ -61,14 +63,14 @@ def _asked(name: str, size: ConfigSize) -> Asked:
     return Asked(name, architecture.kind, size.config(), sizes, architecture.task, n["dtype"], own=tuple(n))
 
 
-def _build(size: Size, name: str, seed: int, generator: Generator, meta: bool) -> Model:
+def _build(size: ModelSize, name: str, seed: int, generator: Generator, meta: bool) -> Model:
     """A model of our own with random weights and batches; with `meta`, on the meta device with recipes."""
     module, recipes = made(size.net, getattr(torch, DTYPES[size.numbers["dtype"]]), seed, generator, meta)
     batches = tuple(size.example(torch.Generator().manual_seed(seed + i), meta) for i in range(BATCHES))
     return Model(name, module, batches, axes_of(module, batches[0], size.AXES), generator, recipes)
 
 
-def _unknown_model(name: Word) -> UnknownModel:
+def _unknown_model(name: SpecWord) -> UnknownModel:
     hint = suggest(name.text, ZOO) or suggest(f"hf:{name.text}", _of_transformers(name.text))
     return UnknownModel(name.span(), name.text, hint, ", ".join(ZOO))
 
@@ -80,7 +82,7 @@ def _of_transformers(name: str) -> list[str]:
     return [f"hf:{name}"] if name in transformers_library(name).CONFIG_MAPPING else []
 
 
-def _unknown_size(name: str, family: Family, word: Word) -> UnknownSize:
+def _unknown_size(name: str, family: ModelFamily, word: SpecWord) -> UnknownSize:
     first, value = next(iter(family.sizes[family.default].numbers.items()))
     example, known = f"{first}={option_text(value)}", ", ".join(family.sizes)
     hint = suggest(word.text, family.sizes)

@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class TensorSpec:
     """The shape, strides (in elements) and dtype of a tensor, and whether it requires a gradient."""
 
     shape: Shape
@@ -33,10 +33,10 @@ def learns(value: Value) -> bool:
     return value.differentiable and value.dtype.startswith(("float", "bf", "complex"))
 
 
-def spec_of(name: str, graph: Graph) -> Spec:
+def spec_of(name: str, graph: Graph) -> TensorSpec:
     """The spec of a value on one device."""
     value = graph.values[name]
-    return Spec(value.shape, graph.storages[name].strides, value.dtype, learns(value))
+    return TensorSpec(value.shape, graph.storages[name].strides, value.dtype, learns(value))
 
 
 def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:

@@ -16,7 +16,7 @@ import torch
 from ssdsl.model.graph import Graph, Operator, numbered
 from ssdsl.model.memory.observed import ExtraShape, Place, SavedByParts, SavedShapes
 from ssdsl.model.memory.storage import strides_in
-from ssdsl.model.observe.call import Shape, Spec, learns, memory_of, run
+from ssdsl.model.observe.call import Shape, TensorSpec, learns, memory_of, run
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.target import Target
 
@@ -26,7 +26,7 @@ Sizes = Mapping[int, int]  # of dimensions, where they are not those of one devi
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ExtraSaved:
     """A saved tensor that is neither operand nor result: the bytes of its memory, its shape, and the bytes of that
     shape, which are fewer if it is a view."""
 
@@ -36,13 +36,13 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class SavedMeasurement:
     """The numbers of inputs and outputs that autograd keeps, the other tensors that it keeps, and the shapes of all
     inputs and outputs."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    others: tuple[Kept, ...]
+    others: tuple[ExtraSaved, ...]
     shapes: tuple[Shape, ...]
 
 
@@ -134,7 +134,7 @@ def _fitted(operator: Operator, graph: Graph, given: Sizes) -> SavedShapes | Non
     return found if _agree(found, second, operator) else None
 
 
-def _shape(kept: Kept, shapes: Sequence[Shape], places: Sequence[Place]) -> tuple[int, tuple[Place, ...]]:
+def _shape(kept: ExtraSaved, shapes: Sequence[Shape], places: Sequence[Place]) -> tuple[int, tuple[Place, ...]]:
     """A saved tensor's size as bytes times axes of operands: one for each of its axes, or several that it joins. An
     axis with the size of none is a constant factor of the bytes."""
     if kept.shape_bytes != kept.size_bytes:
@@ -157,20 +157,20 @@ def _products(shapes: Sequence[Shape], places: Sequence[Place]) -> Iterator[tupl
             yield from itertools.combinations([p for p in places if p[0] == number], count)
 
 
-def _labelled(shape: tuple[int, tuple[Place, ...]], kept: Kept, among: Measurement) -> ExtraShape:
+def _labelled(shape: tuple[int, tuple[Place, ...]], kept: ExtraSaved, among: SavedMeasurement) -> ExtraShape:
     """A saved tensor with a name for reports: "copy", if it has as many elements as an operand or result."""
     elements = kept.size_bytes // max(1, kept.shape_bytes // max(1, math.prod(kept.shape)))
     is_copy = elements in {math.prod(s) for s in among.shapes}
     return ExtraShape("copy" if is_copy else "intermediate", *shape)
 
 
-def _inputs(found: Measurement, operator: Operator) -> tuple[int, ...]:
+def _inputs(found: SavedMeasurement, operator: Operator) -> tuple[int, ...]:
     """The numbers of the inputs that are kept, each value once."""
     first = {operator.inputs[i].value: i for i in reversed(found.inputs)}
     return tuple(sorted(first.values(), key=found.inputs.index))
 
 
-def _agree(shapes: SavedShapes, found: Measurement, operator: Operator) -> bool:
+def _agree(shapes: SavedShapes, found: SavedMeasurement, operator: Operator) -> bool:
     """Whether the shapes predict a measurement."""
     names = [o.value for o in operator.inputs]
     said = [e.size_bytes * math.prod(found.shapes[o][a] for o, a in e.axes) for e in shapes.extras]
@@ -181,7 +181,7 @@ def _agree(shapes: SavedShapes, found: Measurement, operator: Operator) -> bool:
 # -- one measurement ---------------------------------------------------------------------------------------------------
 
 
-def _measured(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Measurement:
+def _measured(operator: Operator, graph: Graph, sizes: Sequence[int]) -> SavedMeasurement:
     """The tensors that autograd saves of a call whose dimensions have these sizes."""
     reader = Reader(operator, graph, sizes)
     shapes = [reader.shape(o.axes) for o in operator.inputs]
@@ -194,7 +194,7 @@ def _measured(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Measure
         operand = operator.inputs[numbers.index(order[value, shape])]
         lies = orders.get(value)
         strides = reader.strides(operand) if lies is None else strides_in(lies, shape)
-        specs.append(Spec(shape, strides, graph.values[value].dtype, learns(graph.values[value])))
+        specs.append(TensorSpec(shape, strides, graph.values[value].dtype, learns(graph.values[value])))
     refs = iter(numbers)
     target, *args = numbered(operator.args, refs)
     made = tuple(reader.shape(o.axes) for o in operator.outputs)
@@ -207,9 +207,9 @@ def _kept(
     target: Target,
     args: tuple[Any, ...],
     kwargs: tuple[tuple[str, Any], ...],
-    specs: Sequence[Spec],
+    specs: Sequence[TensorSpec],
     numbers: Sequence[int],
-) -> Measurement:
+) -> SavedMeasurement:
     """Runs a call; `Ref("0")` in the arguments stands for the first of `specs`, `numbers` has that of each input."""
     given = [s.empty() for s in specs]
     kept: dict[int, torch.Tensor] = {}  # by the memory, so that views of one tensor count once
@@ -224,7 +224,7 @@ def _kept(
     made = {memory_of(t): i for i, t in reversed(list(enumerate(results))) if isinstance(t, torch.Tensor)}
     others = (t for m, t in kept.items() if m not in own and m not in made)
     shapes = (*(specs[n].shape for n in numbers), *(tuple(t.shape) for t in results if isinstance(t, torch.Tensor)))
-    return Measurement(
+    return SavedMeasurement(
         tuple(numbers.index(own[m]) for m in kept if m in own),
         tuple(made[m] for m in kept if m in made and m not in own),
         tuple(_kept_tensor(t) for t in others),
@@ -232,8 +232,8 @@ def _kept(
     )
 
 
-def _kept_tensor(tensor: torch.Tensor) -> Kept:
-    return Kept(tensor.untyped_storage().nbytes(), tuple(tensor.shape), tensor.numel() * tensor.element_size())
+def _kept_tensor(tensor: torch.Tensor) -> ExtraSaved:
+    return ExtraSaved(tensor.untyped_storage().nbytes(), tuple(tensor.shape), tensor.numel() * tensor.element_size())
 
 
 def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) -> tuple[Any, ...]:

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.graph import Dim
 from ssdsl.model.ops.registry import row
 from ssdsl.model.ops.typed_call import TypedCall
 
 
-def flops(call: Call, tensors: Mapping[str, Tensor], dims: Sequence[Dim]) -> int:
+def flops(call: CapturedCall, tensors: Mapping[str, Tensor], dims: Sequence[Dim]) -> int:
     """FLOPs of a call: two for each multiply-add of a contraction, otherwise one for each element of the results.
 
     A matrix product of [n, k] and [k, m] has the dimensions n, k and m: 2 n k m.

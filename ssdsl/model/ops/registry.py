@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.overloads import overload_named
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.ops.errors import BadRows
 from ssdsl.model.ops.families import elementwise, random
 from ssdsl.model.ops.op import Op
@@ -37,19 +37,19 @@ def is_own(op: Op) -> bool:
     return op.name not in _of_file and op.name not in rows_of_packages()
 
 
-def known(call: Call) -> Op | None:
+def known(call: CapturedCall) -> Op | None:
     """The row of a captured call, or one that experiments showed; None if there is neither."""
     name = call.target.name()
     return find(name) if call.found is None else _of_experiment(name, call.found)
 
 
-def row(call: Call) -> Op:
+def row(call: CapturedCall) -> Op:
     """The row of a captured call; an empty one for calls that have none, which are computed once, as a whole."""
     return known(call) or Op(call.target.name(), lambda _: None, module="torch")
 
 
 @cache
-def _of_experiment(name: str, found: Found) -> Op:
+def _of_experiment(name: str, found: FoundRule) -> Op:
     return Op(
         name,
         found.signature,
@@ -65,7 +65,7 @@ def is_known(target: Any) -> bool:
     return find(target.name()) is not None or draws(target)
 
 
-def is_random(call: Call) -> bool:
+def is_random(call: CapturedCall) -> bool:
     """Whether a call draws random numbers: always, or because a probability in its arguments is not zero."""
     return draws(call.target) or (_is_seeded(call.target) and any(call.argument(p) for p in _chances(call.target)))
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 
 Shape = tuple[int, ...]
 
@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 class TypedCall:
     """One call of an operator, before its dimensions are known."""
 
-    call: Call
+    call: CapturedCall
     tensors: Mapping[str, Tensor]
     outside: Collection[str] = ()  # the tensors that no operator computes: inputs and weights
 

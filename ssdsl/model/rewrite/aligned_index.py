@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.known_numbers import known_numbers
@@ -61,7 +61,7 @@ class _Aligned:
         return [self.shape[d] if d in self.kept else n for d, n in enumerate(sizes)]
 
 
-def aligned_index(call: Call, capture: Capture) -> Iterator[Call]:
+def aligned_index(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Calls in place of x[i, j]: a gather, if all but one index count along an axis of the indices.
 
     x[arange(n)] becomes a reshape of x, a repeated arange an expand.
@@ -91,7 +91,7 @@ def aligned_index(call: Call, capture: Capture) -> Iterator[Call]:
     yield _last(call, aten.permute.default, parts, order)
 
 
-def _repeat(call: Call, capture: Capture, whole: int, each: int) -> Iterator[Call]:
+def _repeat(call: CapturedCall, capture: Capture, whole: int, each: int) -> Iterator[CapturedCall]:
     """Calls that expand x in place of x[index], where the index repeats each number `each` times, and all `whole`
     times."""
     x, out = capture.tensors[call.args[0].value], capture.tensors[call.outputs[0]]
@@ -102,7 +102,7 @@ def _repeat(call: Call, capture: Capture, whole: int, each: int) -> Iterator[Cal
     yield _last(call, aten.reshape.default, rows, out.shape)
 
 
-def aligned_index_put(call: Call, capture: Capture) -> Iterator[Call]:
+def aligned_index_put(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Calls in place of a write to x[i, j]: a scatter, if all but one index count along an axis of the indices."""
     found = _aligned(call, capture)
     if found is None:
@@ -123,7 +123,7 @@ def aligned_index_put(call: Call, capture: Capture) -> Iterator[Call]:
     yield _last(call, target, call.args[0], found.along, index, source)
 
 
-def _index(call: Call, capture: Capture, found: _Aligned) -> Generator[Call, None, Ref]:
+def _index(call: CapturedCall, capture: Capture, found: _Aligned) -> Generator[CapturedCall, None, Ref]:
     """Makes the index of the gather, in the shape of its result; negative indices are counted from the start."""
 
     def tensor(shape: Sequence[int]) -> Tensor:
@@ -166,14 +166,14 @@ def _result(found: _Aligned) -> list[Position]:
     return [*kept[: found.first], *index, *kept[found.first :]]
 
 
-def _last(call: Call, target: Any, *args: object) -> Call:
+def _last(call: CapturedCall, target: Any, *args: object) -> CapturedCall:
     return replace(call, kind=str(target).split(".")[1], target=target, args=args, kwargs={})
 
 
 # -- which indices count -----------------------------------------------------------------------------------------------
 
 
-def _aligned(call: Call, capture: Capture) -> _Aligned | None:
+def _aligned(call: CapturedCall, capture: Capture) -> _Aligned | None:
     """The form of a call's index, if all but one of its indices count along an axis; else None."""
     indices = {d: i.value for d, i in enumerate(call.args[1]) if i is not None}
     tensors = [capture.tensors[v] for v in indices.values()]
@@ -197,7 +197,7 @@ def _aligned(call: Call, capture: Capture) -> _Aligned | None:
     return _Aligned(shape, axes, others[0], indices[others[0]], full, first)
 
 
-def _is_all(call: Call, capture: Capture) -> bool:
+def _is_all(call: CapturedCall, capture: Capture) -> bool:
     """Whether a call has one index, and it counts along its whole dimension: the result is the tensor itself."""
     indices = [(d, i.value) for d, i in enumerate(call.args[1]) if i is not None]
     calls = {o: c for c in capture.calls for o in c.outputs}
@@ -208,7 +208,7 @@ def _is_all(call: Call, capture: Capture) -> bool:
     )
 
 
-def _repeated(call: Call, capture: Capture) -> tuple[int, int] | None:
+def _repeated(call: CapturedCall, capture: Capture) -> tuple[int, int] | None:
     """(whole, 1) if the only index is `arange(n).repeat(whole)`, (1, each) if `arange(n).repeat_interleave(each)`.
 
     It may have any shape. None for other indices.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.capture.errors import StatisticsRead
 from ssdsl.model.graph import Origin, Ref
@@ -26,7 +26,7 @@ def check_statistics(capture: Capture) -> None:
         changed.update(changed_statistics(call))
 
 
-def changed_statistics(call: Call) -> tuple[str, ...]:
+def changed_statistics(call: CapturedCall) -> tuple[str, ...]:
     """The buffers that a normalised call changes in place: the running statistics of a batch norm in training."""
     if call.kind != "batch_norm" or call.args[5] is not True:
         return ()
@@ -59,7 +59,7 @@ def _place(capture: Capture, buffer: str, value: str) -> int:
     return 1 + max(makes, next((n for n, c in enumerate(capture.calls) if buffer in c.refs()), 0))
 
 
-def _choice(capture: Capture, near: Call, buffer: str, value: str) -> list[Call]:
+def _choice(capture: Capture, near: CapturedCall, buffer: str, value: str) -> list[CapturedCall]:
     """Calls that choose between the new and the old value of a buffer, and always take the new one."""
     name = f"{buffer.replace('.', '_')}_next"
     kwargs = {"dtype": torch.bool, "device": torch.device("cpu")}

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.known_numbers import LARGEST, known_numbers, with_numbers
@@ -38,7 +38,7 @@ def flag_causal(capture: Capture) -> Capture:
     return replace(capture, calls=_without(calls, gone, capture.results()))
 
 
-def _unmasked(call: Call, masks: "_Masks") -> Call:
+def _unmasked(call: CapturedCall, masks: "_Masks") -> CapturedCall:
     """The call; if it is attention with such a mask, a call without it."""
     if masks.is_causal(call):
         return _with(call, {"attn_mask": None, "is_causal": True})
@@ -46,7 +46,7 @@ def _unmasked(call: Call, masks: "_Masks") -> Call:
     return call if mask == call.argument("attn_mask") else _with(call, {"attn_mask": mask})
 
 
-def _with(call: Call, words: dict[str, Any]) -> Call:
+def _with(call: CapturedCall, words: dict[str, Any]) -> CapturedCall:
     """The call with some arguments replaced by name."""
     names = [p.name for p in call.target._schema.arguments]
     args = tuple(words.get(name, given) for name, given in zip(names, call.args, strict=False))
@@ -55,9 +55,9 @@ def _with(call: Call, words: dict[str, Any]) -> Call:
     return replace(call, args=args, kwargs=kwargs)
 
 
-def _without(calls: Iterable[Call], gone: set[str], results: set[str]) -> list[Call]:
+def _without(calls: Iterable[CapturedCall], gone: set[str], results: set[str]) -> list[CapturedCall]:
     """The calls without those whose results only dropped calls read; `gone` are values that dropped calls read."""
-    kept: list[Call] = []
+    kept: list[CapturedCall] = []
     read = set(results)
     for call in reversed([*calls]):
         if gone.isdisjoint(call.outputs) or not read.isdisjoint(call.outputs):
@@ -77,7 +77,7 @@ class _Masks:
         self.numbers: dict[str, torch.Tensor | None] = {}
         self.is_triangle = functools.cache(self._is_triangle)
 
-    def is_causal(self, call: Call) -> bool:
+    def is_causal(self, call: CapturedCall) -> bool:
         """Whether a call is attention with as many queries as keys, and its mask hides just the keys behind a query."""
         if call.target.name().partition(".")[0] not in ATTENTION or call.argument("is_causal"):
             return False
@@ -87,7 +87,7 @@ class _Masks:
             return False
         return self.capture.tensors[mask.value].shape[-2:] == (rows, rows) and self.is_triangle(mask.value)
 
-    def simpler(self, call: Call) -> Any:
+    def simpler(self, call: CapturedCall) -> Any:
         """The mask of a call, simplified: None if it hides and adds nothing; the bias, if it always chooses that."""
         mask = call.argument("attn_mask")
         if call.target.name().partition(".")[0] not in ATTENTION or not isinstance(mask, Ref):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of
 from ssdsl.model.capture.errors import RandomOperator
 from ssdsl.model.dims.analyse import Analysis
@@ -48,12 +48,12 @@ class _Writer:
 
     capture: Capture
     generator: Generator
-    calls: list[Call] = field(default_factory=list)
-    keys: list[Call] = field(default_factory=list)
+    calls: list[CapturedCall] = field(default_factory=list)
+    keys: list[CapturedCall] = field(default_factory=list)
     refused: dict[str, RandomOperator] = field(default_factory=dict)
     count: int = 0
     used: set[str] = field(default_factory=set)
-    makers: dict[str, Call] = field(default_factory=dict)
+    makers: dict[str, CapturedCall] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     learning: set[str] = field(default_factory=set)
 
@@ -63,7 +63,7 @@ class _Writer:
         self.used = {r for c in self.capture.calls for r in c.refs()} | self.capture.results()
         self.taken = {*self.capture.tensors, *self.capture.origins, *(c.name for c in self.capture.calls)}
 
-    def write(self, call: Call) -> None:
+    def write(self, call: CapturedCall) -> None:
         """Adds a call, or the calls that draw in its place."""
         if self.is_empty(call):
             out = self.capture.tensors[call.outputs[0]]
@@ -80,14 +80,14 @@ class _Writer:
             self.refused.setdefault(call.kind, refusal)
         self._follow(call)
 
-    def _follow(self, call: Call) -> None:
+    def _follow(self, call: CapturedCall) -> None:
         """Notes the results of a captured call that may have a gradient."""
         passes = call.kind in DRAWN_OVER or not draws(call)
         if passes and not row(call).stops_gradient and not self.learning.isdisjoint(call.refs()):
             tensors = self.capture.tensors
             self.learning.update(o for o in call.outputs if o in tensors and tensors[o].has_fractions)
 
-    def _give_zeros(self, call: Call) -> None:
+    def _give_zeros(self, call: CapturedCall) -> None:
         """Makes a draw a choice between the numbers and an operand with a gradient, which never takes the operand.
 
         So the operand's gradient is zeros, as in PyTorch, and an optimizer decays the weights that it depends on.
@@ -103,7 +103,7 @@ class _Writer:
                 never = self.call(call, "never", Tensor((), "bool"), aten.zeros.default, (), **bools)
                 self.result(call, aten.where.self, never, ref, Ref(drawn), kind=call.kind)
 
-    def is_empty(self, call: Call) -> bool:
+    def is_empty(self, call: CapturedCall) -> bool:
         """Whether a call would draw a tensor without elements, which takes no numbers."""
         return draws(call) and not math.prod(self.capture.tensors[call.outputs[0]].shape)
 
@@ -119,7 +119,7 @@ class _Writer:
         calls = self._needed([*self.keys, *self.calls])
         return replace(self.capture, calls=[first, *calls], origins={**origins, seed: Origin.SEED})
 
-    def _needed(self, calls: list[Call]) -> list[Call]:
+    def _needed(self, calls: list[CapturedCall]) -> list[CapturedCall]:
         """The calls without draws that nothing reads, and without empty tensors that only gave a shape to a draw."""
         wanted = self.capture.results()
         kept = []
@@ -141,7 +141,13 @@ class _Writer:
         return found
 
     def call(
-        self, near: Call, word: str, tensor: Tensor, target: torch._ops.OpOverload, *args: object, **kwargs: object
+        self,
+        near: CapturedCall,
+        word: str,
+        tensor: Tensor,
+        target: torch._ops.OpOverload,
+        *args: object,
+        **kwargs: object,
     ) -> Ref:
         """Adds a call that makes one tensor."""
         name = self.name(f"{near.name}_{word}")
@@ -150,16 +156,16 @@ class _Writer:
         self.calls.append(replace(made, outputs=(name,)))
         return Ref(name)
 
-    def operands(self, near: Call, sizes: Sequence[int]) -> tuple[object, ...]:
+    def operands(self, near: CapturedCall, sizes: Sequence[int]) -> tuple[object, ...]:
         """The key of the next draw, the positions of its axes, their sizes and the generator."""
         key, keys = self.name(f"key_{self.count}"), self.keys[0].args[0] if self.keys else Ref(self.name("step_keys"))
         self.capture.tensors[key] = Tensor((), "int64")
         target = own.key.default
-        self.keys.append(Call(key, "key", target, (keys, self.count), {}, "", near.source, (key,)))
+        self.keys.append(CapturedCall(key, "key", target, (keys, self.count), {}, "", near.source, (key,)))
         self.count += 1
         return (Ref(key), tuple(self._positions(near, n) for n in sizes), tuple(sizes), self.generator)
 
-    def _positions(self, near: Call, size: int) -> Ref:
+    def _positions(self, near: CapturedCall, size: int) -> Ref:
         name = self.name("positions")
         self.capture.tensors[name] = Tensor((size,), "int64")
         kwargs = {"device": torch.device("cpu")}
@@ -167,17 +173,17 @@ class _Writer:
         self.calls.append(replace(made, name=name, outputs=(name,)))
         return Ref(name)
 
-    def draw(self, near: Call, name: str, first: float, second: float, like: Ref | None, out: Tensor) -> Ref:
+    def draw(self, near: CapturedCall, name: str, first: float, second: float, like: Ref | None, out: Tensor) -> Ref:
         """Adds a call that draws; `like` is a tensor of the same shape, which decides where the draw is placed."""
         args = (like, float(first), float(second), *self.operands(near, out.shape), getattr(torch, out.dtype))
         return self.call(near, name, out, getattr(own, name).default, *args)
 
-    def result(self, call: Call, target: torch._ops.OpOverload, *args: object, kind: str = "") -> None:
+    def result(self, call: CapturedCall, target: torch._ops.OpOverload, *args: object, kind: str = "") -> None:
         """Adds the call that makes the first result of the one that is rewritten."""
         kind = kind or kind_of(target)
         self.calls.append(replace(call, kind=kind, target=target, args=args, kwargs={}, outputs=call.outputs[:1]))
 
-    def like(self, call: Call, shape: tuple[int, ...]) -> Ref | None:
+    def like(self, call: CapturedCall, shape: tuple[int, ...]) -> Ref | None:
         """The tensor of this shape that a call takes only the shape of, if it is no empty one."""
         given = call.argument("self")
         while isinstance(given, Ref) and (maker := self.makers.get(given.value)) and maker.kind in EMPTY:
@@ -188,7 +194,7 @@ class _Writer:
         return self.capture.tensors[ref.value]
 
 
-def draws(call: Call) -> bool:
+def draws(call: CapturedCall) -> bool:
     """Whether a call draws numbers, so that its draw is numbered."""
     if not (is_random(call) or call.kind == "rrelu"):  # which torch does not tag
         return False
@@ -197,7 +203,7 @@ def draws(call: Call) -> bool:
     return all(call.argument(p) is not False for p in ("train", "training"))
 
 
-def _dropped(call: Call) -> Call:
+def _dropped(call: CapturedCall) -> CapturedCall:
     """The call; a dropout with p = 1, which draws nothing, becomes a product with zero."""
     drops = call.kind in ("dropout", "native_dropout") and call.argument("train") is not False
     if not drops or call.argument("p") != 1:
@@ -208,13 +214,13 @@ def _dropped(call: Call) -> Call:
 
 # -- each random operator ----------------------------------------------------------------------------------------------
 
-Rewrite = Callable[[_Writer, Call], None]
+Rewrite = Callable[[_Writer, CapturedCall], None]
 
 
 def _filling(name: str, *parameters: str | float) -> Rewrite:
     """A rewrite to one draw from a distribution; parameters are numbers, or the names of arguments."""
 
-    def rewrite(writer: _Writer, call: Call) -> None:
+    def rewrite(writer: _Writer, call: CapturedCall) -> None:
         out = writer.capture.tensors[call.outputs[0]]
         first, second = ([call.argument(p) if isinstance(p, str) else p for p in parameters] + [0.0])[:2]
         like = writer.like(call, out.shape)
@@ -224,13 +230,13 @@ def _filling(name: str, *parameters: str | float) -> Rewrite:
     return rewrite
 
 
-def _random(writer: _Writer, call: Call) -> None:
+def _random(writer: _Writer, call: CapturedCall) -> None:
     dtype = getattr(torch, writer.capture.tensors[call.outputs[0]].dtype)
     high = call.argument("to")
     _filling("integers", call.argument("from") or 0, end_of(dtype) if high is None else high)(writer, call)
 
 
-def _compared(writer: _Writer, call: Call) -> None:
+def _compared(writer: _Writer, call: CapturedCall) -> None:
     """Bernoulli with a tensor of probabilities: one where a uniform number is below the probability."""
     out = writer.capture.tensors[call.outputs[0]]
     chances = call.argument("p") if isinstance(call.argument("p"), Ref) else call.argument("self")
@@ -243,7 +249,7 @@ def _compared(writer: _Writer, call: Call) -> None:
     writer.calls.append(replace(made, kwargs={"dtype": getattr(torch, out.dtype)}))
 
 
-def _scaled(writer: _Writer, call: Call) -> None:
+def _scaled(writer: _Writer, call: CapturedCall) -> None:
     """Standard normal numbers times a deviation plus a mean; no gradient flows to these."""
     out = writer.capture.tensors[call.outputs[0]]
     mean, std = (
@@ -256,7 +262,7 @@ def _scaled(writer: _Writer, call: Call) -> None:
     writer.result(call, aten.add.Tensor, wide, mean, kind=call.kind)
 
 
-def _dropout(writer: _Writer, call: Call) -> None:
+def _dropout(writer: _Writer, call: CapturedCall) -> None:
     x, p = call.argument("input"), call.argument("p")
     operands = writer.operands(call, writer.tensor(x).shape)
     if len(call.outputs) == 1 or call.outputs[1] not in writer.used:
@@ -268,7 +274,7 @@ def _dropout(writer: _Writer, call: Call) -> None:
     writer.result(call, aten.div.Tensor, kept, 1 - p, kind="dropout")
 
 
-def _attention(writer: _Writer, call: Call) -> None:
+def _attention(writer: _Writer, call: CapturedCall) -> None:
     given = [call.argument(n) for n in ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")]
     query, key = (writer.tensor(t).shape for t in given[:2])
     batch = torch.broadcast_shapes(query[:-2], query[:-2] if call.argument("enable_gqa") else key[:-2])  # type: ignore[no-untyped-call]
@@ -277,7 +283,7 @@ def _attention(writer: _Writer, call: Call) -> None:
     writer.result(call, target, *given, bool(call.argument("enable_gqa")), *operands, kind=call.kind)
 
 
-def _rrelu(writer: _Writer, call: Call) -> None:
+def _rrelu(writer: _Writer, call: CapturedCall) -> None:
     """Leaky ReLU with a random slope for each element below zero."""
     x, out = call.argument("self"), writer.capture.tensors[call.outputs[0]]
     slope = writer.draw(call, "uniform", call.argument("lower"), call.argument("upper"), x, out)
@@ -286,7 +292,7 @@ def _rrelu(writer: _Writer, call: Call) -> None:
     writer.result(call, aten.where.self, below, bent, x, kind=call.kind)
 
 
-def _multinomial(writer: _Writer, call: Call) -> None:
+def _multinomial(writer: _Writer, call: CapturedCall) -> None:
     """Draws the outcomes with the shortest exponential waiting times, whose rates are the weights."""
     weights, count = call.argument("self"), call.argument("num_samples")
     whole = writer.tensor(weights)
@@ -306,7 +312,7 @@ def _multinomial(writer: _Writer, call: Call) -> None:
     writer.result(call, aten.argmax.default, rates, -1, kind=call.kind)
 
 
-def _permutation(writer: _Writer, call: Call) -> None:
+def _permutation(writer: _Writer, call: CapturedCall) -> None:
     size = (call.argument("n"),)
     keys = writer.draw(call, "integers", 0, 1 << 53, None, Tensor(size, "int64"))
     ordered = writer.name(f"{call.name}_ordered")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.registry import find
@@ -18,10 +18,10 @@ from ssdsl.model.ops.registry import find
 aten = torch.ops.aten
 
 
-def take_apart(capture: Capture) -> list[Call]:
+def take_apart(capture: Capture) -> list[CapturedCall]:
     """The calls with equal slices of a projection's result written as `reshape` and `select`."""
     fused = set(_fused(capture))
-    calls: list[Call] = []
+    calls: list[CapturedCall] = []
     for call in capture.calls:
         is_part = call.kind == "slice" and not fused.isdisjoint(call.refs())
         calls.extend(_part(call, capture) if is_part else [call])
@@ -30,7 +30,7 @@ def take_apart(capture: Capture) -> list[Call]:
 
 def _fused(capture: Capture) -> Iterator[str]:
     """The results of projections that are only read as equal parts of the last axis."""
-    readers: dict[str, list[Call]] = {}
+    readers: dict[str, list[CapturedCall]] = {}
     for call in capture.calls:
         for value in dict.fromkeys(call.refs()):
             readers.setdefault(value, []).append(call)
@@ -44,7 +44,7 @@ def _fused(capture: Capture) -> Iterator[str]:
             yield call.outputs[0]
 
 
-def _bounds(call: Call, shape: tuple[int, ...]) -> tuple[int, int] | None:
+def _bounds(call: CapturedCall, shape: tuple[int, ...]) -> tuple[int, int] | None:
     """Start and size of a slice, if it is one of several equal parts of the last axis."""
     if call.target.name() != "aten::slice.Tensor" or call.argument("dim") % len(shape) != len(shape) - 1:
         return None
@@ -56,7 +56,7 @@ def _bounds(call: Call, shape: tuple[int, ...]) -> tuple[int, int] | None:
     return (start, size) if aligned and call.argument("step") == 1 else None
 
 
-def _part(call: Call, capture: Capture) -> Iterator[Call]:
+def _part(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     given = capture.tensors[call.refs()[0]]
     bounds = _bounds(call, given.shape)
     assert bounds is not None

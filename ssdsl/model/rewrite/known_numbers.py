@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ssdsl.model.capture.call import Call
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import replace_refs
 from ssdsl.runtime.layout.cut import contiguous
@@ -13,7 +13,7 @@ from ssdsl.runtime.layout.cut import contiguous
 LARGEST = 1 << 20  # elements of a constant that is computed
 
 
-def known_numbers(value: str, calls: Mapping[str, Call], capture: Capture) -> torch.Tensor | None:
+def known_numbers(value: str, calls: Mapping[str, CapturedCall], capture: Capture) -> torch.Tensor | None:
     """The numbers of a constant of at most LARGEST elements; None for any other tensor.
 
     `calls` has the maker of each value, in the order in which they run.
@@ -31,7 +31,7 @@ def known_numbers(value: str, calls: Mapping[str, Call], capture: Capture) -> to
     return known[value]
 
 
-def _behind(value: str, calls: Mapping[str, Call], capture: Capture) -> set[str] | None:
+def _behind(value: str, calls: Mapping[str, CapturedCall], capture: Capture) -> set[str] | None:
     """A value and all values that it depends on; None if one of them is no small constant."""
     found, open_ = {value}, [value]
     while open_:
@@ -48,7 +48,7 @@ def _behind(value: str, calls: Mapping[str, Call], capture: Capture) -> set[str]
     return found
 
 
-def _is_small(name: str, calls: Mapping[str, Call], capture: Capture) -> bool:
+def _is_small(name: str, calls: Mapping[str, CapturedCall], capture: Capture) -> bool:
     """Whether a value is the only result of a call that draws nothing, and has few elements."""
     call = calls.get(name)
     if call is None or math.prod(capture.tensors[name].shape) > LARGEST or len(call.outputs) > 1:
@@ -56,7 +56,7 @@ def _is_small(name: str, calls: Mapping[str, Call], capture: Capture) -> bool:
     return torch.Tag.nondeterministic_seeded not in call.target.tags
 
 
-def with_numbers(call: Call, known: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+def with_numbers(call: CapturedCall, known: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
     """The result of a call on these numbers, if it is one tensor."""
 
     if call.orders:

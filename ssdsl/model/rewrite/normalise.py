@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Origin, Ref, replace_refs
 from ssdsl.model.ops.families.loss import LOSSES
@@ -50,14 +50,14 @@ def normalise(capture: Capture) -> Capture:
     return normal
 
 
-def _on_its_device(call: Call) -> Call:
+def _on_its_device(call: CapturedCall) -> CapturedCall:
     """The call without a device, if it reads tensors, which have one: a part runs where the plan places it."""
     if call.refs() and "device" in call.kwargs:
         return replace(call, kwargs={k: v for k, v in call.kwargs.items() if k != "device"})
     return call
 
 
-def _joining(call: Call, capture: Capture) -> Call:
+def _joining(call: CapturedCall, capture: Capture) -> CapturedCall:
     """The call; a concatenation without empty tensors, such as a cache before its first use.
 
     These would keep its axis whole. They stay if they decide the dtype of the result.
@@ -72,7 +72,7 @@ def _joining(call: Call, capture: Capture) -> Call:
     return replace(call, args=(kept, *call.args[1:]))
 
 
-def rename(call: Call, names: dict[str, str]) -> Call:
+def rename(call: CapturedCall, names: dict[str, str]) -> CapturedCall:
     """The call with other values as arguments: `names` maps old to new."""
 
     def new(item: Any) -> Any:
@@ -81,7 +81,7 @@ def rename(call: Call, names: dict[str, str]) -> Call:
     return replace(call, args=new(call.args), kwargs={k: new(v) for k, v in call.kwargs.items()})
 
 
-def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
+def _identity(call: CapturedCall, capture: Capture, learns: bool) -> str | None:
     """The value that a call returns unchanged, if it does; `learns`: a gradient may flow through it."""
     if call.kind == "cat" and call.target.namespace == "aten" and len(call.args[0]) == 1:
         return str(call.args[0][0].value)
@@ -117,7 +117,7 @@ def _identity(call: Call, capture: Capture, learns: bool) -> str | None:
     return None
 
 
-def _reshape(call: Call, capture: Capture) -> Iterator[Call]:
+def _reshape(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     if call.target is aten.view.dtype:  # the same bytes as numbers of another dtype
         yield call
         return
@@ -125,7 +125,7 @@ def _reshape(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="reshape", target=aten.reshape.default, args=(call.args[0], shape), kwargs={})
 
 
-def _mean(call: Call, capture: Capture) -> Iterator[Call]:
+def _mean(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """mean(x, dims) = sum(x, dims) / n."""
     given, out = call.args[0].value, call.outputs[0]
     count = math.prod(capture.tensors[given].shape) // max(1, math.prod(capture.tensors[out].shape))
@@ -144,7 +144,7 @@ def _mean(call: Call, capture: Capture) -> Iterator[Call]:
     yield _divide(call, total, count)
 
 
-def _pool_to_one(call: Call, capture: Capture) -> Iterator[Call]:
+def _pool_to_one(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Adaptive average pooling to size one is the mean over the pooled axes."""
     sizes = call.args[1]
     if any(s != 1 for s in sizes):
@@ -155,7 +155,7 @@ def _pool_to_one(call: Call, capture: Capture) -> Iterator[Call]:
     yield from _mean(replace(call, target=aten.mean.dim, args=(call.args[0], axes, True)), capture)
 
 
-def _mean_loss(call: Call, capture: Capture) -> Iterator[Call]:
+def _mean_loss(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """An elementwise loss with `reduction="mean"` is its sum over the number of elements."""
     if call.argument("reduction") != MEAN:
         yield call
@@ -167,7 +167,7 @@ def _mean_loss(call: Call, capture: Capture) -> Iterator[Call]:
     yield _divide(call, total, count)
 
 
-def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
+def _cross_entropy(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """The mean over valid labels is a sum over the count (or the total weight) of all labels that are not ignored."""
     labels = call.argument("target").value
     classes = not capture.tensors[labels].dtype.startswith(("float", "bfloat"))
@@ -198,7 +198,7 @@ def _cross_entropy(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
 
 
-def _statistics(call: Call) -> dict[str, str]:
+def _statistics(call: CapturedCall) -> dict[str, str]:
     """The buffer of each new running statistic that a functional batch norm returns: later calls read the buffer."""
     if call.kind != "_native_batch_norm_legit_functional" or not call.argument("training"):
         return {}
@@ -206,7 +206,7 @@ def _statistics(call: Call) -> dict[str, str]:
     return {new: old.value for new, old in zip(call.outputs[3:], buffers, strict=True) if isinstance(old, Ref)}
 
 
-def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:
+def _batch_norm(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """A batch norm in the form that updates running statistics in place, as the program calls it."""
     mean, variance = call.argument("running_mean"), call.argument("running_var")
     training = call.argument("training") if call.kind != "_native_batch_norm_legit_no_training" else False
@@ -220,7 +220,7 @@ def _batch_norm(call: Call, capture: Capture) -> Iterator[Call]:
     )
 
 
-def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
+def _embedding(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """An embedding whose padding row has no gradient: one without padding, detached where that row was taken."""
     padding = call.argument("padding_idx")
     if padding < 0 or call.argument("scale_grad_by_freq"):
@@ -237,7 +237,7 @@ def _embedding(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="where", target=aten.where.self, args=(mask, found, still), kwargs={})
 
 
-def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
+def _add_number(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Makes a number that is added to a scalar a constant tensor: an addend that only one part of a sum may add.
 
     Calls in half precision stay as they are: torch adds the number in float32 there.
@@ -261,7 +261,7 @@ def _add_number(call: Call, capture: Capture) -> Iterator[Call]:
         yield replace(call, target=target, args=(x, Ref(name)), kwargs={})
 
 
-def _filled(call: Call, capture: Capture) -> Iterator[Call]:
+def _filled(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """`new_full` and the like as `full`, a constant: they take only the dtype from their operand."""
     out = capture.tensors[call.outputs[0]]
     value = {"new_zeros": 0, "new_empty": 0, "new_ones": 1}.get(call.kind, call.argument("fill_value"))
@@ -269,7 +269,7 @@ def _filled(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="full", target=aten.full.default, args=(out.shape, value), kwargs=kwargs)
 
 
-def _copy(call: Call, capture: Capture) -> Iterator[Call]:
+def _copy(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """A copy into a tensor is its source, cast and expanded to the tensor's dtype and shape."""
     out, source = capture.tensors[call.outputs[0]], call.args[1]
     if capture.tensors[source.value].dtype != out.dtype:
@@ -282,22 +282,22 @@ def _copy(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="expand", target=aten.expand.default, args=(source, out.shape), kwargs={})
 
 
-def _split(call: Call, capture: Capture) -> Iterator[Call]:
+def _split(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """`unsafe_split` as `split`: no captured call changes the parts in place."""
     yield replace(call, kind="split", target=aten.split.Tensor)
 
 
-def _conjugate(call: Call, capture: Capture) -> Iterator[Call]:
+def _conjugate(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """torch marks a view as conjugate; a program computes the conjugate."""
     yield replace(call, kind="conj_physical", target=aten.conj_physical.default)
 
 
-def _negate(call: Call, capture: Capture) -> Iterator[Call]:
+def _negate(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """torch marks a view as negative (the imaginary part of a conjugate); a program computes the negative."""
     yield replace(call, kind="neg", target=aten.neg.default)
 
 
-def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
+def _weight_norm(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """g v / |v| for a direction v and a length g, where |v| is taken over all axes but `dim`."""
     v, g, dim = (call.argument(n) for n in ("v", "g", "dim"))
     norm = capture.tensors[g.value]
@@ -309,7 +309,7 @@ def _weight_norm(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="mul", target=aten.mul.Tensor, args=(v, scale), kwargs={}, outputs=call.outputs[:1])
 
 
-def _ctc_loss(call: Call, capture: Capture) -> Iterator[Call]:
+def _ctc_loss(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Makes lengths tensors, which split with the batch. The mean divides each loss by its target's length, and their
     sum by the number of sequences."""
     scores, targets, *lengths = (call.argument(n) for n in ("log_probs", "targets", "input_lengths", "target_lengths"))
@@ -337,7 +337,7 @@ def _ctc_loss(call: Call, capture: Capture) -> Iterator[Call]:
     yield _divide(call, total.value, count[1])
 
 
-def _sparse(call: Call) -> tuple[object, ...]:
+def _sparse(call: CapturedCall) -> tuple[object, ...]:
     """Further arguments that make an embedding's gradient sparse if this call's is; no padding, no frequencies."""
     return (-1, False, True) if call.argument("sparse") else ()
 
@@ -345,7 +345,7 @@ def _sparse(call: Call) -> tuple[object, ...]:
 BAGS = {0: "sum", 1: "mean", 2: "max"}  # the modes of an embedding bag
 
 
-def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
+def _embedding_bag(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Bags of one size are an embedding and a reduction, which split by bags; other calls stay as they are."""
     weight, ids, offsets = (call.argument(n) for n in ("weight", "indices", "offsets"))
     count, words = capture.tensors[offsets.value].shape[0], capture.tensors[ids.value].shape[0]
@@ -376,7 +376,7 @@ def _embedding_bag(call: Call, capture: Capture) -> Iterator[Call]:
             capture.tensors[call.outputs[1]] = Tensor(out.shape, "int64")
 
 
-def _put(call: Call, capture: Capture) -> Iterator[Call]:
+def _put(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """One value written by a mask is a `where`; a write by other indices may be a scatter."""
     given, places, value = call.args[:3]
     mask = capture.tensors[places[0].value] if len(places) == 1 and places[0] is not None else None
@@ -389,7 +389,7 @@ def _put(call: Call, capture: Capture) -> Iterator[Call]:
     yield replace(call, kind="where", target=aten.where.self, args=(where, value, given), kwargs={})
 
 
-def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
+def _repeat(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Repeats axes of size one by `expand`, whose axes may be split."""
     given, out = (capture.tensors[v].shape for v in (call.args[0].value, call.outputs[0]))
     old = (1,) * (len(out) - len(given)) + given
@@ -399,11 +399,11 @@ def _repeat(call: Call, capture: Capture) -> Iterator[Call]:
         yield call
 
 
-def _divide(call: Call, total: str, count: int) -> Call:
+def _divide(call: CapturedCall, total: str, count: int) -> CapturedCall:
     return replace(call, kind="div", target=aten.div.Tensor, args=(Ref(total), count), kwargs={})
 
 
-def _with_argument(call: Call, name: str, value: object) -> Call:
+def _with_argument(call: CapturedCall, name: str, value: object) -> CapturedCall:
     """The call with one argument of its schema replaced; all are given by position."""
     args = tuple(
         value if p.name == name else call.argument(p.name) for p in call.target._schema.arguments if not p.kwarg_only
@@ -411,7 +411,7 @@ def _with_argument(call: Call, name: str, value: object) -> Call:
     return replace(call, args=args)
 
 
-REWRITES: dict[str, Callable[[Call, Capture], Iterator[Call]]] = {
+REWRITES: dict[str, Callable[[CapturedCall, Capture], Iterator[CapturedCall]]] = {
     **dict.fromkeys(REGROUPINGS, _reshape),
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),

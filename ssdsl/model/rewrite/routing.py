@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.analyse import signature_of
 from ssdsl.model.dims.signature import Axis
@@ -50,13 +50,13 @@ class _Region:
     """The calls between a sort and its inverse, rewritten for rows in the order before the sort."""
 
     capture: Capture
-    sort: Call
+    sort: CapturedCall
     order: set[str] = field(default_factory=set)  # values that are the order of the rows
     owners: dict[str, int] = field(default_factory=dict)  # order // k, with k
     inverse: set[str] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)  # a value with sorted rows -> the same with unsorted rows
     same: dict[str, str] = field(default_factory=dict)  # a value -> an equal one that takes its place
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CapturedCall] = field(default_factory=list)
     made: int = 0  # products of experts
 
     def __post_init__(self) -> None:
@@ -92,11 +92,11 @@ class _Region:
             if self._touches(call) or not call.refs() or call.kind in (*COUNTS, *CASTS, "cumsum"):
                 yield call.name
 
-    def _touches(self, call: Call) -> bool:
+    def _touches(self, call: CapturedCall) -> bool:
         known = {*self.order, *self.inverse, *self.owners, *self.moved, *self.same}
         return not known.isdisjoint(call.refs())
 
-    def _inside(self, call: Call) -> list[Call]:
+    def _inside(self, call: CapturedCall) -> list[CapturedCall]:
         """The calls in place of one that reads a value of the region, or is the sort. Raises _Leaves."""
         name = call.target.name()
         if call is self.sort:
@@ -118,14 +118,14 @@ class _Region:
             return self._product(call)
         return self._each(call)
 
-    def _sorted(self, call: Call) -> list[Call]:
+    def _sorted(self, call: CapturedCall) -> list[CapturedCall]:
         order = SORTS[call.target.name()]
         self.order.add(call.outputs[order])
         if order:
             self.moved[call.outputs[0]] = self.ids
         return [call]
 
-    def _undoes(self, call: Call) -> bool:
+    def _undoes(self, call: CapturedCall) -> bool:
         """Whether a call gives the inverse of the order: sorts it, or writes 0, 1, ... to the places it names."""
         reads = call.refs()
         if _sorts(call):
@@ -143,14 +143,14 @@ class _Region:
     def _is_as_long(self, value: str) -> bool:
         return self.tensors[value].shape == (self.rows,)
 
-    def _divided(self, call: Call) -> int | None:
+    def _divided(self, call: CapturedCall) -> int | None:
         """The k of `order // k`, if that is the call."""
         floors = call.kind == "floor_divide" or (call.kind == "div" and call.kwargs.get("rounding_mode") == "floor")
         if not floors or call.refs() != (next(iter(self.order)),) or not isinstance(call.args[1], int):
             return None
         return call.args[1]
 
-    def _picked(self, call: Call) -> list[Call] | None:
+    def _picked(self, call: CapturedCall) -> list[CapturedCall] | None:
         """The calls in place of an index: none for rows in the sorted order, nor for sorted rows in the inverse order;
         a repetition for rows of owners. None, if the index is another one.
         """
@@ -173,7 +173,7 @@ class _Region:
             return [*self._repeated(call, source, self.owners[at])]
         return None
 
-    def _repeated(self, call: Call, source: str, count: int) -> Iterator[Call]:
+    def _repeated(self, call: CapturedCall, source: str, count: int) -> Iterator[CapturedCall]:
         """Calls that repeat each row `count` times, like `repeat_interleave`."""
         tensor = self.tensors[source]
         rows, rest = tensor.shape[0], tensor.shape[1:]
@@ -184,7 +184,7 @@ class _Region:
         yield _shaped(call, "expand", aten.expand.default, one, many, self.tensors)
         yield _shaped(call, "reshape", aten.reshape.default, many, call.outputs[0], self.tensors)
 
-    def _added(self, call: Call) -> list[Call]:
+    def _added(self, call: CapturedCall) -> list[CapturedCall]:
         """Calls in place of adding sorted rows to their owners: sums of each owner's rows, which lie together now."""
         target, at, rows = call.refs()
         count, tensor = self.owners[at], self.tensors[rows] if rows in self.moved else None
@@ -216,14 +216,14 @@ class _Region:
             counted = maker.refs()[0]
         return counted == self.ids or self.moved.get(counted) == self.ids
 
-    def _maker(self, value: str) -> Call | None:
+    def _maker(self, value: str) -> CapturedCall | None:
         """The call that made a value, before casts."""
         maker = self.makers.get(value)
         while maker is not None and maker.kind in CASTS:
             maker = self.makers.get(maker.refs()[0])
         return maker
 
-    def _product(self, call: Call) -> list[Call]:
+    def _product(self, call: CapturedCall) -> list[CapturedCall]:
         rows, weights = call.refs()[:2]
         if weights in self.moved or len(call.refs()) > 3 or len(self.tensors[weights].shape) != 3:
             raise _Leaves
@@ -232,7 +232,7 @@ class _Region:
         args = (Ref(self.moved[rows]), Ref(self.same.get(weights, weights)), Ref(self.ids))
         return [_made(call, "routed_mm", torch.ops.ssdsl.routed_mm.default, args, call.outputs[0])]
 
-    def _each(self, call: Call) -> list[Call]:
+    def _each(self, call: CapturedCall) -> list[CapturedCall]:
         """The call itself, on unsorted rows: allowed if it works on each row by itself, or sums over the rows."""
         if {*self.order, *self.inverse, *self.owners} & set(call.refs()):
             raise _Leaves
@@ -242,7 +242,7 @@ class _Region:
             raise _Leaves
         return [rename(call, {**self.same, **self.moved})]
 
-    def _keeps_rows(self, call: Call) -> bool:
+    def _keeps_rows(self, call: CapturedCall) -> bool:
         if call.kind == "reshape":
             return self.tensors[call.outputs[0]].shape[:1] == (self.rows,)
         letters = self._letters(call)
@@ -251,11 +251,11 @@ class _Region:
         row, given, made = letters
         return all(_first(a) == row and not _occurs(row, a[1:]) for a in made) and given
 
-    def _sums_rows(self, call: Call) -> bool:
+    def _sums_rows(self, call: CapturedCall) -> bool:
         letters = self._letters(call)
         return letters is not None and letters[1] and not any(_occurs(letters[0], a) for a in letters[2])
 
-    def _letters(self, call: Call) -> tuple[str, bool, list[tuple[Axis, ...]]] | None:
+    def _letters(self, call: CapturedCall) -> tuple[str, bool, list[tuple[Axis, ...]]] | None:
         """The letter of the rows, whether no other axis of an operand has it, and the axes of the results."""
         found = signature_of(call, self.capture)
         if found is None:
@@ -273,7 +273,7 @@ class _Region:
         return row, alone, made
 
 
-def _sorts(call: Call) -> bool:
+def _sorts(call: CapturedCall) -> bool:
     """Whether a call sorts in ascending order."""
     return call.target.name() in SORTS and not call.argument("descending")
 
@@ -287,13 +287,15 @@ def _occurs(letter: str, axes: tuple[Axis, ...]) -> bool:
     return any(x.name == letter for axis in axes for x in axis)
 
 
-def _made(call: Call, kind: str, target: torch._ops.OpOverload, args: tuple[object, ...], out: str) -> Call:
+def _made(
+    call: CapturedCall, kind: str, target: torch._ops.OpOverload, args: tuple[object, ...], out: str
+) -> CapturedCall:
     return replace(call, name=out, kind=kind, target=target, args=args, kwargs={}, outputs=(out,))
 
 
 def _shaped(
-    call: Call, kind: str, target: torch._ops.OpOverload, source: str, out: str, tensors: dict[str, Tensor]
-) -> Call:
+    call: CapturedCall, kind: str, target: torch._ops.OpOverload, source: str, out: str, tensors: dict[str, Tensor]
+) -> CapturedCall:
     return _made(call, kind, target, (Ref(source), tensors[out].shape), out)
 
 

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 
 from ssdsl.model.zoo import alphafold2, cosmoflow, moe_gpt, resnet, unet3d, vgg
 from ssdsl.model.zoo.architectures import FAMILIES
-from ssdsl.model.zoo.family import Family
+from ssdsl.model.zoo.family import ModelFamily
 
-ZOO: Mapping[str, Family] = {
+ZOO: Mapping[str, ModelFamily] = {
     "gpt": FAMILIES["gpt"],
     "llama": FAMILIES["llama"],
     "mixtral": FAMILIES["mixtral"],
-    "moe_gpt": Family(moe_gpt.ABOUT, moe_gpt.SIZES, moe_gpt.LAPTOP),
+    "moe_gpt": ModelFamily(moe_gpt.ABOUT, moe_gpt.SIZES, moe_gpt.LAPTOP),
     "swin": FAMILIES["swin"],
     "mbart": FAMILIES["mbart"],
     "t5": FAMILIES["t5"],
-    "alphafold2": Family(alphafold2.ABOUT, alphafold2.SIZES, alphafold2.LAPTOP),
-    "vgg": Family(vgg.ABOUT, vgg.SIZES, vgg.LAPTOP),
-    "resnet": Family(resnet.ABOUT, resnet.SIZES, resnet.LAPTOP),
-    "unet3d": Family(unet3d.ABOUT, unet3d.SIZES, unet3d.LAPTOP),
-    "cosmoflow": Family(cosmoflow.ABOUT, cosmoflow.SIZES, cosmoflow.LAPTOP),
+    "alphafold2": ModelFamily(alphafold2.ABOUT, alphafold2.SIZES, alphafold2.LAPTOP),
+    "vgg": ModelFamily(vgg.ABOUT, vgg.SIZES, vgg.LAPTOP),
+    "resnet": ModelFamily(resnet.ABOUT, resnet.SIZES, resnet.LAPTOP),
+    "unet3d": ModelFamily(unet3d.ABOUT, unet3d.SIZES, unet3d.LAPTOP),
+    "cosmoflow": ModelFamily(cosmoflow.ABOUT, cosmoflow.SIZES, cosmoflow.LAPTOP),
 }

@@ -16,7 +16,7 @@ sequences.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ssdsl.model.zoo.family import Size
+from ssdsl.model.zoo.family import ModelSize
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ IGNORED = -100  # the label of a symbol that is not masked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlphaFold2(Size):
+class AlphaFold2(ModelSize):
     """The numbers of an Evoformer; `msa` and `pair` are its widths, of a residue of a sequence and of a pair.
 
     `head` is the width of a head and `outer` that of the outer product; the trunk runs `passes` times.

@@ -6,7 +6,7 @@ paper.
 
 from typing import Any
 
-from ssdsl.model.zoo.family import Architecture, Family, sizes_of
+from ssdsl.model.zoo.family import Architecture, ModelFamily, sizes_of
 
 
 def _heads(*, hidden: int, heads: int, **_: Any) -> str:
@@ -329,10 +329,12 @@ SWIN_SIZES = sizes_of(
 )
 
 FAMILIES = {
-    "gpt": Family("GPT-2's architecture, next-token loss", GPT_SIZES, ("tiny", "small")),
-    "llama": Family("Llama's architecture, next-token loss", LLAMA_SIZES, ("tiny",)),
-    "mixtral": Family("Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES, ("tiny",)),
-    "swin": Family("Swin Transformer, image classification", SWIN_SIZES, ("tiny", "small")),
-    "mbart": Family("mBART's architecture, a target from a source", MBART_SIZES, ("tiny",)),
-    "t5": Family("T5's architecture, a target from a source", T5_SIZES, ("tiny",)),
+    "gpt": ModelFamily("GPT-2's architecture, next-token loss", GPT_SIZES, ("tiny", "small")),
+    "llama": ModelFamily("Llama's architecture, next-token loss", LLAMA_SIZES, ("tiny",)),
+    "mixtral": ModelFamily(
+        "Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES, ("tiny",)
+    ),
+    "swin": ModelFamily("Swin Transformer, image classification", SWIN_SIZES, ("tiny", "small")),
+    "mbart": ModelFamily("mBART's architecture, a target from a source", MBART_SIZES, ("tiny",)),
+    "t5": ModelFamily("T5's architecture, a target from a source", T5_SIZES, ("tiny",)),
 }

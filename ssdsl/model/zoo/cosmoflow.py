@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import group_problem, grouped, noise
-from ssdsl.model.zoo.family import Size
+from ssdsl.model.zoo.family import ModelSize
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ LEFT = 4  # voxels that the last pooling leaves, along each axis
 
 
 @dataclass(frozen=True, slots=True)
-class Cosmoflow(Size):
+class Cosmoflow(ModelSize):
     """The numbers of a CosmoFlow; the first convolution makes `base` channels, each next one doubles them up to `most`.
 
     `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.

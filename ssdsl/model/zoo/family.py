@@ -16,7 +16,7 @@ Numbers = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ModelSize:
     """The numbers of a model. A model of our own has a subclass, with a field for each number.
 
     `AXES` names axes of its inputs, where convention (`load/batch.py`) does not.
@@ -73,7 +73,7 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigSize(Size):
+class ConfigSize(ModelSize):
     """A size of a model of transformers, which is built from its config."""
 
     architecture: Architecture
@@ -117,11 +117,11 @@ def sizes_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelFamily:
     """A model's named sizes; those in `laptop` train on a CPU in seconds, the others are built on the meta device."""
 
     about: str
-    sizes: Mapping[str, Size]
+    sizes: Mapping[str, ModelSize]
     laptop: tuple[str, ...]
 
     @property

@@ -24,7 +24,7 @@ whose two best scores differ by no more than rounding may take another expert th
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ssdsl.model.zoo.family import Size
+from ssdsl.model.zoo.family import ModelSize
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
 
 
 @dataclass(frozen=True, slots=True)
-class MoeGpt(Size):
+class MoeGpt(ModelSize):
     """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
 
     `balance` and `z` are the factors of the router's losses. Tokens go to `top` experts, and to all `shared` ones.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import group_problem, grouped, images
-from ssdsl.model.zoo.family import Size
+from ssdsl.model.zoo.family import ModelSize
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Resnet(Size):
+class Resnet(ModelSize):
     """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles each time.
 
     `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.

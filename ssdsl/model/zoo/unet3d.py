@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from ssdsl.model.zoo.build import group_problem, grouped, images
-from ssdsl.model.zoo.family import Size
+from ssdsl.model.zoo.family import ModelSize
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ ABOUT = "3-D U-Net, a class for each voxel"
 
 
 @dataclass(frozen=True, slots=True)
-class Unet3d(Size):
+class Unet3d(ModelSize):
     """The numbers of a U-Net; its first convolution makes `base` channels, and it pools `levels` times.
 
     `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ssdsl.model.load.options import option_text
 from ssdsl.model.zoo.build import images
-from ssdsl.model.zoo.family import Size
+from ssdsl.model.zoo.family import ModelSize
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ CHANNELS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Vgg(Size):
+class Vgg(ModelSize):
     """The numbers of a VGG; `depths` and `widths` are the convolutions of each stage and their channels."""
 
     depths: tuple[int, ...]

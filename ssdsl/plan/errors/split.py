@@ -6,7 +6,7 @@ from math import prod
 from ssdsl.lang.suggest import either, joined, listed, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
-from ssdsl.plan.facts import Origin
+from ssdsl.plan.facts import NumberOrigin
 from ssdsl.text.diagnostic import Diagnostic
 
 MOST_CHOICES = 6
@@ -35,7 +35,7 @@ class Division:
 
     index: str
     count: int
-    origin: Origin | None
+    origin: NumberOrigin | None
     is_axis: bool = False
 
     @property

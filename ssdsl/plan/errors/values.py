@@ -5,7 +5,7 @@ from enum import Enum
 from fractions import Fraction
 
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.eval.values import Function, Selection, Value, is_list, is_number, is_whole, kind_of
+from ssdsl.plan.eval.values import PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
 from ssdsl.text.diagnostic import Diagnostic
 
 
@@ -57,7 +57,7 @@ class WrongType(Traced, Diagnostic):
     def change(self) -> str:
         """The advice: for some pairs of wanted and found kinds, that for the mistake behind it; else an example."""
         value, wanted = self.value, self.wanted
-        if isinstance(value, Function) and wanted is not Wanted.FUNCTION:
+        if isinstance(value, PlanFunction) and wanted is not Wanted.FUNCTION:
             return f"call it: `{value.name}({', '.join(value.formals)})`"
         if wanted is Wanted.NUMBER and isinstance(value, str):
             return 'paths are not computed: `each("h.*")` lists the modules that match'

@@ -9,7 +9,7 @@ from ssdsl.plan.errors.names import CallsTooDeep, Recursion, WrongArguments
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Builtin, Function, Value
+from ssdsl.plan.eval.values import Builtin, PlanFunction, Value
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 DEEPEST = 32
@@ -23,13 +23,13 @@ def call(ctx: Context, e: nodes.Call, function: Value, given: list[Value], keyed
             if not keyed.keys() <= keys or not least <= len(given) <= most:
                 raise PlanError(WrongArguments(e.span, name, takes, len(given), tuple(keyed)))
             return run(ctx, e, tuple(given), **keyed)
-        case Function():
+        case PlanFunction():
             return _result(ctx, e, function, _bound(e, function, given, keyed))
         case _:
             raise PlanError(WrongType(e.function.span, Wanted.FUNCTION, function))
 
 
-def _result(ctx: Context, e: nodes.Call, function: Function, scope: Scope) -> Value:
+def _result(ctx: Context, e: nodes.Call, function: PlanFunction, scope: Scope) -> Value:
     if ctx.stack.is_in(function.node):
         raise PlanError(Recursion(e.span, function.name))
     if len(ctx.stack.functions) >= DEEPEST:
@@ -48,7 +48,7 @@ def _traced(d: Diagnostic, e: nodes.Call) -> Diagnostic:
     return replace(d, **further)
 
 
-def _bound(e: nodes.Call, function: Function, given: list[Value], keyed: dict[str, Value]) -> Scope:
+def _bound(e: nodes.Call, function: PlanFunction, given: list[Value], keyed: dict[str, Value]) -> Scope:
     """The scope of a call, with its arguments bound."""
     formals = function.formals
     values = dict(zip(formals, given, strict=False)) | keyed

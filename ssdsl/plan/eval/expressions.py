@@ -20,7 +20,7 @@ T = TypeVar("T")
 def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Value:
     """The value of an expression. A call of a `def` also adds the facts of its statements. Raises PlanError."""
     match e:
-        case nodes.Name(text):
+        case nodes.NameExpression(text):
             return scope.find(text, e.span)
         case nodes.Number(text):
             return Fraction(text) if "." in text else int(text)

@@ -64,11 +64,11 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Function(ABC):
+class PlanFunction(ABC):
     """A function of a plan and the scope in which it was defined. Subclasses, one for each defining statement, run
     it."""
 
-    node: nodes.Def | nodes.Let
+    node: nodes.DefStatement | nodes.LetStatement
     scope: "Scope"
 
     @abstractmethod
@@ -98,7 +98,9 @@ class Builtin:
 
 
 Number: TypeAlias = int | Fraction
-Plain: TypeAlias = Number | bool | str | range | Marker | Selection | StateOf | GathersOf | Devices | Function | Builtin
+Plain: TypeAlias = (
+    Number | bool | str | range | Marker | Selection | StateOf | GathersOf | Devices | PlanFunction | Builtin
+)
 Value: TypeAlias = "Plain | tuple[Value, ...] | None"  # None is what a function without `return` gives
 
 KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -112,7 +114,7 @@ KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (StateOf, "the state of operators"),
     (GathersOf, "what operators gather"),
     (Devices, "devices"),
-    ((Function, Builtin), "a function"),
+    ((PlanFunction, Builtin), "a function"),
 )
 
 

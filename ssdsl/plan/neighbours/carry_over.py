@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.plan.neighbours.beside import beside
 from ssdsl.plan.other_sizes.resized import Resized, numbers_of
-from ssdsl.plan.plan import NOTHING, Index, OpPlan, Order, Placement, Plan, TaskSet, Timed
+from ssdsl.plan.plan import NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
 
 Twin = tuple[str, str, int]  # the module, the kind, and how many of the kind there were before in the module
 
@@ -116,7 +116,7 @@ class _Carried:
             if before is not None and after is not None:
                 yield replace(order, before=before, after=after)
 
-    def _rows(self, rows: Iterable[Timed], sets: frozenset[int]) -> Iterator[Timed]:
+    def _rows(self, rows: Iterable[ClockRow], sets: frozenset[int]) -> Iterator[ClockRow]:
         for row in rows:
             if (tasks := self._tasks(row.tasks, sets)) is not None:
                 yield replace(row, tasks=tasks)

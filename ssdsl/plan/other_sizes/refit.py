@@ -13,7 +13,7 @@ from ssdsl.plan.regions import Regions, parts_of
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class IndexParts:
     """One index of a dimension, with its number of parts: one part per device, or one after another in time."""
 
     name: str
@@ -30,7 +30,7 @@ class Fit:
     at: Regions | None = None
 
 
-def refit(size: int, cuts: Sequence[Cut], *, unequal: bool) -> Mapping[str, Fit]:
+def refit(size: int, cuts: Sequence[IndexParts], *, unequal: bool) -> Mapping[str, Fit]:
     """The cuts of a dimension of this size by these indices, the outermost first: over as many devices as possible,
     then into as many parts in time.
 
@@ -48,7 +48,7 @@ def refit(size: int, cuts: Sequence[Cut], *, unequal: bool) -> Mapping[str, Fit]
 Way = tuple[tuple[int, ...], int | None]  # the numbers of parts, and which index has unequal ones
 
 
-def _ways(size: int, cuts: Sequence[Cut], unequal: bool) -> Iterator[Way]:
+def _ways(size: int, cuts: Sequence[IndexParts], unequal: bool) -> Iterator[Way]:
     """All possible cuts: equal parts divide the size, and at most one index has unequal ones."""
     for odd in (None, *range(len(cuts))) if unequal else (None,):
         equal = [[1] if n == odd else _divisors(size, c) for n, c in enumerate(cuts)]
@@ -62,13 +62,13 @@ def _ways(size: int, cuts: Sequence[Cut], unequal: bool) -> Iterator[Way]:
                 yield (*counts[:odd], min(left, cuts[odd].count), *counts[odd + 1 :]), odd
 
 
-def _divisors(size: int, cut: Cut) -> list[int]:
+def _divisors(size: int, cut: IndexParts) -> list[int]:
     """The numbers of equal parts that an index may have: its own, fewer if it is in time, or 1."""
     fewer = range(2, cut.count) if cut.in_time else ()
     return [n for n in (1, *fewer, cut.count) if size % n == 0]
 
 
-def _worth(cuts: Sequence[Cut], counts: Sequence[int], odd: int | None) -> tuple[int, bool, int, bool]:
+def _worth(cuts: Sequence[IndexParts], counts: Sequence[int], odd: int | None) -> tuple[int, bool, int, bool]:
     """A key to compare cuts by: more devices, devices with equal parts, more parts, all parts equal."""
     devices = math.prod(n for n, c in zip(counts, cuts, strict=True) if not c.in_time)
     return devices, odd is None or cuts[odd].in_time, math.prod(counts), odd is None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ssdsl.model.graph import Operator
-from ssdsl.plan.other_sizes.refit import Cut, Fit, refit
+from ssdsl.plan.other_sizes.refit import Fit, IndexParts, refit
 from ssdsl.plan.plan import Index, Plan
 
 Key = tuple[int, int]  # the size of a dimension in the plan, and in the other graph
@@ -18,8 +18,8 @@ class Resized:
 
     plan: Plan
     unequal: bool
-    chains: dict[Key, dict[tuple[Cut, ...], None]] = field(default_factory=dict)
-    fits: dict[tuple[int, tuple[Cut, ...]], Mapping[str, Fit]] = field(default_factory=dict)
+    chains: dict[Key, dict[tuple[IndexParts, ...], None]] = field(default_factory=dict)
+    fits: dict[tuple[int, tuple[IndexParts, ...]], Mapping[str, Fit]] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: Plan, pairs: Iterable[tuple[Operator, Operator]], unequal: bool) -> "Resized":
@@ -59,16 +59,16 @@ class Resized:
                 found |= {name: min(n, found.get(name, n)) for name, n in fewer.items()}
         return found
 
-    def _fit(self, size: int, chain: tuple[Cut, ...]) -> Mapping[str, Fit]:
+    def _fit(self, size: int, chain: tuple[IndexParts, ...]) -> Mapping[str, Fit]:
         if (size, chain) not in self.fits:
             self.fits[size, chain] = refit(size, chain, unequal=self.unequal)
         return self.fits[size, chain]
 
-    def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> tuple[Cut, ...]:
+    def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> tuple[IndexParts, ...]:
         place = self.plan.of(twin.name).place  # an operator on data has none: it runs wherever it is read
         meshes = (m for m in self.plan.meshes if place is None or m.name == place.mesh)
         axes = {axis for mesh in meshes for axis, _ in mesh.axes}
-        return tuple(Cut(i.name, i.count, i.name not in axes) for i in indices if i.dim == dim)
+        return tuple(IndexParts(i.name, i.count, i.name not in axes) for i in indices if i.dim == dim)
 
 
 def numbers_of(twin: Operator, operator: Operator) -> dict[int, int]:

@@ -15,7 +15,7 @@ from ssdsl.plan.plan import Placement
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def assign(ctx: Context, scope: Scope, s: nodes.Assign) -> None:
+def assign(ctx: Context, scope: Scope, s: nodes.AssignStatement) -> None:
     """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
     operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
     devices = expect(ctx, scope, s.devices, Devices, Wanted.DEVICES)

@@ -9,19 +9,19 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate, turns
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Number, is_number
-from ssdsl.plan.plan import Clock, TaskSet, Timed
+from ssdsl.plan.plan import ClockOrder, ClockRow, TaskSet
 from ssdsl.plan.statements.order import is_of_one, task_set
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
+def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
     """Adds a clock with the rows of all turns of the loop, sorted by time. A row whose index is out of range names no
     task."""
     if s.by.text != "clock":
         raise PlanError(NoSuchOrder(s.by.span, s.by.text))
     if not ctx.orders:
         return
-    rows: list[tuple[Number, int, Timed]] = []
+    rows: list[tuple[Number, int, ClockRow]] = []
     said: set[tuple[int, TaskSet, Number]] = set()  # turns that a row does not depend on repeat it
     of_one = False
     for inner in turns(ctx, scope, s.bindings):
@@ -36,9 +36,9 @@ def clock(ctx: Context, scope: Scope, s: nodes.Clock) -> None:
             time = _time(ctx, inner, row.time)
             if tasks is not None and (number, tasks, time) not in said:
                 said.add((number, tasks, time))
-                rows.append((time, number, Timed(tasks, time, row.span)))
+                rows.append((time, number, ClockRow(tasks, time, row.span)))
     rows.sort(key=lambda row: row[:2])
-    ctx.facts.clocks.append(Clock(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))
+    ctx.facts.clocks.append(ClockOrder(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))
     if len(rows) > 1 or not of_one:
         ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(rows) // 2
 

@@ -14,7 +14,7 @@ from ssdsl.plan.statements.split import find_dims, no_such_dimension
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
+def dim(ctx: Context, scope: Scope, s: nodes.DimStatement) -> None:
     """Names all dimensions of the same class, of all operators. Raises PlanError if there is no such dimension, or the
     name is taken."""
     if s.name.text in ctx.facts.aliases or s.name.text in ctx.model.graph.dim_names.values():
@@ -35,7 +35,7 @@ def dim(ctx: Context, scope: Scope, s: nodes.Dim) -> None:
     raise PlanError(no_such_dimension(ctx, nodes.Word(targets[-1][1], span=s.value.span), selected))
 
 
-def _targets(s: nodes.Dim) -> list[tuple[nodes.Expr, str]]:
+def _targets(s: nodes.DimStatement) -> list[tuple[nodes.Expr, str]]:
     """The ways to read `a.b.c`: operators `a` and name `b.c`, or operators `a.b` and name `c`."""
     found: list[tuple[nodes.Expr, str]] = []
     e, role = s.value, ""

@@ -11,7 +11,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import evaluate, truth, turns
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Function, Value
+from ssdsl.plan.eval.values import PlanFunction, Value
 from ssdsl.plan.statements.assign import assign
 from ssdsl.plan.statements.clock import clock
 from ssdsl.plan.statements.dim import dim
@@ -26,7 +26,13 @@ from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
-SIMPLE = (nodes.Let, nodes.Return, nodes.Do, nodes.Order, nodes.Clock)  # statements without a block that may name tasks
+SIMPLE = (
+    nodes.LetStatement,
+    nodes.ReturnStatement,
+    nodes.Do,
+    nodes.OrderStatement,
+    nodes.ClockStatement,
+)  # statements without a block that may name tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +58,42 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
     if not ctx.orders and isinstance(s, SIMPLE) and not ctx.facts.halved:
         ctx.facts.halved = names_halves(s)
     match s:
-        case nodes.For(bindings, (nodes.Mesh() as one,), True):
+        case nodes.ForStatement(bindings, (nodes.MeshStatement() as one,), True):
             meshes(ctx, scope, one, bindings)
-        case nodes.For(bindings, body):
+        case nodes.ForStatement(bindings, body):
             return _loop(ctx, scope, bindings, body)
-        case nodes.If():
+        case nodes.IfStatement():
             return _branch(ctx, scope, s)
-        case nodes.Return(value):
+        case nodes.ReturnStatement(value):
             return Returned(evaluate(ctx, scope, value))
         case nodes.Do(call):
             evaluate(ctx, scope, call)
-        case nodes.Def(_, formals):
+        case nodes.DefStatement(_, formals):
             scope.check_free(*formals)
             scope.bind(s.name, Procedure(s, scope))
-        case nodes.Param():
+        case nodes.ParamStatement():
             param(ctx, scope, s)
-        case nodes.Mesh():
+        case nodes.MeshStatement():
             mesh(ctx, scope, s)
-        case nodes.Let():
+        case nodes.LetStatement():
             let(ctx, scope, s)
-        case nodes.Use():
+        case nodes.UseStatement():
             use(ctx, scope, s, execute)
-        case nodes.Dim():
+        case nodes.DimStatement():
             dim(ctx, scope, s)
-        case nodes.Split():
+        case nodes.SplitStatement():
             split(ctx, scope, s)
-        case nodes.Assign():
+        case nodes.AssignStatement():
             assign(ctx, scope, s)
-        case nodes.Order():
+        case nodes.OrderStatement():
             order(ctx, scope, s)
-        case nodes.Clock():
+        case nodes.ClockStatement():
             clock(ctx, scope, s)
-        case nodes.Recompute():
+        case nodes.RecomputeStatement():
             recompute(ctx, scope, s)
-        case nodes.Prefetch():
+        case nodes.PrefetchStatement():
             prefetch(ctx, scope, s)
-        case nodes.Require():
+        case nodes.RequireStatement():
             require(ctx, scope, s)
         case _:
             assert_never(s)
@@ -95,10 +101,10 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Procedure(Function):
+class Procedure(PlanFunction):
     """`def f(a, b):` and its block. A call adds the facts of the block to the plan."""
 
-    node: nodes.Def
+    node: nodes.DefStatement
 
     def result(self, ctx: Context, scope: Scope) -> Value:
         returned = execute(ctx, scope, self.node.body)
@@ -114,10 +120,10 @@ def _loop(
     return None
 
 
-def _branch(ctx: Context, scope: Scope, s: nodes.If) -> Returned | None:
+def _branch(ctx: Context, scope: Scope, s: nodes.IfStatement) -> Returned | None:
     """Executes the first block whose test holds. A block opens no scope of its own, and declares no parameters."""
     for statement in (*(x for b in s.branches for x in b.body), *s.other):
-        if isinstance(statement, nodes.Param):
+        if isinstance(statement, nodes.ParamStatement):
             raise PlanError(MisplacedParam(statement.span))
     for b in s.branches:
         if truth(ctx, scope, b.test):

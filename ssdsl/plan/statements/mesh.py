@@ -17,19 +17,19 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 MOST_DEVICES = 65536
 
 
-def mesh(ctx: Context, scope: Scope, s: nodes.Mesh) -> None:
+def mesh(ctx: Context, scope: Scope, s: nodes.MeshStatement) -> None:
     """Declares a mesh, whose ranks follow those of earlier meshes; raises PlanError."""
     scope.bind(s.name, _declared(ctx, scope, s, s.name.text))
 
 
-def meshes(ctx: Context, scope: Scope, s: nodes.Mesh, bindings: tuple[nodes.Binding, ...]) -> None:
+def meshes(ctx: Context, scope: Scope, s: nodes.MeshStatement, bindings: tuple[nodes.Binding, ...]) -> None:
     """Declares a list of meshes, `gpus[0]` and so on, one for each turn of a loop; raises PlanError."""
     scope.check_free(s.name)
     found = [_declared(ctx, t, s, f"{s.name.text}[{k}]") for k, t in enumerate(turns(ctx, scope, bindings))]
     scope.bind(s.name, tuple(found))
 
 
-def _declared(ctx: Context, scope: Scope, s: nodes.Mesh, name: str) -> Devices:
+def _declared(ctx: Context, scope: Scope, s: nodes.MeshStatement, name: str) -> Devices:
     axes = tuple((axis.name.text, whole_number(ctx, scope, axis.value)) for axis in s.axes)
     first = sum(map(mesh_size, ctx.facts.meshes.values()))
     new = Mesh(name, axes, first, s.span)
@@ -41,7 +41,7 @@ def _declared(ctx: Context, scope: Scope, s: nodes.Mesh, name: str) -> Devices:
     return Devices(name)
 
 
-def _check(ctx: Context, s: nodes.Mesh, new: Mesh) -> None:
+def _check(ctx: Context, s: nodes.MeshStatement, new: Mesh) -> None:
     for axis, (name, size) in zip(s.axes, new.axes, strict=True):
         if size < 1:
             raise PlanError(BadMesh(axis.span, Flaw.EMPTY_AXIS, name, size))

@@ -17,7 +17,7 @@ def names_halves(s: nodes.Statement) -> bool:
     return any(isinstance(node, nodes.Attribute) and node.name.text in HALVES for node in nodes.walk(s))
 
 
-def order(ctx: Context, scope: Scope, s: nodes.Order) -> None:
+def order(ctx: Context, scope: Scope, s: nodes.OrderStatement) -> None:
     """Orders each step before the next. A step whose index is out of range names no task, and is skipped."""
     if not ctx.orders:
         return

@@ -11,13 +11,13 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import is_list, is_whole
-from ssdsl.plan.facts import Origin
+from ssdsl.plan.facts import NumberOrigin
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 FUNCTIONS = ("min", "max")
 
 
-def param(ctx: Context, scope: Scope, s: nodes.Param) -> None:
+def param(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> None:
     """Binds a parameter to the value that the user set, else to its default; in a file that is used, always to its
     default.
 
@@ -44,7 +44,7 @@ def _number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
     return whole_number(ctx, scope, e)
 
 
-def _domain(ctx: Context, scope: Scope, s: nodes.Param) -> tuple[int, ...]:
+def _domain(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> tuple[int, ...]:
     """The numbers that a sweep tries, without duplicates; none without `in`."""
     if s.domain is None:
         return ()
@@ -63,19 +63,19 @@ def _check_constant(ctx: Context, scope: Scope, e: nodes.Expr) -> None:
             raise PlanError(NotConstant(name.span, name.text))
 
 
-def origin_of(ctx: Context, scope: Scope, e: nodes.Expr) -> Origin | None:
+def origin_of(ctx: Context, scope: Scope, e: nodes.Expr) -> NumberOrigin | None:
     """The parameter that an expression names, if the expression is just a name."""
-    if not isinstance(e, nodes.Name) or e.text not in ctx.facts.params:
+    if not isinstance(e, nodes.NameExpression) or e.text not in ctx.facts.params:
         return None
     value = ctx.facts.params[e.text]
     if scope.find(e.text, e.span) != value:  # an inner scope gave the name another meaning
         return None
-    return Origin(e.text, value, e.text in ctx.overrides)
+    return NumberOrigin(e.text, value, e.text in ctx.overrides)
 
 
-def names_in(e: nodes.Node) -> Iterator[nodes.Name]:
+def names_in(e: nodes.Node) -> Iterator[nodes.NameExpression]:
     """All names in an expression."""
-    return (node for node in nodes.walk(e) if isinstance(node, nodes.Name))
+    return (node for node in nodes.walk(e) if isinstance(node, nodes.NameExpression))
 
 
 @dataclass(frozen=True)

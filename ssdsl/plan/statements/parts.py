@@ -10,7 +10,7 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Value, is_list, is_whole
-from ssdsl.plan.facts import Origin
+from ssdsl.plan.facts import NumberOrigin
 from ssdsl.plan.regions import Regions, merged, parts_of
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.text.diagnostic import PlanError
@@ -19,14 +19,14 @@ Chunks = tuple[tuple[int, ...], ...]  # of each part, in order
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SplitParts:
     """`count` parts. Each is one chunk, or has the chunks that `chunks` lists for it; `sizes` are the given sizes of
     chunks."""
 
-    cut: nodes.Cut
+    cut: nodes.Into
     count: int
     sizes: tuple[int, ...] | None = None
-    origin: Origin | None = None
+    origin: NumberOrigin | None = None
     chunks: Chunks | None = None
 
     @property
@@ -58,10 +58,10 @@ class Parts:
         return None if found == parts_of((size // self.count,) * self.count) and size % self.count == 0 else found
 
 
-Cutting = tuple[frozenset[str], Parts]
+Cutting = tuple[frozenset[str], SplitParts]
 
 
-def cuttings(ctx: Context, scope: Scope, cut: nodes.Cut, operators: frozenset[str]) -> list[Cutting]:
+def cuttings(ctx: Context, scope: Scope, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
     """The operators in groups, each with its parts: those that the statement gives, or else as many as the axis of the
     index's name has devices; if meshes differ in that, of the operators' own mesh. Raises PlanError."""
     if cut.count is None and cut.chunks is None:
@@ -69,13 +69,13 @@ def cuttings(ctx: Context, scope: Scope, cut: nodes.Cut, operators: frozenset[st
     return [(operators, _written(ctx, scope, cut))]
 
 
-def _written(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
+def _written(ctx: Context, scope: Scope, cut: nodes.Into) -> SplitParts:
     if cut.phrase is not None and cut.phrase.text != "parts":
         raise PlanError(NoSuchPhrase(cut.phrase.span, cut.phrase.text))
     chunks = None if cut.chunks is None else _chunks(ctx, cut, cut.chunks, evaluate(ctx, scope, cut.chunks))
     if cut.count is None:
         assert chunks is not None, "an index that says nothing is cut as its axis is"
-        return Parts(cut, len(chunks), chunks=chunks)
+        return SplitParts(cut, len(chunks), chunks=chunks)
     value = evaluate(ctx, scope, cut.count)
     origin = origin_of(ctx, scope, cut.count)
     sizes = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
@@ -93,10 +93,10 @@ def _written(ctx: Context, scope: Scope, cut: nodes.Cut) -> Parts:
     if chunks is not None and number != sum(map(len, chunks)):
         named = sum(map(len, chunks))
         raise PlanError(BadChunks(cut.count.span, named, f"`{cut.name.text}` has {number}", number - 1))
-    return Parts(cut, number if chunks is None else len(chunks), sizes or None, origin, chunks)
+    return SplitParts(cut, number if chunks is None else len(chunks), sizes or None, origin, chunks)
 
 
-def _chunks(ctx: Context, cut: nodes.Cut, written: nodes.Expr, value: Value) -> Chunks:
+def _chunks(ctx: Context, cut: nodes.Into, written: nodes.Expr, value: Value) -> Chunks:
     """The chunks of each part. Raises PlanError unless every chunk is in exactly one part."""
     lists = [part for part in value if is_list(part)] if is_list(value) else []
     found = tuple(tuple(n for n in part if is_whole(n)) for part in lists)
@@ -123,7 +123,7 @@ def _wrong(parts: Chunks, numbers: list[int]) -> str:
     return "" if missing is None else f"chunk {missing} is in no part"
 
 
-def _of_axes(ctx: Context, cut: nodes.Cut, operators: frozenset[str]) -> list[Cutting]:
+def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
     """The operators in groups, each with as many parts as the axis of its mesh has devices. Raises PlanError if the
     sizes differ between meshes, and an operator is on no mesh with this axis. Operators without a place are then left
     out: they are cut like those that read them."""
@@ -140,7 +140,7 @@ def _of_axes(ctx: Context, cut: nodes.Cut, operators: frozenset[str]) -> list[Cu
         known = tuple((m.name, m.axes) for m in ctx.facts.meshes.values())
         raise PlanError(UnknownCount(cut.name.span, name, known))
     origins = ctx.facts.axis_origins
-    return [(those, Parts(cut, n, origin=origins.get((sizes[n].name, name)))) for n, those in groups.items() if n]
+    return [(those, SplitParts(cut, n, origin=origins.get((sizes[n].name, name)))) for n, those in groups.items() if n]
 
 
 def _by_size(ctx: Context, axis: str, operators: frozenset[str]) -> dict[int | None, frozenset[str]]:

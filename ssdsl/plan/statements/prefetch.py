@@ -15,7 +15,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 MOST_AHEAD = 1024
 
 
-def prefetch(ctx: Context, scope: Scope, s: nodes.Prefetch) -> None:
+def prefetch(ctx: Context, scope: Scope, s: nodes.PrefetchStatement) -> None:
     """Notes the number for each operator. Raises PlanError for a number out of range, or one that contradicts an
     earlier one."""
     operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "prefetch"))

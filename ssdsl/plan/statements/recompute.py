@@ -18,7 +18,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 Unit = frozenset[str]
 
 
-def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
+def recompute(ctx: Context, scope: Scope, s: nodes.RecomputeStatement) -> None:
     """Adds checkpoints: the units of the path, the items of a list, or else the repeated modules. `.gathers` makes
     none: it marks operators whose gathered operands are gathered again.
 
@@ -38,7 +38,7 @@ def recompute(ctx: Context, scope: Scope, s: nodes.Recompute) -> None:
             ctx.facts.checkpoints += 1
 
 
-def _units(ctx: Context, s: nodes.Recompute, value: Value) -> list[Unit]:
+def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> list[Unit]:
     """The checkpoints that a value stands for."""
     if isinstance(value, tuple) and value:
         return [whole_operators(ctx, item, s.operators, "recompute") for item in value]
@@ -61,7 +61,7 @@ def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
     return [frozenset(run) for run in runs]
 
 
-def _is_known(ctx: Context, s: nodes.Recompute, unit: Unit) -> bool:
+def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
     """Whether this unit is a checkpoint already; raises PlanError if some of its operators belong to a different
     one."""
     marks = [(op, ctx.facts.of(op.name).checkpoint) for op in ctx.model.ordered(unit)]

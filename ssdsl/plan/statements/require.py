@@ -11,7 +11,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def require(ctx: Context, scope: Scope, s: nodes.Require) -> None:
+def require(ctx: Context, scope: Scope, s: nodes.RequireStatement) -> None:
     """Raises PlanError if the precondition does not hold."""
     if not truth(ctx, scope, s.test):
         raise PlanError(RequireFailed(s.test.span, spell(s.test), s.why, tuple(ctx.facts.params.items())))

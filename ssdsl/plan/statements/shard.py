@@ -9,11 +9,11 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.eval.values import StateOf
-from ssdsl.plan.plan import Shard, State
+from ssdsl.plan.plan import State, StateShard
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
-def shard(ctx: Context, s: nodes.Split, value: StateOf) -> None:
+def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
     """Adds the fact that some state of some weights is sharded. Raises PlanError if it is sharded over other axes
     already."""
     if s.dim.text != "row":
@@ -28,14 +28,14 @@ def shard(ctx: Context, s: nodes.Split, value: StateOf) -> None:
     )
     if not weights:
         raise PlanError(NothingSelected(s.operators.span))
-    new = Shard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span)
+    new = StateShard(value.state, weights, tuple(cut.name.text for cut in s.cuts), s.span)
     for old in ctx.facts.shards:
         if old.state is new.state and old.axes != new.axes and (both := old.weights & weights):
             raise PlanError(ShardedTwice(s.span, new.state, min(both), first=old.span))
     ctx.facts.shards.append(new)
 
 
-def _check_axis(ctx: Context, cut: nodes.Cut) -> None:
+def _check_axis(ctx: Context, cut: nodes.Into) -> None:
     """Raises PlanError for an index that is no axis of a mesh, or has a number of parts."""
     name = cut.name.text
     if name in ctx.facts.broken:

@@ -26,10 +26,10 @@ from ssdsl.plan.eval.paths import match_names, starred, starred_module
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
-from ssdsl.plan.facts import Cut
+from ssdsl.plan.facts import SplitIndex
 from ssdsl.plan.model_index import DimPlaces, Places
 from ssdsl.plan.plan import Index
-from ssdsl.plan.statements.parts import Cutting, Parts, cuttings
+from ssdsl.plan.statements.parts import Cutting, SplitParts, cuttings
 from ssdsl.plan.statements.shard import shard
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -37,7 +37,7 @@ SUM = BINDING["-"]
 LONGEST = 60  # of an expression that a help repeats
 
 
-def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
+def split(ctx: Context, scope: Scope, s: nodes.SplitStatement) -> None:
     """Adds the indices of one statement, the first outermost; raises PlanError."""
     try:
         if s.where is not None and s.where.text != "possible":
@@ -56,7 +56,9 @@ def split(ctx: Context, scope: Scope, s: nodes.Split) -> None:
         raise
 
 
-def _cuttings(ctx: Context, scope: Scope, s: nodes.Split, operators: frozenset[str]) -> Iterator[list[Cutting]]:
+def _cuttings(
+    ctx: Context, scope: Scope, s: nodes.SplitStatement, operators: frozenset[str]
+) -> Iterator[list[Cutting]]:
     """The parts of each index. Raises PlanError, with a mistake in the dimension's name reported first."""
     for cut in s.cuts:
         try:
@@ -68,7 +70,7 @@ def _cuttings(ctx: Context, scope: Scope, s: nodes.Split, operators: frozenset[s
             raise
 
 
-def _add_index(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> None:
+def _add_index(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str], parts: SplitParts) -> None:
     """Adds one index to all operators that have the dimension. Operators that need all of it stay whole along it, as
     long as the statement names others, too."""
     given = ctx.model.varying(operators)
@@ -97,7 +99,7 @@ def _add_index(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: P
         else:
             ctx.facts.add_index(one.numbers, _index(ctx, one.like, one.at, parts))
     if parts.count > 1 and s.where is None and s.dim.text not in ctx.facts.aliases:
-        ctx.facts.cuts.append(Cut(s.dim, parts.cut.name.text, ctx.model.only_compute(given), found.classes))
+        ctx.facts.cuts.append(SplitIndex(s.dim, parts.cut.name.text, ctx.model.only_compute(given), found.classes))
     for one in alike:
         if one.dim.fixed and one.like.stage is Stage.COMPUTE and parts.count > 1:
             ctx.facts.leave_whole(one.numbers, _index(ctx, one.like, one.at, parts))
@@ -129,7 +131,7 @@ def _alike(ctx: Context, found: DimPlaces) -> list[_Alike]:
     return sorted(alike, key=lambda one: one.numbers[0])
 
 
-def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
+def _beside(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index | None:
     """The index for both dimensions, if the operator's index of this name cuts the queries and this one cuts the keys
     alike, or the other way round; else None."""
     known = ctx.facts.index(op.name, parts.cut.name.text)
@@ -140,7 +142,7 @@ def _beside(ctx: Context, op: Operator, at: int, parts: Parts) -> Index | None:
     return replace(known, dim=at, also=known.dim) if op.dims[known.dim].beside == at else None
 
 
-def _is_cut_so(ctx: Context, op: Operator, at: int, parts: Parts, known: Index) -> bool:
+def _is_cut_so(ctx: Context, op: Operator, at: int, parts: SplitParts, known: Index) -> bool:
     """Whether an existing index makes the same parts of a dimension."""
     return (known.count, known.at) == (parts.count, _index(ctx, op, at, parts).at)
 
@@ -154,7 +156,7 @@ def _is_one(ctx: Context, name: str) -> bool:
     return (name, 1) in named
 
 
-def _of_one(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Parts) -> DimPlaces:
+def _of_one(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str], parts: SplitParts) -> DimPlaces:
     """The place of an index of one part along a dimension of one position: any dimension, as it cuts nothing. Raises
     PlanError for more parts."""
     if parts.count > 1:
@@ -164,7 +166,7 @@ def _of_one(ctx: Context, s: nodes.Split, operators: frozenset[str], parts: Part
     return ctx.model.found(list(first))
 
 
-def _index(ctx: Context, op: Operator, at: int, parts: Parts) -> Index:
+def _index(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index:
     """The index along a dimension, given how the dimension is cut so far."""
     name, span = parts.cut.name.text, parts.cut.span
     left = _sizes_left(ctx, op, at, before=name)
@@ -239,13 +241,13 @@ def _of_weights(ctx: Context, name: str) -> frozenset[int]:
     return frozenset(axes[axis][0] for axis in match_names(axes, name, anywhere=True))
 
 
-def _is_free(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
+def _is_free(ctx: Context, op: Operator, at: int, parts: SplitParts) -> bool:
     """Whether the operator has no conflicting index of this name: none along another dimension, or with other parts."""
     known = ctx.facts.index(op.name, parts.cut.name.text)
     return known is None or (known.dim == at and _is_cut_so(ctx, op, at, parts, known))
 
 
-def _dividing(ctx: Context, s: nodes.Split, alike: list[_Alike], parts: Parts) -> list[_Alike]:
+def _dividing(ctx: Context, s: nodes.SplitStatement, alike: list[_Alike], parts: SplitParts) -> list[_Alike]:
     """The operators whose dimension can be cut into these parts. Of the others, those that no plan places, such as
     computations on indices alone, stay whole. For the rest, `where possible` adds a warning; otherwise raises
     PlanError."""
@@ -273,7 +275,7 @@ def _modules(places: Places) -> tuple[str, ...]:
     return tuple(dict.fromkeys(op.module for op, _ in places))
 
 
-def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
+def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: SplitParts) -> bool:
     """Whether parts may be unequal: windows are on the dimension, and no other index cuts it."""
     others = (i for i in ctx.facts.of(op.name).indices if i.name != parts.cut.name.text)
     cuts = [i for i in others if i.dim == at and i.count > 1]
@@ -281,7 +283,7 @@ def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: Parts) -> bool:
 
 
 def _is_known(
-    ctx: Context, s: nodes.Split, operators: frozenset[str], place: tuple[Operator, int], parts: Parts
+    ctx: Context, s: nodes.SplitStatement, operators: frozenset[str], place: tuple[Operator, int], parts: SplitParts
 ) -> bool:
     """Whether the operator has this index already; raises PlanError if it has a different one of the name."""
     (op, at), name = place, parts.cut.name.text
@@ -295,10 +297,10 @@ def _is_known(
 
 def _contradiction(
     ctx: Context,
-    s: nodes.Split,
+    s: nodes.SplitStatement,
     operators: frozenset[str],
     place: tuple[Operator, int],
-    parts: Parts,
+    parts: SplitParts,
     known: Index,
 ) -> Contradiction:
     """The mistake of an operator that has a different index of this name."""
@@ -339,7 +341,7 @@ def _other_dim(ctx: Context, name: str, index: str, free: list[Operator]) -> Oth
 
 
 def _cannot_split(
-    ctx: Context, s: nodes.Split, operators: frozenset[str], fixed: list[tuple[Operator, Dim]]
+    ctx: Context, s: nodes.SplitStatement, operators: frozenset[str], fixed: list[tuple[Operator, Dim]]
 ) -> CannotSplit:
     op, dim = fixed[0]
     kinds = dict.fromkeys(other.kind for other, _ in fixed)
@@ -357,7 +359,9 @@ def written(e: nodes.Expr, least: int, otherwise: str) -> str:
     return text if len(text) <= LONGEST else otherwise
 
 
-def _not_so(ctx: Context, s: nodes.Split, parts: Parts, bad: dict[int, Places], has_others: bool) -> Diagnostic:
+def _not_so(
+    ctx: Context, s: nodes.SplitStatement, parts: SplitParts, bad: dict[int, Places], has_others: bool
+) -> Diagnostic:
     """The mistake of dimensions that cannot be cut into these parts, after the cuts that they have; `has_others` if
     some can be cut."""
     left, where = next(iter(bad.items()))

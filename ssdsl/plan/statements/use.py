@@ -14,7 +14,7 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
-DEFINITIONS = (nodes.Def, nodes.Let, nodes.Use, nodes.Param)
+DEFINITIONS = (nodes.DefStatement, nodes.LetStatement, nodes.UseStatement, nodes.ParamStatement)
 
 
 class Define(Protocol):
@@ -23,7 +23,7 @@ class Define(Protocol):
     def __call__(self, ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...], /) -> object: ...
 
 
-def use(ctx: Context, scope: Scope, s: nodes.Use, define: Define) -> None:
+def use(ctx: Context, scope: Scope, s: nodes.UseStatement, define: Define) -> None:
     """Binds names to the definitions of another file. Raises PlanError, also for mistakes in that file."""
     path = _library(s.module) if isinstance(s.module, nodes.Word) else _beside(ctx, s.module)
     if path in ctx.stack.files:
@@ -64,7 +64,7 @@ def _beside(ctx: Context, module: nodes.Text) -> Path:
     return path
 
 
-def _load(ctx: Context, outermost: Scope, s: nodes.Use, path: Path, define: Define) -> Scope:
+def _load(ctx: Context, outermost: Scope, s: nodes.UseStatement, path: Path, define: Define) -> Scope:
     """The scope with the definitions of a file; diagnostics call the file as the user wrote it."""
     found = Scope(outermost)
     name = s.module.value if isinstance(s.module, nodes.Text) else f"stdlib/{s.module.text}.ssp"

@@ -14,7 +14,7 @@ from ssdsl.ir.function import (
     First,
     Function,
     Instr,
-    Op,
+    OpPart,
     OpSplit,
     Reshard,
     Section,
@@ -25,7 +25,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import Ref
-from ssdsl.prove.facts import Alike, Facts
+from ssdsl.prove.facts import Alike, ProofFacts
 from ssdsl.prove.failures import Rule
 
 Form = tuple[Any, ...]
@@ -35,7 +35,7 @@ Form = tuple[Any, ...]
 class Classes:
     """The classes of a program's sections. `firsts` is the form of the first section of each kind."""
 
-    facts: Facts
+    facts: ProofFacts
     firsts: dict[int, Form] = field(default_factory=dict)
 
     def sections(self, function: Function) -> list[Alike]:
@@ -56,7 +56,7 @@ class Classes:
         values = self.facts.graph.values
         if any(c < 0 for v in numbering.values for axis in values[v].factors for c in axis):
             number = None
-        operators = tuple(i.operator for i in section.body if isinstance(i, Op))
+        operators = tuple(i.operator for i in section.body if isinstance(i, OpPart))
         return Alike(number, tuple(numbering.names), operators)
 
 
@@ -65,7 +65,7 @@ class _Numbering:
     """Numbers a section's local names, and the model's values, in the order in which they appear; `about` are the facts
     of each value."""
 
-    facts: Facts
+    facts: ProofFacts
     names: dict[Name, int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
     about: list[Form] = field(default_factory=list)
@@ -74,7 +74,7 @@ class _Numbering:
         """The form of an instruction: numbers in place of names."""
         reads, made = [self._name(n) for n in reads_of(instr)], [self._var(v) for v in results_of(instr)]
         match instr:
-            case Op():
+            case OpPart():
                 return "op", reads, made, *self._operator(instr)
             case Reshard():
                 return "reshard", reads, made, instr.forward, instr.backward, instr.in_place, instr.again
@@ -83,7 +83,7 @@ class _Numbering:
             case Write():
                 return "write", reads, self._name(Name(instr.buffer)), instr.slices
 
-    def _operator(self, op: Op) -> Iterator[Any]:
+    def _operator(self, op: OpPart) -> Iterator[Any]:
         operator = self.facts.operators[op.operator]
         yield from (op.kernel, op.first, op.sides, op.orders)
         yield from map(self._split, op.splits)

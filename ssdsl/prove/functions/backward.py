@@ -15,7 +15,7 @@ from ssdsl.ir.function import (
     First,
     Function,
     Instr,
-    Op,
+    OpPart,
     Reshard,
     Section,
     Slice,
@@ -23,7 +23,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
-from ssdsl.prove.facts import Alike, Facts, Typed
+from ssdsl.prove.facts import Alike, ProofFacts, TypedFunction
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.flow import Flow, Gradients
 from ssdsl.prove.types.local import Axes, Local, of_type
@@ -31,7 +31,7 @@ from ssdsl.prove.types.steps import after
 from ssdsl.text.source import Span
 
 
-def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
+def backward(facts: ProofFacts, typed: TypedFunction, flow: Flow) -> dict[Name, Local]:
     """The gradients of a function's values; those of its inputs are noted in `flow` for their producers."""
     function = typed.function
     walk = _Walk(facts, typed, axes=function.submesh.axes)
@@ -62,7 +62,7 @@ def backward(facts: Facts, typed: Typed, flow: Flow) -> dict[Name, Local]:
     return walk.gradients
 
 
-def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
+def _check_kind(facts: ProofFacts, function: Function, trains: bool) -> None:
     """Adds a failure unless `function.backward` fits: it says whether a backward runs, and in halves whether any of its
     weights has a gradient."""
     learns = any(facts.learns(v.name) for op in function.operators() for v in op.results)
@@ -89,8 +89,8 @@ def _check_kind(facts: Facts, function: Function, trains: bool) -> None:
 
 @dataclass(slots=True)
 class _Walk:
-    facts: Facts
-    typed: Typed
+    facts: ProofFacts
+    typed: TypedFunction
     gradients: dict[Name, Local] = field(default_factory=dict)
     givers: dict[Name, str] = field(default_factory=dict)
     axes: Axes = ()
@@ -158,7 +158,7 @@ class _Walk:
     def instruction(self, instr: Instr) -> None:
         """Derives the gradients of what an instruction reads from those of its results."""
         match instr:
-            case Op():
+            case OpPart():
                 self.operator(instr)
             case Reshard() | Slice() | First() | Extend():
                 self.converted(instr)
@@ -191,7 +191,7 @@ class _Walk:
             return
         self.add(instr.source, gradient, who)
 
-    def operator(self, op: Op) -> None:
+    def operator(self, op: OpPart) -> None:
         """Gives an operator's operands their gradients, checks those of its results."""
         operator = self.facts.operators[op.operator]
         span = self.facts.span_of(op, self.submesh)

@@ -7,17 +7,17 @@ operators, and others that read the statistics, must run in the order of the mod
 from collections.abc import Iterable
 
 from ssdsl.ir.action import Compute
-from ssdsl.ir.function import Instr, Op, Slice, Write
+from ssdsl.ir.function import Instr, OpPart, Slice, Write
 from ssdsl.ir.program import Role
 from ssdsl.ir.value import Name, Time, Type
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase
-from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.facts import ProofFacts, TypedFunction
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Local, designated, of_type
 
 
-def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
+def check_buffers(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
     """Adds a failure for each buffer that is not written exactly once, with the right part, in the right place."""
     written: dict[str, list[int]] = {}
     statistics: set[str] = set()
@@ -27,7 +27,7 @@ def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
                 if isinstance(instr, Write):
                     written.setdefault(instr.buffer, []).append(number)
                     _check_write(facts, one, instr)
-                elif isinstance(instr, Op):
+                elif isinstance(instr, OpPart):
                     for name in _statistics(facts.operators[instr.operator], instr):
                         statistics.add(name.value)
                         _check_in_place(facts, one, name)
@@ -42,12 +42,12 @@ def check_buffers(facts: Facts, typed: dict[int, Typed]) -> None:
             _check_order(facts, role, buffer, typed)
 
 
-def _statistics(operator: Operator, op: Op) -> list[Name]:
+def _statistics(operator: Operator, op: OpPart) -> list[Name]:
     """The running statistics that a batch norm in training changes in place."""
     return [r for r in op.reads if r.value in operator.statistics]
 
 
-def _check_in_place(facts: Facts, one: Typed, name: Name) -> None:
+def _check_in_place(facts: ProofFacts, one: TypedFunction, name: Name) -> None:
     """Raises Wrong unless the operator reads the buffer itself, on the one submesh where it lives, and runs once for
     each part of it."""
     homes = [p.submesh for p in facts.program.params if p.weight == name.value]
@@ -64,7 +64,7 @@ def _check_in_place(facts: Facts, one: Typed, name: Name) -> None:
         raise Wrong(Rule.UPDATED_BUFFER, "one task for each part of it", f"one for each {late[0]}")
 
 
-def _check_write(facts: Facts, one: Typed, write: Write) -> None:
+def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:
     function = one.function
     if facts.graph.updates.get(write.buffer) != write.source.value:
         raise Wrong(Rule.UPDATED_BUFFER, facts.graph.updates.get(write.buffer), write.source)
@@ -82,7 +82,7 @@ def _check_write(facts: Facts, one: Typed, write: Write) -> None:
         raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(write.source))
 
 
-def _check_order(facts: Facts, role: Role, buffer: str, typed: dict[int, Typed]) -> None:
+def _check_order(facts: ProofFacts, role: Role, buffer: str, typed: dict[int, TypedFunction]) -> None:
     """Adds a failure unless the operators that change or read statistics run on a role in the model's order."""
     place = {operator.name: number for number, operator in enumerate(facts.graph.operators)}
     last = -1
@@ -100,9 +100,9 @@ def _check_order(facts: Facts, role: Role, buffer: str, typed: dict[int, Typed])
         last = max([last, *places])
 
 
-def _users(body: Iterable[Instr], buffer: str) -> list[Op]:
+def _users(body: Iterable[Instr], buffer: str) -> list[OpPart]:
     """The operators that read a buffer."""
-    return [i for i in body if isinstance(i, Op) and buffer in {r.value for r in i.reads}]
+    return [i for i in body if isinstance(i, OpPart) and buffer in {r.value for r in i.reads}]
 
 
 def _title(task: Compute) -> str:

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from ssdsl.ir.comm import Signal, Transfer
-from ssdsl.ir.function import Concat, Earlier, Function, Input, Sum
+from ssdsl.ir.function import Concat, Earlier, Function, FunctionInput, Sum
 from ssdsl.ir.value import Axis, Name, Time
-from ssdsl.prove.facts import Facts, Typed, Walked
+from ssdsl.prove.facts import ProofFacts, TypedFunction, Walked
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.alike import Classes
 from ssdsl.prove.types.earlier import before, check_returned, is_earlier
@@ -22,9 +22,9 @@ class Flow:
     """The functions that were typed so far, and the gradients that came back to each of their outputs. `walked` and
     `walked_back` hold, by class of section, what its first section was given and what it left."""
 
-    facts: Facts
+    facts: ProofFacts
     classes: Classes
-    typed: dict[int, Typed] = field(default_factory=dict)
+    typed: dict[int, TypedFunction] = field(default_factory=dict)
     transfers: dict[tuple[str, int], Transfer] = field(default_factory=dict)
     returned: dict[tuple[int, Name], list[tuple[Local, str]]] = field(default_factory=dict)
     walked: dict[int, Walked] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Flow:
             except Wrong as wrong:
                 self.facts.failures.wrong(wrong, where, given.var.name, span)
 
-    def entering(self, given: Input, function: Function) -> Local:
+    def entering(self, given: FunctionInput, function: Function) -> Local:
         """The type of an input before its function is typed. Raises Wrong."""
         if not is_earlier(given):
             return self.arriving(given, function)
@@ -75,7 +75,7 @@ class Flow:
             raise Wrong(Rule.SOURCE, "earlier parts of the function's own", given.producer)
         return of_type(given.var.type, function.submesh.axes)
 
-    def arriving(self, given: Input, function: Function) -> Local:
+    def arriving(self, given: FunctionInput, function: Function) -> Local:
         """The type of an input, derived from what its producer leaves. Raises Wrong."""
         local = self._delivered(given, function)
         names = [m.index.name for m in given.merges]
@@ -110,7 +110,7 @@ class Flow:
                 raise Wrong(Rule.INDEX, f"an index of the function, or its parts made one: {index}", function.time)
         return local
 
-    def _source(self, given: Input, function: Function) -> tuple[Typed, Name, Transfer | None]:
+    def _source(self, given: FunctionInput, function: Function) -> tuple[TypedFunction, Name, Transfer | None]:
         """The producer of an input, the value's name there, and its transfer, if it has one. Raises Wrong."""
         producer = self.typed.get(given.producer)
         if producer is None or producer.function.time != given.time:
@@ -133,7 +133,7 @@ class Flow:
             raise Wrong(Rule.SOURCE, given.var.name.value, f"{slot}: {name}")
         return producer, name, transfer
 
-    def _delivered(self, given: Input, function: Function) -> Local:
+    def _delivered(self, given: FunctionInput, function: Function) -> Local:
         producer, name, transfer = self._source(given, function)
         left = producer.types[name]
         if transfer is None:
@@ -145,7 +145,7 @@ class Flow:
         check_move(transfer.forward, left, transfer.source.axes, arrived, transfer.target.axes, shape)
         return arrived
 
-    def _claimed(self, given: Input, function: Function, left: Local) -> Local:
+    def _claimed(self, given: FunctionInput, function: Function, left: Local) -> Local:
         """The type in which a value arrives: its layout as written at the input, its parts in time as they left."""
         claim = of_type(replace(given.var.type, time=(), owed=()), function.submesh.axes)
         time = frozenset((c, d) for c, d in left.digits if isinstance(c, Time))
@@ -163,7 +163,7 @@ class Flow:
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
-    def give_back(self, given: Input, function: Function, gradient: Local) -> None:
+    def give_back(self, given: FunctionInput, function: Function, gradient: Local) -> None:
         """Notes the gradient of an input at the output that it comes from. Raises Wrong.
 
         All tasks of the function that read a part add to its gradient: over an index that the two functions do not

@@ -10,7 +10,7 @@ from ssdsl.ir.function import (
     First,
     Function,
     Instr,
-    Op,
+    OpPart,
     Parameter,
     Prepared,
     Reshard,
@@ -21,22 +21,22 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
-from ssdsl.prove.facts import Alike, Facts, Given, Typed, Walked
+from ssdsl.prove.facts import Alike, Given, ProofFacts, TypedFunction, Walked
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.flow import Flow
 from ssdsl.prove.types.earlier import extended
 from ssdsl.prove.types.kernels import check_first, check_kernel
 from ssdsl.prove.types.local import Factors, Local, designated, local_sizes, of_type
-from ssdsl.prove.types.operators import Part, part_of, shape_of
+from ssdsl.prove.types.operators import OperatorPart, part_of, shape_of
 from ssdsl.prove.types.rows import check_apart, check_rows
 from ssdsl.prove.types.steps import after
 from ssdsl.text.source import Span
 
 
-def forward(facts: Facts, function: Function, prologue: dict[Name, Local], flow: Flow) -> None:
+def forward(facts: ProofFacts, function: Function, prologue: dict[Name, Local], flow: Flow) -> None:
     """Adds the typed function to `flow`. Where a derived type differs from the written one, it adds a failure; where a
     type cannot be derived, the walk goes on with the written one."""
-    typed = Typed(function, flow.classes.sections(function))
+    typed = TypedFunction(function, flow.classes.sections(function))
     walk = Walk(facts, function.submesh, function.time, typed, f"function `{function.name}`")
     walk.check_time()
     for given in function.inputs:
@@ -66,7 +66,7 @@ def _prepared(prepared: Prepared, prologue: dict[Name, Local]) -> Local:
     return prologue[prepared.source]
 
 
-def _parameter(facts: Facts, parameter: Parameter, function: Function) -> Local:
+def _parameter(facts: ProofFacts, parameter: Parameter, function: Function) -> Local:
     weight = parameter.var.name.value
     param = facts.params.get((weight, function.submesh))
     if param is None or facts.graph.values[weight].origin not in (Origin.WEIGHT, Origin.BUFFER):
@@ -78,11 +78,11 @@ class Walk:
     """Infers types forward and compares them with the written ones."""
 
     def __init__(
-        self, facts: Facts, submesh: Submesh, time: tuple[TimeIndex, ...], typed: Typed | None, where: str
+        self, facts: ProofFacts, submesh: Submesh, time: tuple[TimeIndex, ...], typed: TypedFunction | None, where: str
     ) -> None:
         self.facts, self.submesh, self.time, self.where = facts, submesh, time, where
         self.types: dict[Name, Local] = {} if typed is None else typed.types
-        self.parts: dict[str, Part] = {} if typed is None else typed.parts
+        self.parts: dict[str, OperatorPart] = {} if typed is None else typed.parts
         self.graded: set[Name] = set() if typed is None else typed.graded
         self.axes = submesh.axes
         self.function = None if typed is None else typed.function
@@ -185,7 +185,7 @@ class Walk:
     def instruction(self, instr: Instr) -> None:
         """Derives the types of an instruction's results, and compares them with the written ones."""
         match instr:
-            case Op():
+            case OpPart():
                 self._operator(instr)
             case Reshard():
                 self._converted(instr.source, instr.result, f"{self.where}, reshard to {instr.result.name}", instr)
@@ -252,7 +252,7 @@ class Walk:
             raise Wrong(Rule.INDEX, f"a tensor that is the same for every {index.name}", local)
         return local
 
-    def _operator(self, op: Op) -> None:
+    def _operator(self, op: OpPart) -> None:
         operator = self.facts.operators[op.operator]
         where = f"{self.where}, operator `{op.operator}`"
         failures, span = self.facts.failures, self.facts.span_of(op, self.submesh)
@@ -276,7 +276,7 @@ class Walk:
         for var, local in zip(op.results, locals_, strict=True):
             self._define(var, local, where, span)
 
-    def _check_splits(self, op: Op) -> None:
+    def _check_splits(self, op: OpPart) -> None:
         """Raises Wrong unless each split has a coordinate of the function and as many parts as it: so all parts run."""
         for split in op.splits:
             name, sizes = split.coordinate.name, split.sizes
@@ -289,7 +289,7 @@ class Walk:
                 there = [*self.axes, *((t.name, t.sizes or t.parts) for t in self.time)]
                 raise Wrong(Rule.COORDINATE, f"one of {there}", f"{name} of {sizes or split.parts} parts")
 
-    def _check_operands(self, operator: Operator, op: Op) -> None:
+    def _check_operands(self, operator: Operator, op: OpPart) -> None:
         values = self.facts.graph.values
         for operands, names in (
             (operator.inputs, [r.value for r in op.reads]),

@@ -4,13 +4,13 @@ The gradient of a value that follows from weights alone belongs to the second ha
 together with a value that follows from data.
 """
 
-from ssdsl.ir.function import Backward, Op, Side, reads_of, results_of
+from ssdsl.ir.function import Backward, OpPart, Side, reads_of, results_of
 from ssdsl.ir.value import Name
-from ssdsl.prove.facts import Facts, Typed
+from ssdsl.prove.facts import ProofFacts, TypedFunction
 from ssdsl.prove.failures import Rule
 
 
-def check_halves(facts: Facts, typed: Typed) -> None:
+def check_halves(facts: ProofFacts, typed: TypedFunction) -> None:
     """Adds a failure where the sides of operands, or the outputs left for the second half, are wrong."""
     function = typed.function
     in_halves = function.backward in (Backward.HALVES, Backward.DGRAD)
@@ -22,7 +22,7 @@ def check_halves(facts: Facts, typed: Typed) -> None:
             follows = weights.issuperset(reads_of(instr))
             if follows:
                 weights.update(v.name for v in results_of(instr))
-            if not isinstance(instr, Op):
+            if not isinstance(instr, OpPart):
                 continue
             sides = tuple(_side(typed, r, weights) for r in instr.reads)
             mixes = in_halves and not follows and Side.WEIGHT in sides
@@ -50,7 +50,7 @@ def check_halves(facts: Facts, typed: Typed) -> None:
             )
 
 
-def _side(typed: Typed, name: Name, weights: set[Name]) -> Side:
+def _side(typed: TypedFunction, name: Name, weights: set[Name]) -> Side:
     if name not in typed.graded:
         return Side.FIXED
     return Side.WEIGHT if name in weights else Side.ACTIVATION

@@ -6,14 +6,14 @@ nobody reads.
 from collections.abc import Iterable
 
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Function, Instr, Op, Reshard, Write, reads_of, results_of
+from ssdsl.ir.function import Function, Instr, OpPart, Reshard, Write, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.model.memory.overwritable import OWN_CALL, overwritable
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 
 
-def check_overwrites(facts: Facts, function: Function) -> None:
+def check_overwrites(facts: ProofFacts, function: Function) -> None:
     """Adds a failure for each step in place that may overwrite a tensor that is still read."""
     made: dict[Name, tuple[int, Instr]] = {}
     readers: dict[Name, list[tuple[int, Instr]]] = {}
@@ -63,10 +63,10 @@ def check_overwrites(facts: Facts, function: Function) -> None:
                 )
 
 
-def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset[str]]:
+def _overwritable(facts: ProofFacts, instr: Instr) -> tuple[frozenset[str], frozenset[str]]:
     """The results of an operator that are new tensors and that autograd does not keep, and the operands whose gradients
     are such tensors."""
-    if not isinstance(instr, Op) or instr.kernel.function not in OWN_CALL:
+    if not isinstance(instr, OpPart) or instr.kernel.function not in OWN_CALL:
         return frozenset(), frozenset()
     return overwritable(facts.operators[instr.operator])
 
@@ -74,11 +74,11 @@ def _overwritable(facts: Facts, instr: Instr) -> tuple[frozenset[str], frozenset
 # -- the order of axes in memory ---------------------------------------------------------------------------------------
 
 
-def check_orders(facts: Facts) -> None:
+def check_orders(facts: ProofFacts) -> None:
     """Adds a failure for each operator that depends on the order of its operands' axes in memory and does not lay them
     out as on one device: a tensor that was gathered, joined or sliced has another order."""
     for where, body in _bodies(facts):
-        for op in (i for i in body if isinstance(i, Op)):
+        for op in (i for i in body if isinstance(i, OpPart)):
             operator = facts.operators[op.operator]
             wanted = operator.orders if operator.args[0].asks_for_order else ()
             if op.orders != wanted or len(wanted) not in (0, len(op.reads)):
@@ -86,7 +86,7 @@ def check_orders(facts: Facts) -> None:
                 facts.failures.add(Rule.ORDER, place, "", f"axes in the orders {wanted}", op.orders)
 
 
-def _bodies(facts: Facts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
+def _bodies(facts: ProofFacts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
     for function in facts.program.functions:
         yield f"function `{function.name}`", tuple(function.body())
     for prologue in facts.program.prologues:
@@ -96,7 +96,7 @@ def _bodies(facts: Facts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
 # -- values that nothing reads -----------------------------------------------------------------------------------------
 
 
-def check_unread(facts: Facts) -> None:
+def check_unread(facts: ProofFacts) -> None:
     """Adds a failure for each instruction and each output that nothing reads. Such an output would be kept to the end
     of the step, and backward would find no gradient for it."""
     program = facts.program
@@ -113,10 +113,10 @@ def check_unread(facts: Facts) -> None:
         _check_read(facts, f"the prologue on {prologue.submesh}", prologue.body, prologue.results)
 
 
-def _check_read(facts: Facts, where: str, body: tuple[Instr, ...], leaving: Iterable[Name]) -> None:
+def _check_read(facts: ProofFacts, where: str, body: tuple[Instr, ...], leaving: Iterable[Name]) -> None:
     read = {*leaving, *(name for instr in body for name in reads_of(instr))}
     for instr in body:
-        changes = isinstance(instr, Op) and bool(facts.operators[instr.operator].statistics)
+        changes = isinstance(instr, OpPart) and bool(facts.operators[instr.operator].statistics)
         has_effect = isinstance(instr, Write) or changes
         if not has_effect and read.isdisjoint(v.name for v in results_of(instr)):
             names = ", ".join(str(v.name) for v in results_of(instr))

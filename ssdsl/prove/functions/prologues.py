@@ -6,14 +6,14 @@ from ssdsl.ir.function import Prologue
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Name, Var
 from ssdsl.model.graph import Origin, Ref, Stage
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.forward import Walk
 from ssdsl.prove.roles.devices import Share, share
 from ssdsl.prove.types.local import Local, elements, of_type
 
 
-def prologues(facts: Facts) -> dict[Submesh, dict[Name, Local]]:
+def prologues(facts: ProofFacts) -> dict[Submesh, dict[Name, Local]]:
     """By submesh, the types of the values that its prologue leaves, by name."""
     found: dict[Submesh, dict[Name, Local]] = {}
     for prologue in facts.program.prologues:
@@ -28,7 +28,7 @@ def prologues(facts: Facts) -> dict[Submesh, dict[Name, Local]]:
     return {s: {n: types[n] for n in results[s] if n in types} for s, types in found.items()}
 
 
-def _types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
+def _types(facts: ProofFacts, prologue: Prologue) -> dict[Name, Local]:
     """The types of all values that a prologue is given or makes."""
     where = f"the prologue of {prologue.submesh}"
     constants = _constants(facts, prologue, where)
@@ -52,7 +52,7 @@ def _types(facts: Facts, prologue: Prologue) -> dict[Name, Local]:
     return walk.types
 
 
-def _part(facts: Facts, submesh: Submesh, var: Var) -> Local:
+def _part(facts: ProofFacts, submesh: Submesh, var: Var) -> Local:
     """The type of an input as devices are given it: digits along axes. Raises Wrong if it is no part for each
     device."""
     local = of_type(var.type, submesh.axes)
@@ -63,7 +63,7 @@ def _part(facts: Facts, submesh: Submesh, var: Var) -> Local:
     return local
 
 
-def _check_alike(facts: Facts, prologue: Prologue, types: dict[Name, Local], others: dict[Name, Local]) -> None:
+def _check_alike(facts: ProofFacts, prologue: Prologue, types: dict[Name, Local], others: dict[Name, Local]) -> None:
     """Adds a failure for each name that stands for another type in another prologue of the same devices: they keep
     values by name."""
     where = f"the prologue of {prologue.submesh}"
@@ -72,7 +72,7 @@ def _check_alike(facts: Facts, prologue: Prologue, types: dict[Name, Local], oth
             facts.failures.add(Rule.PART, where, name, others[name], types[name], prologue.submesh.mesh.span)
 
 
-def _constants(facts: Facts, prologue: Prologue, where: str) -> set[str]:
+def _constants(facts: ProofFacts, prologue: Prologue, where: str) -> set[str]:
     """The values that the constants' operators make. Adds a failure for one that reads what is not made before it."""
     made: set[str] = set()
     for name in prologue.constants:

@@ -2,11 +2,11 @@
 
 from ssdsl.ir.comm import AllGather
 from ssdsl.ir.function import Backward, Function, Reshard, Section
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 
 
-def check_again(facts: Facts, function: Function) -> None:
+def check_again(facts: ProofFacts, function: Function) -> None:
     """Adds a failure for each conversion marked `again` that backward may not repeat."""
     unlike = {read for op in function.operators() if op.kernel.function for read in op.reads}
     for section in function.sections:

@@ -13,11 +13,11 @@ from typing import assert_never
 
 from ssdsl.ir.action import Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
 from ssdsl.ir.comm import travels
-from ssdsl.ir.function import Function, Op, Reshard
+from ssdsl.ir.function import Function, OpPart, Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import AllReduceGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.plan.plan import Phase
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.roles.devices import Share, share
 
@@ -38,7 +38,7 @@ class _State:
     met: Event | None = None  # the meeting at which it waits for other roles
 
 
-def check_deadlock(facts: Facts) -> None:
+def check_deadlock(facts: ProofFacts) -> None:
     """Adds a failure if the roles cannot all reach their ends."""
     program = facts.program
     world = _World(facts)
@@ -59,7 +59,7 @@ def check_deadlock(facts: Facts) -> None:
 class _World:
     """The roles that take part in each event, and the events that are done."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ProofFacts) -> None:
         self.facts, self.program = facts, facts.program
         self.done: set[Event] = set()
         self._roles: dict[Submesh, Roles] = {}
@@ -92,7 +92,7 @@ class _World:
                     inside |= steps
                     backward |= steps if instr.again else set()
                     backward |= {a for s in instr.backward if travels(s) for a in s.axes}
-                elif isinstance(instr, Op):
+                elif isinstance(instr, OpPart):
                     inside |= set(instr.kernel.axes)
                     backward |= set(instr.kernel.axes)
             forward |= inside

@@ -10,7 +10,7 @@ from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Backward, Concat, Earlier, Merge, Sum
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.types.local import covered
 
@@ -25,7 +25,7 @@ PHASES: dict[Backward, tuple[Phase, ...]] = {
 
 
 @dataclass(slots=True)
-class Parts:
+class TaskReads:
     """The reads of all tasks, by function and coordinates. `reads` are the parts that a task's forward reads, `learns`
     those whose gradients its backward adds to; `adds` are, by part, the tasks and messages that add to its gradient on
     the devices that keep it."""
@@ -35,9 +35,9 @@ class Parts:
     adds: dict[Key, set[Compute | int]] = field(default_factory=dict)
 
 
-def parts_of(facts: Facts) -> Parts:
+def parts_of(facts: ProofFacts) -> TaskReads:
     """All reads of all tasks. Adds a failure for each part whose gradient a transfer sends back, but nothing gives."""
-    found = Parts()
+    found = TaskReads()
     for function in facts.program.functions:
         phase = PHASES[function.backward][-1 if function.backward is Backward.WHOLE else 1 :][:1]
         for given in function.inputs:

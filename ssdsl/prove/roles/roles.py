@@ -23,14 +23,14 @@ from ssdsl.ir.comm import Signal, Transfer
 from ssdsl.ir.function import Function
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.roles.devices import Share, count, share
-from ssdsl.prove.roles.parts import PHASES, Key, Parts, coordinates
+from ssdsl.prove.roles.parts import PHASES, Key, TaskReads, coordinates
 from ssdsl.text.source import Span
 
 
-def check_places(facts: Facts) -> None:
+def check_places(facts: ProofFacts) -> None:
     """Adds a failure unless roles share no device, and each function, parameter and message has a role on each of its
     devices."""
     program, failures = facts.program, facts.failures
@@ -46,7 +46,7 @@ def check_places(facts: Facts) -> None:
             failures.add(Rule.RUN_ONCE, f"the devices {place}", "", "roles on all of them", [r.name for r in inside])
 
 
-def check_role(facts: Facts, role: Role, parts: Parts) -> None:
+def check_role(facts: ProofFacts, role: Role, parts: TaskReads) -> None:
     """Adds a failure for each action of a role that comes too early, too late, or not exactly once."""
     inside = frozenset(f.number for f in facts.program.functions if share(role.submesh, f.submesh) is Share.ALL)
     ends = [tuple(share(role.submesh, s) is Share.ALL for s in (m.source, m.target)) for m in facts.program.messages]
@@ -74,9 +74,9 @@ class _Run:
     for each message whether they are at its source and at its target; `there` are the parts that they have, `used`
     those that were read, `given` the tasks and messages that have added to each part's gradient."""
 
-    facts: Facts
+    facts: ProofFacts
     role: Role
-    parts: Parts
+    parts: TaskReads
     inside: frozenset[int]
     ends: list[tuple[bool, ...]]
     done: set[Compute] = field(default_factory=set)

@@ -5,12 +5,12 @@ from ssdsl.ir.function import Backward
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.roles.devices import Share, share
 
 
-def check_updates(facts: Facts, role: Role) -> None:
+def check_updates(facts: ProofFacts, role: Role) -> None:
     """Adds a failure for each gradient that is not completed, and each weight that is not updated, exactly once and in
     time."""
     flats = [f for f in facts.program.flats if share(role.submesh, f.submesh) is Share.ALL]
@@ -38,7 +38,7 @@ def check_updates(facts: Facts, role: Role) -> None:
 
 
 def _check(
-    facts: Facts,
+    facts: ProofFacts,
     flat: FlatParam,
     adding: list[int],
     starts: dict[int, list[int]],
@@ -102,7 +102,7 @@ def _positions(role: Role, kind: "type[StartReduce] | type[WaitReduce] | type[Ga
     return found
 
 
-def _additions(facts: Facts, role: Role, flats: list[FlatParam]) -> dict[int, list[int]]:
+def _additions(facts: ProofFacts, role: Role, flats: list[FlatParam]) -> dict[int, list[int]]:
     """For each flat parameter, the numbers of the role's actions that add to its gradient."""
     adds: dict[tuple[int, Phase], list[int]] = {}
     for function in facts.program.functions:

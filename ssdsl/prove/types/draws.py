@@ -11,7 +11,7 @@ from typing import Any
 
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Ref, Stage
 from ssdsl.model.ops.reader import given_arguments
-from ssdsl.prove.facts import Facts
+from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 
 PREFIX = "ssdsl::"
@@ -29,7 +29,7 @@ NO_DRAWS = (
 DRAWN_OF_SCORES = "ssdsl::attention_dropout"  # a number for each pair of a query and a key
 
 
-def check_draws(facts: Facts) -> None:
+def check_draws(facts: ProofFacts) -> None:
     """Adds a failure for each random operator of the graph that does not draw as the single device does."""
     graph, taken = facts.graph, dict[int, str]()
     for operator in graph.operators:

@@ -5,13 +5,13 @@ An input of a function's own earlier parts first gets the type written at it; on
 compared with what it leaves. That is no circle: a task runs behind those whose parts it reads (`roles/roles.py`).
 """
 
-from ssdsl.ir.function import Earlier, Extend, Function, Input
+from ssdsl.ir.function import Earlier, Extend, Function, FunctionInput
 from ssdsl.ir.value import Name, Time
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Digit, Factors, Local, designated, in_parts
 
 
-def is_earlier(given: Input) -> bool:
+def is_earlier(given: FunctionInput) -> bool:
     """Whether an input has the parts before the running one."""
     return any(isinstance(m, Earlier) for m in given.merges)
 
@@ -39,7 +39,7 @@ def extended(instr: Extend, local: Local, earlier: Local, shape: Factors) -> Loc
     return local.freeing(time) if behind is None else local.freeing(time).fixing(time, behind)
 
 
-def check_returned(function: Function, given: Input, name: Name, merge: Earlier) -> None:
+def check_returned(function: Function, given: FunctionInput, name: Name, merge: Earlier) -> None:
     """Raises Wrong unless a value is extended by its own earlier parts. Then all gradients are of one value: a part's
     gradient is the sum of its own and those that later parts give back to it."""
     for instr in function.body():

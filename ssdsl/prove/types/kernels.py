@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ssdsl.ir.function import Kernel, Offset, Op, Region, Split, WindowPart
+from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart
 from ssdsl.ir.value import Axis
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
@@ -60,7 +60,7 @@ class Told:
         return " ".join(words)
 
 
-def check_kernel(operator: Operator, op: Op, axes: Axes) -> None:
+def check_kernel(operator: Operator, op: OpPart, axes: Axes) -> None:
     """Raises Wrong unless the kernel is the one that computes this part, with the right arguments. `axes` are those of
     the submesh."""
     splits = [s for s in op.splits if isinstance(s, Split)]
@@ -102,7 +102,7 @@ def _windows(operator: Operator, splits: list[Split]) -> frozenset[WindowPart]:
     return frozenset(found)
 
 
-def check_first(operator: Operator, op: Op) -> None:
+def check_first(operator: Operator, op: OpPart) -> None:
     """Raises Wrong unless an operand such as a bias is added only by the first part along every summed coordinate."""
     addend = any(o.once for o in operator.inputs)
     wanted = [s.coordinate for s in op.splits if isinstance(s, Split) and operator.summed(s.dim)] if addend else []

@@ -9,7 +9,7 @@ import itertools
 import math
 from functools import lru_cache
 
-from ssdsl.ir.comm import Move, Piece
+from ssdsl.ir.comm import BoxPiece, Move
 from ssdsl.ir.value import Axis
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Axes, Digit, Factors, Local, free_runs
@@ -35,7 +35,7 @@ def check_move(move: Move, before: Local, source: Axes, after: Local, target: Ax
         if written.axes != wanted:
             raise Wrong(Rule.PIECES, f"{wanted} is {end}", written.axes)
     out, into = (tuple((a, n) for a, n in axes if a not in move.aligned) for axes in (source, target))
-    received: dict[tuple[int, ...], list[Piece]] = {}
+    received: dict[tuple[int, ...], list[BoxPiece]] = {}
     for piece in move.pieces:
         received.setdefault(piece.target, []).append(piece)
     wanted_targets = set(itertools.product(*(range(n) for _, n in into)))
@@ -73,7 +73,7 @@ def _values(local: Local, axes: Axes, coordinates: tuple[int, ...]) -> dict[int,
     return found
 
 
-def _check_cover(pieces: list[Piece], sizes: tuple[int, ...], device: tuple[int, ...]) -> None:
+def _check_cover(pieces: list[BoxPiece], sizes: tuple[int, ...], device: tuple[int, ...]) -> None:
     boxes = [p.target_box for p in pieces]
     inside = all(
         len(b) == len(sizes) and all(s >= 0 and n >= 1 and s + n <= size for (s, n), size in zip(b, sizes, strict=True))
@@ -89,7 +89,7 @@ def _check_cover(pieces: list[Piece], sizes: tuple[int, ...], device: tuple[int,
 
 
 def _check_same(
-    piece: Piece, factors: tuple[int, ...], theirs: dict[int, Held], mine: dict[int, Held], move: Move
+    piece: BoxPiece, factors: tuple[int, ...], theirs: dict[int, Held], mine: dict[int, Held], move: Move
 ) -> None:
     """Raises Wrong unless a piece is the same box of the whole value at both ends."""
     if len(piece.source_box) != len(factors):

@@ -73,7 +73,7 @@ def _called(operator: Operator) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OperatorPart:
     """A part of an operator: the types that it reads and leaves, and the pending sums in each operand's gradient
     (`returned`). `own` are the coordinates of its splits."""
 
@@ -113,7 +113,7 @@ class _Addends:
     operands: tuple[bool, ...]
 
 
-def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[str]) -> Part:
+def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[str]) -> OperatorPart:
     """The part of an operator. Raises Wrong if it may not be split like this.
 
     `read` are the values that anything reads. A result that nothing reads need not be a part of the whole: an embedding
@@ -173,7 +173,7 @@ def _check_together(operator: Operator, split: Split) -> None:
 
 
 @lru_cache(maxsize=65536)
-def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
+def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> OperatorPart:
     coordinates = [s.coordinate for s in splits]
     if len(set(coordinates)) != len(coordinates):
         raise Wrong(Rule.TWO_SPLITS, "one split for each coordinate", ", ".join(c.name for c in coordinates))
@@ -206,7 +206,7 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Part:
             elif is_read and not signature.dims[cut.dim].combined:
                 raise Wrong(Rule.FIXED, "a dimension that all results have, or none", f"dimension {cut.dim}")
         results.append(local)
-    return Part(tuple(reads), tuple(results), tuple(returned), frozenset(coordinates))
+    return OperatorPart(tuple(reads), tuple(results), tuple(returned), frozenset(coordinates))
 
 
 def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:

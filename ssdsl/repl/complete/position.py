@@ -7,7 +7,7 @@ from functools import cache
 from lark import Lark, Token, UnexpectedInput
 
 from ssdsl.lang.assets import grammar_text
-from ssdsl.lang.parser.layout import PREFIX, Layout
+from ssdsl.lang.parser.layout import PREFIX, Indentation
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -49,7 +49,7 @@ class _Stream:
 
 def position(text: str) -> Position | None:
     """The place where this text ends; None if it has a mistake before."""
-    layout, stream = Layout(Source("", text)), _Stream(text)
+    layout, stream = Indentation(Source("", text)), _Stream(text)
     parser = _parser().parse_interactive()
     try:
         for token in layout.process(iter(stream)):

@@ -149,6 +149,6 @@ def _definitions(session: Session, written: str) -> Iterator[tuple[str, str]]:
     except PlanError:
         return
     for s in statements:
-        if isinstance(s, nodes.Def | nodes.Let):
+        if isinstance(s, nodes.DefStatement | nodes.LetStatement):
             formals = s.formals
             yield s.name.text, "" if formals is None else f"({', '.join(w.text for w in formals)})"

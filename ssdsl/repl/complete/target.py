@@ -47,7 +47,7 @@ def value_of(session: Session, text: str | None) -> Value:
         return None
     try:
         match parse(Source("", f"let value = (\n{text}\n)\n")).statements:
-            case (nodes.Let(_, None, value),):
+            case (nodes.LetStatement(_, None, value),):
                 return look(session, value)
     except PlanError:
         pass

@@ -15,7 +15,7 @@ Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RankGroup:
     """A group: the how many-th that was made, and its ranks."""
 
     number: int
@@ -39,8 +39,8 @@ class _Call:
 class Meeting:
     """One collective; also the work that a rank waits for."""
 
-    exchange: "Exchange"
-    line: Line
+    exchange: "Mailboxes"
+    line: RankGroup
     rank: int
     calls: dict[int, _Call]
 
@@ -56,10 +56,10 @@ class Meeting:
 
 
 @dataclass(slots=True)
-class Piece:
+class MailboxMessage:
     """A message, once it is sent and once it is asked for; also the work of either side."""
 
-    exchange: "Exchange"
+    exchange: "Mailboxes"
     source: int
     target: int
     tag: int
@@ -92,15 +92,15 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Exchange:
+class Mailboxes:
     """What the ranks share. `wait` lets other ranks run; `failed` makes the error for a kind and a text."""
 
     count: int
     wait: Wait
     failed: Callable[[str, str], Exception]
-    lines: list[Line] = field(default_factory=list)
+    lines: list[RankGroup] = field(default_factory=list)
     meetings: dict[tuple[int, int], dict[int, _Call]] = field(default_factory=dict)
-    pieces: dict[tuple[int, int, int, int], list[Piece]] = field(default_factory=dict)
+    pieces: dict[tuple[int, int, int, int], list[MailboxMessage]] = field(default_factory=dict)
 
     def check_empty(self) -> None:
         """Raises where somebody was left waiting at the end."""
@@ -118,7 +118,7 @@ class Exchange:
 class Threaded:
     """The transport of one rank."""
 
-    def __init__(self, rank: int, exchange: Exchange) -> None:
+    def __init__(self, rank: int, exchange: Mailboxes) -> None:
         self._rank, self.shared = rank, exchange
         self.made = 0
         self.turn: dict[int, int] = {}  # how many collectives of each group this rank has joined
@@ -133,11 +133,11 @@ class Threaded:
     def size(self) -> int:
         return self.shared.count
 
-    def new_control_group(self) -> Line:
+    def new_control_group(self) -> RankGroup:
         return self.new_group()
 
-    def new_group(self, ranks: Sequence[int] | None = None) -> Line:
-        line = Line(self.made, tuple(range(self.shared.count)) if ranks is None else tuple(ranks))
+    def new_group(self, ranks: Sequence[int] | None = None) -> RankGroup:
+        line = RankGroup(self.made, tuple(range(self.shared.count)) if ranks is None else tuple(ranks))
         if self.made == len(self.shared.lines):
             self.shared.lines.append(line)
         if (known := self.shared.lines[self.made]) != line:
@@ -148,21 +148,21 @@ class Threaded:
     def barrier(self) -> None:
         self._join("barrier", torch.zeros(1), torch.zeros(1), self.everybody).wait()
 
-    def all_reduce(self, x: torch.Tensor, group: Line, merge: Merge = "sum") -> None:
+    def all_reduce(self, x: torch.Tensor, group: RankGroup, merge: Merge = "sum") -> None:
         self._join(f"all_reduce ({merge})", x, x, group).wait()
 
-    def start_all_reduce(self, x: torch.Tensor, group: Line) -> Meeting:
+    def start_all_reduce(self, x: torch.Tensor, group: RankGroup) -> Meeting:
         return self._join("all_reduce (sum)", x, x, group)
 
-    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Line) -> None:
+    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> None:
         assert into.numel() == x.numel() * len(group.ranks)
         self._join("all_gather", into, x, group).wait()
 
-    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Line) -> None:
+    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> None:
         assert x.numel() == into.numel() * len(group.ranks)
         self._join("reduce_scatter", into, x, group).wait()
 
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Line, rows: Rows | None = None) -> None:
+    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup, rows: Rows | None = None) -> None:
         if rows is not None:
             received, sent = (
                 dict(zip(group.ranks, torch.split(t, n), strict=True)) for t, n in zip((into, x), rows, strict=True)
@@ -172,35 +172,37 @@ class Threaded:
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
         self._join("all_to_all", into, x, group).wait()
 
-    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Line) -> Works:
+    def start_exchange(
+        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: RankGroup
+    ) -> Works:
         works = [self.irecv(x, peer, group, 0) for peer, x in into.items()]
         return Works([*works, *(self.isend(x, peer, group, 0) for peer, x in parts.items())])
 
-    def isend(self, x: torch.Tensor, peer: int, group: Line, tag: int) -> Piece:
+    def isend(self, x: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
         assert x.is_contiguous()
         piece = self._piece(True, self._rank, peer, group, tag)
         piece.sent, piece.version = x, x._version
         piece.match()
         return piece
 
-    def irecv(self, into: torch.Tensor, peer: int, group: Line, tag: int) -> Piece:
+    def irecv(self, into: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
         assert into.is_contiguous()
         piece = self._piece(False, peer, self._rank, group, tag)
         piece.into = into
         piece.match()
         return piece
 
-    def _piece(self, sends: bool, source: int, target: int, group: Line, tag: int) -> Piece:
+    def _piece(self, sends: bool, source: int, target: int, group: RankGroup, tag: int) -> MailboxMessage:
         """The message that this call is about: messages of one tag arrive in the order in which they are sent."""
         key = group.number, source, target, tag
         place = self.posted.get((sends, group.number, target if sends else source, tag), 0)
         self.posted[sends, group.number, target if sends else source, tag] = place + 1
         box = self.shared.pieces.setdefault(key, [])
         if place == len(box):
-            box.append(Piece(self.shared, source, target, tag))
+            box.append(MailboxMessage(self.shared, source, target, tag))
         return box[place]
 
-    def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: Line) -> Meeting:
+    def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> Meeting:
         assert self._rank in line.ranks and into.is_contiguous() and x.is_contiguous()
         turn = self.turn.get(line.number, 0)
         self.turn[line.number] = turn + 1

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 import torch
 
 from ssdsl.codegen.write import program_files
-from ssdsl.ir.program import Program as CompiledProgram
+from ssdsl.ir.program import Program
 from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.model import Model
-from ssdsl.run.in_process.mailbox import Exchange, Threaded
+from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.precision import ComputedIn, made_in, program_in
 from ssdsl.runtime.main import make_optimizer
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.dump import gradients, state
 from ssdsl.runtime.train.engine import Engine
@@ -154,7 +154,7 @@ def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
     A body calls its `Place` with a function that says where it is, for the report of a failure.
     """
     turns = Turns()
-    exchange = Exchange(count, turns.wait, RanksFailed)
+    exchange = Mailboxes(count, turns.wait, RanksFailed)
     results: dict[int, T] = {}
 
     def run(rank: int) -> None:
@@ -169,7 +169,7 @@ def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
     return [results[rank] for rank in range(count)]
 
 
-def run_in_process(program: Program, training: Training, dtype: torch.dtype | None = None) -> Finished:
+def run_in_process(program: CompiledProgram, training: Training, dtype: torch.dtype | None = None) -> Finished:
     """Train as `launch` does with `dump`, all of it in this type if one is given; raises RanksFailed."""
     if dtype is None:
         return _run_in_process(program, training, nullcontext)
@@ -178,7 +178,9 @@ def run_in_process(program: Program, training: Training, dtype: torch.dtype | No
         return _run_in_process(program, training, partial(ComputedIn, dtype))
 
 
-def _run_in_process(program: Program, training: Training, mode: Callable[[], AbstractContextManager[Any]]) -> Finished:
+def _run_in_process(
+    program: CompiledProgram, training: Training, mode: Callable[[], AbstractContextManager[Any]]
+) -> Finished:
     """Each rank trains in a mode of its own: modes belong to threads."""
 
     def train(world: World, place: Place) -> tuple[list[float], Any, Any]:
@@ -212,13 +214,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def program_of(compiled: CompiledProgram, model: Model) -> Program:
+def program_of(compiled: Program, model: Model) -> CompiledProgram:
     """The program that `write_program` would write to a folder."""
     texts = program_files(compiled, model.precision)
-    return Program.of(texts, initial_state(model, compiled.graph), list(model.batches))
+    return CompiledProgram.of(texts, initial_state(model, compiled.graph), list(model.batches))
 
 
-def _own(program: Program) -> Program:
+def _own(program: CompiledProgram) -> CompiledProgram:
     """The program with tensors that a rank may write to."""
     return replace(
         program, weights=program.weights.copy(), batches=[{n: t.clone() for n, t in b.items()} for b in program.batches]

@@ -9,7 +9,7 @@ from ssdsl.plan.plan import Phase
 from ssdsl.run.results import Recorded, RunResult
 from ssdsl.simulate.draw_timeline import KINDS, Statements, at_indices
 from ssdsl.simulate.profile.measured import Times
-from ssdsl.simulate.timeline import Event, Kind, Row, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline, TimelineRow
 from ssdsl.text.source import Source
 
 PHASES = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
@@ -67,7 +67,7 @@ def measured_timeline(program: Program, source: Source, result: RunResult) -> Ti
         source.name,
         source.text,
         max((e.end_s for e in events), default=0.0),
-        tuple(Row(f"{rank.role} rank {rank.rank}", (rank.rank,), "measured") for rank, _ in last),
+        tuple(TimelineRow(f"{rank.role} rank {rank.rank}", (rank.rank,), "measured") for rank, _ in last),
         tuple(events),
         params=tuple(program.plan.params.items()),
     )
@@ -76,7 +76,7 @@ def measured_timeline(program: Program, source: Source, result: RunResult) -> Ti
 def _event(program: Program, statements: Statements, row: int, entry: Recorded, begin: float) -> Event | None:
     start, end = entry.start_s + entry.waited_s - begin, entry.end_s - begin
     if entry.name in ("reduce", "optimizer"):
-        kind = Kind.REDUCE if entry.name == "reduce" else Kind.OPTIMIZER
+        kind = EventKind.REDUCE if entry.name == "reduce" else EventKind.OPTIMIZER
         return Event(row, Stream.COMPUTE, kind, start, end, entry.name)
     if (task := _task(entry.name)) is None:
         return None  # posting a transfer takes no time; it travels unseen

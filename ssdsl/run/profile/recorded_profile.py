@@ -13,15 +13,15 @@ from statistics import mean
 
 from ssdsl.cluster.measure import processor
 from ssdsl.codegen.role import role_text
-from ssdsl.codegen.scope import Common, Scope
+from ssdsl.codegen.scope import Common, FileScope
 from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.profile.clocked import usual_steps
 from ssdsl.run.results import RankResult, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import MET
-from ssdsl.simulate.price.collectives import Facts, flat_bytes, shards
-from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Machine, Profile
+from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, shards
+from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
 
 LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
@@ -31,11 +31,13 @@ OF_FLATS = ("reduce", "gather", "drop", "scatter")
 
 def recorded_profile(program: Program, result: RunResult, source: str) -> Profile:
     """What the clocks of a run's ranks say. `source` says which run it was."""
-    found = _Found(Facts(program))
+    found = _Found(ProgramIndex(program))
     for rank, step in usual_steps(result.ranks):
         found.add(rank, step)
     first = result.ranks[0]
-    machine = Machine(processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks))
+    machine = ProfiledMachine(
+        processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks)
+    )
     network: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.met):
         network.setdefault((kind, ranks), []).append((size, time_s))
@@ -53,7 +55,7 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
 class _Found:
     """What the ranks of a program say, together."""
 
-    facts: Facts
+    facts: ProgramIndex
     operators: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
@@ -66,7 +68,7 @@ class _Found:
 
     @cached_property
     def costs(self) -> Profiled:
-        return Profiled(self.facts, Profile(Machine("", "", 1, 1, 1)))
+        return Profiled(self.facts, Profile(ProfiledMachine("", "", 1, 1, 1)))
 
     def add(self, rank: RankResult, step: Sequence[Spent]) -> None:
         """One rank's, of a step."""
@@ -133,11 +135,11 @@ class Lines:
     """What stands in the lines of a role's file."""
 
     texts: list[str]
-    scope: Scope
+    scope: FileScope
 
     @classmethod
     def of(cls, program: Program, role: Role) -> "Lines":
-        scope = Scope(Common(program), role)
+        scope = FileScope(Common(program), role)
         return cls(role_text(scope).splitlines(), scope)
 
     def instr(self, spent: Spent) -> Instr | None:

@@ -12,7 +12,7 @@ from ssdsl.runtime.layout.cut import Take, elements_at, positions
 from ssdsl.text.diagnostic import PlanError
 
 
-class Piece(TypedDict):
+class RankPiece(TypedDict):
     """What a rank holds of a tensor of this full shape, and how that was taken out (ssdsl/runtime/layout/cut.py)."""
 
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class CopySpread:
     """Two ranks' copies of one element, of all copies of a tensor those that are furthest apart."""
 
     error: float
@@ -42,21 +42,21 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeTensors:
     """Tensors in full, by name; `spreads` has those of which two ranks hold unequal copies."""
 
     tensors: dict[str, torch.Tensor]
-    spreads: dict[str, Spread]
+    spreads: dict[str, CopySpread]
 
 
-def assemble(what: str, ranks: Mapping[int, Mapping[str, Piece]]) -> Whole:
+def assemble(what: str, ranks: Mapping[int, Mapping[str, RankPiece]]) -> WholeTensors:
     """Every tensor in full; `what` (as in "weight") is for the diagnostics.
 
     Raises PlanError where the pieces do not cover a tensor. Whether copies are too far apart is for the caller to say,
     who knows how far rounding may take them.
     """
     names = dict.fromkeys(name for pieces in ranks.values() for name in pieces)
-    whole = Whole({}, {})
+    whole = WholeTensors({}, {})
     for name in names:
         held = {rank: pieces[name] for rank, pieces in ranks.items() if name in pieces}
         whole.tensors[name], spread = _assemble(what, name, held)
@@ -65,7 +65,7 @@ def assemble(what: str, ranks: Mapping[int, Mapping[str, Piece]]) -> Whole:
     return whole
 
 
-def _assemble(what: str, name: str, pieces: dict[int, Piece]) -> tuple[torch.Tensor, Spread | None]:
+def _assemble(what: str, name: str, pieces: dict[int, RankPiece]) -> tuple[torch.Tensor, CopySpread | None]:
     first = next(iter(pieces.values()))
     full = torch.zeros(first["shape"], dtype=first["tensor"].dtype)
     owner = torch.full(first["shape"], -1)
@@ -83,7 +83,7 @@ def _assemble(what: str, name: str, pieces: dict[int, Piece]) -> tuple[torch.Ten
     return full, max((s for s in spreads if s is not None), key=lambda s: s.error, default=None)
 
 
-def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> _Held:
+def _held(what: str, name: str, rank: int, piece: RankPiece, full: torch.Tensor) -> _Held:
     """The places of a piece; each axis's vector is shaped to broadcast against those of the others."""
     places, tensor = positions(piece["shape"], piece["takes"]), piece["tensor"].detach()
     expected = [len(p) for p in places]
@@ -93,7 +93,7 @@ def _held(what: str, name: str, rank: int, piece: Piece, full: torch.Tensor) -> 
     return _Held(rank, elements_at(places), tensor)
 
 
-def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> Spread | None:
+def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> CopySpread | None:
     """Where an earlier rank's copy differs most from this one's; NaN differs from every number."""
     if not (owner >= 0).any():
         return None
@@ -101,4 +101,4 @@ def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> Spread | N
     if not found.error:
         return None
     place = tuple(int(axis[found.index]) for axis in held.places)
-    return Spread(found.error, int(owner[found.index]), held.rank, place, found.expected, found.got)
+    return CopySpread(found.error, int(owner[found.index]), held.rank, place, found.expected, found.got)

@@ -12,12 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.load.model import Model
-from ssdsl.runtime.program.initial_state import State
-from ssdsl.runtime.program.program import Program
-from ssdsl.runtime.program.table import Input, Output, SignalEntry, TransferEntry
+from ssdsl.runtime.program.initial_state import InitialState
+from ssdsl.runtime.program.program import CompiledProgram
+from ssdsl.runtime.program.table import BatchInput, RequestedOutput, SignalEntry, TransferEntry
 from ssdsl.runtime.random.single_device import Draws
 
-Entry = TypeVar("Entry", Input, Output, TransferEntry)
+Entry = TypeVar("Entry", BatchInput, RequestedOutput, TransferEntry)
 COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 
@@ -50,17 +50,19 @@ def in_type(model: Model, dtype: torch.dtype) -> Model:
     return replace(model, module=module, batches=batches)
 
 
-def program_in(program: Program, dtype: torch.dtype) -> Program:
+def program_in(program: CompiledProgram, dtype: torch.dtype) -> CompiledProgram:
     """The program of a model that has this type instead of its own floating-point types; the code is the same."""
     state = program.weights
     names = [*state.tensors, *(state.recipes.weights if state.recipes is not None else ())]
-    weights = State({name: converted(state[name], dtype) for name in names}, names=state.names)
+    weights = InitialState({name: converted(state[name], dtype) for name in names}, names=state.names)
     batches = [{name: converted(t, dtype) for name, t in batch.items()} for batch in program.batches]
     table = program.table
     inputs = {name: _stated(entry, dtype) for name, entry in table.inputs.items()}
     messages = tuple(m if isinstance(m, SignalEntry) else _stated(m, dtype) for m in table.messages)
     outputs = tuple(_stated(entry, dtype) for entry in table.outputs)
-    return Program(replace(table, inputs=inputs, outputs=outputs, messages=messages), program.roles, weights, batches)
+    return CompiledProgram(
+        replace(table, inputs=inputs, outputs=outputs, messages=messages), program.roles, weights, batches
+    )
 
 
 def _stated(entry: Entry, dtype: torch.dtype) -> Entry:

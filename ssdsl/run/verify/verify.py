@@ -12,15 +12,15 @@ from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete, ResultMissing, Ru
 from ssdsl.run.in_process.run_in_process import Finished, RanksFailed, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.results import RunResult
-from ssdsl.run.verify.assemble import Spread, Whole, assemble
+from ssdsl.run.verify.assemble import CopySpread, WholeTensors, assemble
 from ssdsl.run.verify.compare import Comparison, Limit, compare, unit_of
 from ssdsl.run.verify.error_growth import EXACT, Growth, SingleDevice, largest_of
 from ssdsl.run.verify.single_device import Tensors, Trained
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 
 Name = tuple[str, str]  # of a comparison: its kind and name
-Spreads = Mapping[Name, Spread]
+Spreads = Mapping[Name, CopySpread]
 Again = Callable[[], Finished]
 
 
@@ -30,7 +30,7 @@ def verify(model: Model, training: Training, result: RunResult, folder: Path | N
     Raises PlanError where the ranks' pieces are incomplete or copies disagree; whether numbers differ is in the result.
     """
     dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
-    again = (lambda: run_in_process(Program.read(folder), training, EXACT)) if folder is not None else None
+    again = (lambda: run_in_process(CompiledProgram.read(folder), training, EXACT)) if folder is not None else None
     return verify_dumps(model, training, result.losses, dumps, again)
 
 
@@ -166,7 +166,7 @@ def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
 
 def trained_by(
     model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]
-) -> tuple[Trained, dict[Name, Spread]]:
+) -> tuple[Trained, dict[Name, CopySpread]]:
     """What the ranks hold, put together, and how far their copies differ; tensors by the module's own names."""
     names = _canonical(model.module)
     grads = [
@@ -180,7 +180,7 @@ def trained_by(
             weights.tensors[name] = buffers.tensors.pop(name)
         if name in buffers.spreads:
             weights.spreads[name] = buffers.spreads.pop(name)
-    spreads: dict[Name, Spread] = {}
+    spreads: dict[Name, CopySpread] = {}
     for step, whole in enumerate(grads):
         spreads |= {("gradient", f"step {step} {name}"): spread for name, spread in whole.spreads.items()}
     spreads |= {("weight", name): spread for name, spread in weights.spreads.items()}
@@ -188,7 +188,7 @@ def trained_by(
     return Trained(losses, tuple(g.tensors for g in grads), weights.tensors, buffers.tensors), spreads
 
 
-def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str, Any]]) -> Whole:
+def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str, Any]]) -> WholeTensors:
     """The tensors in full; pieces under any of a tied weight's names are pieces of the one."""
     return assemble(what, {rank: {names.get(n, n): piece for n, piece in held.items()} for rank, held in ranks.items()})
 

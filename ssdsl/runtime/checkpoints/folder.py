@@ -25,14 +25,14 @@ STEP = re.compile(r"step-\d{8,}(-\d+)?")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptCheckpoints:
     """What `latest` says: the names of whole checkpoints, the newest last, and those that are being removed."""
 
     names: tuple[str, ...] = ()
     removing: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, run: Path) -> "Kept":
+    def read(cls, run: Path) -> "KeptCheckpoints":
         """Nothing where there is no such file; raises EngineError for one that nobody can read."""
         try:
             found = json.loads((run / LATEST).read_text())
@@ -58,7 +58,7 @@ def newest(folder: Path) -> Path:
         return folder
     if not folder.exists():
         raise EngineError(f"there is no folder `{folder}`", "name a folder that `save` wrote to")
-    kept = Kept.read(folder)
+    kept = KeptCheckpoints.read(folder)
     if kept.names:
         return folder / kept.names[-1]
     raise EngineError(
@@ -75,7 +75,7 @@ def has_checkpoint(folder: Path) -> bool:
 def begin(run: Path, step: int) -> Path:
     """A new folder for a checkpoint, empty; what a run that died has left behind is removed."""
     _make(run)
-    kept = Kept.read(run)
+    kept = KeptCheckpoints.read(run)
     for folder in sorted(run.iterdir()):
         half = STEP.fullmatch(folder.name) and folder.is_dir() and not (folder / METADATA).exists()
         if folder.name in kept.removing or (half and folder.name not in kept.names):
@@ -97,11 +97,11 @@ def finish(folder: Path, keep: int | None) -> None:
     run = folder.parent
     sync_folder(folder)
     sync_folder(run)
-    before = Kept.read(run)
+    before = KeptCheckpoints.read(run)
     names = (*before.names, folder.name)
     kept = names[-keep:] if keep else names
     gone = tuple(n for n in (*before.removing, *names) if n not in kept and (run / n).exists())
-    Kept(kept, gone).write(run)
+    KeptCheckpoints(kept, gone).write(run)
     with contextlib.suppress(OSError):  # it stays in the list, and the next save tries again
         for name in gone:
             remove(run / name)

@@ -164,7 +164,7 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedTraining:
     """What a checkpoint had beside the weights: the optimizer's state by weight and key, none if it has none, and the
     facts."""
 
@@ -183,7 +183,7 @@ def load_on_all(
     cast: bool = False,
     aliases: Mapping[str, str] | None = None,
     more: Mapping[Path, Iterable[LocalTensor]] | None = None,
-) -> Loaded:
+) -> LoadedTraining:
     """Loads a checkpoint, or the newest of a run, into weights, and into new room for the state of an optimizer that
     steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
 
@@ -199,4 +199,4 @@ def load_on_all(
     control.vote(error)
     wanted = content_of(weights, state, {}, more).tensors
     read_on_all(checkpoint, wanted, control, strict, cast, aliases)
-    return Loaded(state, checkpoint.facts, checkpoint.folder)
+    return LoadedTraining(state, checkpoint.facts, checkpoint.folder)

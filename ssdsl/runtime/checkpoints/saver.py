@@ -24,7 +24,7 @@ from ..errors import EngineError
 from ..layout.parts import LocalTensor
 from ..ranks.control import Control
 from .content import Content, Path, Scalar
-from .folder import STATE, SUMS, Kept, begin, finish, remove, write_synced
+from .folder import STATE, SUMS, KeptCheckpoints, begin, finish, remove, write_synced
 from .plain import to_json
 from .writer import Written, finish_metadata, sums_text, write_part, write_scalars
 
@@ -200,7 +200,7 @@ def _finish(folder: Folder, messages: list[bytes], staged: _Staged, keep: int | 
 
 def _discard(folder: Folder) -> None:
     """Removes what is not whole; what `latest` lists is."""
-    if folder.name not in Kept.read(folder.parent).names:
+    if folder.name not in KeptCheckpoints.read(folder.parent).names:
         remove(folder)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ..errors import EngineError
 from ..layout.cut import Piece
-from ..program.table import Input
+from ..program.table import BatchInput
 from .batch import Tensors, text
 
 PAD = "make all batches alike, as by padding to a fixed length in collate_fn; the plan is compiled for one shape"
@@ -28,7 +28,7 @@ class Feed:
     pieces: dict[str, Piece]
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Input], pieces: Mapping[str, Piece], samples: int = 0) -> "Feed":
+    def of(cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0) -> "Feed":
         """From the table's `inputs` and a share's pieces; `samples`, if not given, is the first input's first axis."""
         shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
         dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..errors import EngineError
 from ..ranks.control import Control
 from .batch_spec import Feed, Given
-from .rank_dataset import Fetch, Job, Loaded, Maker, Stream, raised
-from .sample_order import Order
+from .rank_dataset import BatchRequest, Fetch, LoadedBatch, Maker, SampleStream, raised
+from .sample_order import SampleOrder
 from .workers import Workers
 
 GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # what an engine gives a loader
@@ -71,7 +71,7 @@ class Loader:
             self.is_stream = _is_stream(dataset, sampler, batch_sampler)
             length = None if self.is_stream or not hasattr(dataset, "__len__") else len(dataset)
             drops = drop_last and batch_size is not None
-            self.order = Order(length, batch_size, shuffle, drops, sampler, batch_sampler)
+            self.order = SampleOrder(length, batch_size, shuffle, drops, sampler, batch_sampler)
             self._check_arguments(shuffle or sampler is not None or batch_sampler is not None)
         except EngineError as wrong:
             error = str(wrong)
@@ -83,7 +83,7 @@ class Loader:
         self.epoch = self.batches = 0  # the next batch: of which epoch, and how many of it are behind
         self.begun = False  # whether an epoch began that has not ended
         self.state: Any = None  # the data set's own, behind the last batch
-        self._kept: tuple[_Jobs, DataLoader[Loaded]] | None = None
+        self._kept: tuple[_Jobs, DataLoader[LoadedBatch]] | None = None
 
     def _check_arguments(self, is_ordered: bool) -> None:
         if self.is_stream and is_ordered:
@@ -181,12 +181,14 @@ class Loader:
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 
-    def _next(self, source: Iterator[Loaded]) -> Loaded | None:
+    def _next(self, source: Iterator[LoadedBatch]) -> LoadedBatch | None:
         """The next batch, once all ranks have it; None at the end. Its size is known to all ranks."""
         try:
-            loaded = next(source, Loaded(0))
+            loaded = next(source, LoadedBatch(0))
         except Exception as error:  # a worker that died, a sampler that fails
-            loaded = Loaded(None, error=str(EngineError(f"loading failed: {raised(error)}", "correct the data set")))
+            loaded = LoadedBatch(
+                None, error=str(EngineError(f"loading failed: {raised(error)}", "correct the data set"))
+            )
         if self.control.vote(loaded.error or None, more=loaded.samples in (None, self.feed.samples)):
             return loaded._replace(samples=self.feed.samples)
         said = self.control.all_gather(b"" if loaded.samples is None else str(loaded.samples).encode())
@@ -198,7 +200,7 @@ class Loader:
         (samples,) = sizes
         return loaded._replace(samples=samples) if samples else None
 
-    def _part(self, loaded: Loaded) -> Given | None:
+    def _part(self, loaded: LoadedBatch) -> Given | None:
         """This rank's part of a batch, None if it is dropped. Of another size it is cut for another program."""
         samples = loaded.samples
         assert samples is not None
@@ -219,12 +221,12 @@ class Loader:
         self.control.vote(error)
         return Given(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
 
-    def _loaded(self) -> Generator[Loaded, None, None]:
+    def _loaded(self) -> Generator[LoadedBatch, None, None]:
         """This rank's parts from the current batch on; one that needs nothing counts."""
         if self.feed.is_idle:
             counted = not self.is_stream and self.batch_size is not None
             keys = self.order.batches(self.seed, self.epoch, self.batches)
-            yield from (Loaded(len(batch)) for batch in keys) if counted else repeat(Loaded(None))
+            yield from (LoadedBatch(len(batch)) for batch in keys) if counted else repeat(LoadedBatch(None))
             return
         if self.is_stream:
             yield from self._stream()
@@ -236,13 +238,13 @@ class Loader:
         jobs.epoch, jobs.first = self.epoch, self.batches
         yield from loader
 
-    def _stream(self) -> Iterator[Loaded]:
+    def _stream(self) -> Iterator[LoadedBatch]:
         """From an iterable data set: by its own state if it has one, else what is behind is loaded again."""
         behind, start = self.batches, 0
         if behind and self.state is not None and not self.workers.num_workers:
             self.dataset.load_state_dict(self.state)
             behind, start = 0, behind
-        stream = Stream(self.dataset, self.maker, self.batch_size or 1, self.drop_last, self.epoch, start)
+        stream = SampleStream(self.dataset, self.maker, self.batch_size or 1, self.drop_last, self.epoch, start)
         source = iter(self.workers.loader(stream, None))
         for _ in range(behind):
             next(source)
@@ -276,13 +278,13 @@ class _Jobs:
     """The jobs of an epoch from a batch on, both set before it is iterated over. It does not know its loader, which
     knows it: workers end with the last reference to a loader."""
 
-    def __init__(self, order: Order, maker: Maker) -> None:
+    def __init__(self, order: SampleOrder, maker: Maker) -> None:
         self.order, self.maker = order, maker
         self.epoch = self.first = 0
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[BatchRequest]:
         for number, keys in enumerate(self.order.batches(self.maker.seed, self.epoch, self.first), self.first):
-            yield Job(self.epoch, number, len(keys), [keys[row] for row in self.maker.rows(len(keys))])
+            yield BatchRequest(self.epoch, number, len(keys), [keys[row] for row in self.maker.rows(len(keys))])
 
 
 def _is_stream(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:

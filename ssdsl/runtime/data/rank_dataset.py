@@ -25,7 +25,7 @@ PAD_A_PART = f"{PAD}; if collate_fn needs all samples of a batch, as to pad to t
 CORRECT = "correct the data set, or leave the sample out"
 
 
-class Loaded(NamedTuple):
+class LoadedBatch(NamedTuple):
     """A batch: how many samples it has (0 at the end; None where this rank does not know), and this rank's part.
 
     A batch of another size than the program's comes whole. `state` is the data set's own, behind this batch.
@@ -37,7 +37,7 @@ class Loaded(NamedTuple):
     state: Any = None
 
 
-class Job(NamedTuple):
+class BatchRequest(NamedTuple):
     """A batch to load: its epoch and number, how many samples it has, and the keys of those that this rank needs."""
 
     epoch: int
@@ -62,7 +62,7 @@ class Maker:
         whole = self.whole or self.batched or samples != self.feed.samples
         return list(range(samples)) if whole else self.feed.rows
 
-    def make(self, items: list[Any], samples: int, epoch: int, number: int, own: Generators) -> Loaded:
+    def make(self, items: list[Any], samples: int, epoch: int, number: int, own: Generators) -> LoadedBatch:
         """The part, from the items of its rows."""
         rows = self.rows(samples)
         try:
@@ -71,11 +71,11 @@ class Maker:
                 samples = self.feed.size_of(batch)
                 rows = list(range(samples))
             if samples != self.feed.samples:
-                return Loaded(samples, batch)
+                return LoadedBatch(samples, batch)
             self.feed.check(batch, len(rows), PAD if len(rows) == samples else PAD_A_PART)
-            return Loaded(samples, self.feed.cut(batch, rows))
+            return LoadedBatch(samples, self.feed.cut(batch, rows))
         except EngineError as error:
-            return Loaded(
+            return LoadedBatch(
                 samples, error=str(EngineError(f"batch {number} of epoch {epoch}: {error.reason}", error.help))
             )
 
@@ -104,7 +104,7 @@ class Fetch:
         self.epoch: int | None = None
         self.draws = False  # whether a sample has drawn random numbers
 
-    def __getitem__(self, job: Job) -> Loaded:
+    def __getitem__(self, job: BatchRequest) -> LoadedBatch:
         maker, (epoch, number, samples, _) = self.maker, job
         if self.epoch != epoch:
             self.epoch = epoch
@@ -113,10 +113,10 @@ class Fetch:
             try:
                 items = self._items(job, own)
             except EngineError as error:
-                return Loaded(samples, error=str(error))
+                return LoadedBatch(samples, error=str(error))
             return maker.make(items, samples, epoch, number, own)
 
-    def _items(self, job: Job, own: Generators) -> list[Any]:
+    def _items(self, job: BatchRequest, own: Generators) -> list[Any]:
         """The samples. Where one draws random numbers all are made again, each with numbers of its own: seeding takes
         longer than many a sample."""
         if not self.draws:
@@ -132,7 +132,7 @@ class Fetch:
             items.append(self._item(key, job))
         return items
 
-    def _item(self, key: Any, job: Job) -> Any:
+    def _item(self, key: Any, job: BatchRequest) -> Any:
         """A sample, by the function for several where there is one: alone, so that its random numbers are its own."""
         several = getattr(self.dataset, "__getitems__", None)
         try:
@@ -142,7 +142,7 @@ class Fetch:
             raise EngineError(where, CORRECT) from error
 
 
-class Stream(IterableDataset[Loaded]):
+class SampleStream(IterableDataset[LoadedBatch]):
     """An iterable data set as DataLoader sees it: each worker's samples, made batches, of which the parts are kept.
 
     `start` is how many batches the data set, told by its own state, has behind it.
@@ -152,7 +152,7 @@ class Stream(IterableDataset[Loaded]):
         self.dataset, self.maker, self.epoch, self.start = dataset, maker, epoch, start
         self.batch_size, self.drop_last = batch_size, drop_last
 
-    def __iter__(self) -> Iterator[Loaded]:
+    def __iter__(self) -> Iterator[LoadedBatch]:
         worker = get_worker_info()
         first, step = (worker.id, worker.num_workers) if worker is not None else (self.start, 1)
         seed, own = self.maker.seed, Generators(self.maker.seed, "stream", self.epoch, first)
@@ -171,7 +171,7 @@ class Stream(IterableDataset[Loaded]):
                 yield made._replace(state=state_of(self.dataset)) if worker is None else made
         except Exception as error:
             reason = f"the data set raised {raised(error)} in epoch {self.epoch}"
-            yield Loaded(None, error=str(EngineError(reason, "correct the data set")))
+            yield LoadedBatch(None, error=str(EngineError(reason, "correct the data set")))
 
 
 def begin_epoch(dataset: Any, epoch: int) -> None:

@@ -12,7 +12,7 @@ from .generators import Generators, number_of
 
 
 @dataclass(frozen=True)
-class Order:
+class SampleOrder:
     """Batches of a data set's keys: in order, shuffled by seed and epoch, or as a sampler of the user's says.
 
     `batch_size` None takes each key as a batch of its own.

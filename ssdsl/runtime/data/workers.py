@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from .rank_dataset import Job, Loaded
+from .rank_dataset import BatchRequest, LoadedBatch
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Workers:
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
 
-    def loader(self, dataset: Any, jobs: Iterable[Job] | None) -> "DataLoader[Loaded]":
+    def loader(self, dataset: Any, jobs: Iterable[BatchRequest] | None) -> "DataLoader[LoadedBatch]":
         """A DataLoader that gives each item as it is made."""
         return DataLoader(
             dataset,

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from .heartbeat import Pulse
+from .heartbeat import Heartbeat
 from .stall import Stall, place
-from .watchdog import Watch, last_words
+from .watchdog import Watchdog, last_words
 
 
 def report_failure(
-    error: BaseException, rank: int, pulse: Pulse | None, watch: Watch | None, folder: Path | None
+    error: BaseException, rank: int, pulse: Heartbeat | None, watch: Watchdog | None, folder: Path | None
 ) -> None:
     """Say on stderr, and in the rank's files, where it failed and why.
 

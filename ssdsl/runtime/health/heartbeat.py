@@ -28,7 +28,7 @@ def attempt() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-class Pulse:
+class Heartbeat:
     """What is known of this rank, and its file `rank<N>.state`: a line of JSON, filled up with spaces.
 
     `doing` says in words what happens now; with `watch`, what a function returns: a step and a task. `wait` is what it

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 PATIENCE_S = 5.0  # how long the store may take to answer
 
 
-class Board:
+class StatusStore:
     """The notes of one attempt of a run: those of earlier ones are not seen."""
 
     def __init__(self, attempt: str) -> None:

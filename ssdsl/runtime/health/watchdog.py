@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..program.codec import from_json, to_json
-from .heartbeat import Pulse, attempt
+from .heartbeat import Heartbeat, attempt
 from .stall import BEATS_S, Stall, State, find_stall
-from .status_store import Board
+from .status_store import StatusStore
 
 BEAT_S = 1.0
 LOOK_S = 2 * BEATS_S  # so long before the limit a rank begins to look at the others
@@ -35,13 +35,13 @@ class Verdict:
     failed: str = ""
 
 
-class Watch:
+class Watchdog:
     """Looks at all ranks from a thread of its own. `folder` is where this rank's last words go, if anywhere."""
 
-    def __init__(self, pulse: Pulse, ranks: int, limit_s: float, folder: Path | None = None) -> None:
+    def __init__(self, pulse: Heartbeat, ranks: int, limit_s: float, folder: Path | None = None) -> None:
         self.pulse, self.ranks, self.limit_s, self.folder = pulse, ranks, limit_s, folder
         self.rank = int(pulse.known["rank"])
-        self.board = Board(f"joining {attempt()}")
+        self.board = StatusStore(f"joining {attempt()}")
         self.started = time.time()
         self.seen: dict[int, tuple[State, float]] = {}  # of each rank what it said last, and when this was new here
         self.over = threading.Event()
@@ -49,7 +49,7 @@ class Watch:
 
     def joined(self, name: str) -> None:
         """The ranks have met, and have a name for this attempt."""
-        self.board = Board(name)
+        self.board = StatusStore(name)
 
     def end(self) -> None:
         """Watch no longer: the rank has done all that it had to do, or fails by itself."""
@@ -127,7 +127,7 @@ class Watch:
         os._exit(1)
 
 
-def last_words(pulse: Pulse, stall: Stall, folder: Path | None, *, whole: bool) -> None:
+def last_words(pulse: Heartbeat, stall: Stall, folder: Path | None, *, whole: bool) -> None:
     """Say which rank keeps this one waiting: on stderr, and in the rank's files."""
     rank = pulse.known["rank"]
     text = stall.text() if whole else stall.text().partition("\n")[0]

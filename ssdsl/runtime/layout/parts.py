@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..program.initial_state import State
-from ..program.table import AxisTake, Output, Role, Table, TensorEntry
+from ..program.initial_state import InitialState
+from ..program.table import AxisTake, RequestedOutput, RoleEntry, Table, TensorEntry
 from ..ranks.world import World
 from ..step.weights import Weights
 from .cut import Piece, Take, positions
@@ -20,7 +20,7 @@ At = tuple[int, ...]
 Placed = tuple[list[torch.Tensor], torch.Tensor]  # positions on every axis of the whole, and the part
 
 
-def pieces_of(tensors: Iterable[TensorEntry], role: Role, world: World) -> list[Piece]:
+def pieces_of(tensors: Iterable[TensorEntry], role: RoleEntry, world: World) -> list[Piece]:
     """This rank's parts of some weights, or inputs, of its role."""
     at = world.at(role.mesh, role.fixed)
     assert at is not None
@@ -62,7 +62,7 @@ def local_tensors(weights: Weights, pieces: dict[str, Piece], owners: "ReplicaOw
     return [LocalTensor(name, pieces[name], span, x, owners.owns(name)) for name, span, x in (*trained, *others)]
 
 
-def untrained(table: Table, state: State, names: Iterable[str]) -> list[LocalTensor]:
+def untrained(table: Table, state: InitialState, names: Iterable[str]) -> list[LocalTensor]:
     """Copies of the weights and buffers that no role has, for the first rank to save: weights that nothing reads, and
     buffers that are constants of programs. With them a checkpoint has the model's whole state.
 
@@ -92,7 +92,7 @@ class ReplicaOwners:
 
     def __init__(self, table: Table, world: World) -> None:
         self.world = world
-        self._roles: dict[str, dict[_Home, list[Role]]] = {}
+        self._roles: dict[str, dict[_Home, list[RoleEntry]]] = {}
         for role in table.roles:
             for name, home in _homes(role):
                 self._roles.setdefault(name, {}).setdefault(home, []).append(role)
@@ -103,7 +103,7 @@ class ReplicaOwners:
         is_here = any(self.world.at(role.mesh, role.fixed) is not None for role in roles)
         return is_here and self.world.rank == self._first(home, roles)
 
-    def _first(self, home: _Home, roles: list[Role]) -> int:
+    def _first(self, home: _Home, roles: list[RoleEntry]) -> int:
         """The lowest rank of a home that holds the same elements as this one."""
         mesh = self.world.meshes[home.mesh]
         at = mesh.coordinates(self.world.rank)
@@ -113,7 +113,7 @@ class ReplicaOwners:
         return min(mesh.rank(dict.fromkeys(mesh.axes, 0) | same | fixed) for fixed in alike)
 
 
-def _homes(role: Role) -> Iterator[tuple[str, _Home]]:
+def _homes(role: RoleEntry) -> Iterator[tuple[str, _Home]]:
     for flat in role.flats:
         for weight in flat.weights:
             yield weight.name, _Home(role.mesh, weight.takes, flat.number, flat.shard_axes)
@@ -131,7 +131,7 @@ class KeptOutput:
     `at` are the coordinates of the rank. Of all ranks that keep the same parts one `owns` them.
     """
 
-    output: Output
+    output: RequestedOutput
     at: dict[str, int]
     owns: bool
 

@@ -17,7 +17,7 @@ Runs = tuple[Run, ...]  # of one part
 Regions = tuple[Runs, ...]  # of all parts
 
 
-class Piece(NamedTuple):
+class ExchangedRuns(NamedTuple):
     """What two parts exchange: runs of `have` that are sent, and of `need` that are received, in local positions."""
 
     peer: int
@@ -87,7 +87,7 @@ def halves(runs: Runs) -> tuple[Runs, Runs]:
 
 
 @lru_cache(maxsize=4096)
-def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[Piece, ...]:
+def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[ExchangedRuns, ...]:
     """What part `me` exchanges with each part, itself included.
 
     With `sums` every part that has a position sends it to all that need it; else one does: the part itself, or the
@@ -98,7 +98,7 @@ def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[Piece,
         sent = _given(have, need, me, peer, sums)
         received = _given(have, need, peer, me, sums)
         if sent or received:
-            found.append(Piece(peer, local(sent, have[me]), local(received, need[me])))
+            found.append(ExchangedRuns(peer, local(sent, have[me]), local(received, need[me])))
     return tuple(found)
 
 

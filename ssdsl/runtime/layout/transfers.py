@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ..ranks.transport import Work
-from ..ranks.world import Exchange, World
+from ..ranks.transport import PendingWork
+from ..ranks.world import AwaitedMessage, World
 
 At = tuple[int, ...]
 Key = tuple[int, At, bool]  # a message, the part, and whether its gradient travels
@@ -34,7 +34,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Transfer:
+class ValueTransfer:
     """A value from where one block keeps it to where another looks for it. `uneven`: factors whose size varies with an
     index in time."""
 
@@ -49,7 +49,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Signal:
+class SentSignal:
     """Tells other ranks that an earlier task is done."""
 
     forward: Leg
@@ -59,7 +59,7 @@ class Signal:
     lane: int = 0
 
 
-Message = Transfer | Signal
+Message = ValueTransfer | SentSignal
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Waiting:
     what the `works` receive.
     """
 
-    works: list[Work]
+    works: list[PendingWork]
     peers: list[int]
     buffers: list[tuple[Box, torch.Tensor]]
     shape: tuple[tuple[int, ...], ...]
@@ -89,7 +89,7 @@ class Mover:
         self.device = device
         self.world = world
         self.waited_s = 0.0
-        self.sending: list[tuple[Work, torch.Tensor, Exchange]] = []
+        self.sending: list[tuple[PendingWork, torch.Tensor, AwaitedMessage]] = []
         self.waiting: dict[Key, Waiting] = {}
 
     def start(
@@ -107,7 +107,7 @@ class Mover:
             else:
                 self.world.count("send", piece)
                 work = self.world.transport.isend(piece, peer, group, tag)
-                self.sending.append((work, piece, Exchange("send", number, gradient, peer)))
+                self.sending.append((work, piece, AwaitedMessage("send", number, gradient, peer)))
         if leg.gets:
             self.waiting[number, at, gradient] = self._asked(message, leg, own, group, tag, at)
 
@@ -136,7 +136,7 @@ class Mover:
             return None
         start = time.perf_counter()
         for work, peer in zip(waiting.works, waiting.peers, strict=True):
-            self.world.call = Exchange("receive", number, gradient, peer)
+            self.world.call = AwaitedMessage("receive", number, gradient, peer)
             work.wait()
         self.world.call = None
         self.waited_s += time.perf_counter() - start

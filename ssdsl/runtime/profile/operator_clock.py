@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..ranks.world import World
 
 
-class Place(NamedTuple):
+class TimedPlace(NamedTuple):
     """What the time is spent on: a phase of a block ("F", "B", "D", "W"; "R" for a forward that runs again) in a line
     of the role's file that runs for a layer (line 0: the engine itself), or something else by its name. A collective of
     a task is `met`: `number` bytes of the kind `layer` among `line` ranks, from when this one comes till it is done."""
@@ -34,32 +34,32 @@ class Place(NamedTuple):
 
 
 COMPUTING = ("F", "B", "D", "W")
-STEP, TALK, CLOCK = Place("step"), Place("talk"), Place("clock")
+STEP, TALK, CLOCK = TimedPlace("step"), TimedPlace("talk"), TimedPlace("clock")
 MET, MEETINGS = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is measured, and how often
 
 
-class Clock:
+class OperatorClock:
     """The clock of one rank. `file` is its role's. `steps` have the seconds of each place, a number a task or step."""
 
     def __init__(self, file: str, world: "World") -> None:
         self.file, self.world = file, world
-        self.steps: list[dict[Place, list[float]]] = []
-        self._now: dict[Place, float] = {}
-        self._outer: list[Place] = []
+        self.steps: list[dict[TimedPlace, list[float]]] = []
+        self._now: dict[TimedPlace, float] = {}
+        self._outer: list[TimedPlace] = []
         self._place = STEP
-        self._task = Place("")
-        self._met: dict[Place, list[float]] = {}  # in the task that runs
+        self._task = TimedPlace("")
+        self._met: dict[TimedPlace, list[float]] = {}  # in the task that runs
         self._last = 0.0
-        self._made: list[tuple[int, Place]] = []  # the number of the next node when a line began
+        self._made: list[tuple[int, TimedPlace]] = []  # the number of the next node when a line began
         self._numbers: list[int] = []
-        self._added: dict[Place, float] = {}  # by the clock itself
+        self._added: dict[TimedPlace, float] = {}  # by the clock itself
         self._line_s = self._node_s = 0.0  # what it adds to each line, and node
         self._line_s, self._node_s = _own_line_s(self), _own_node_s(self)
 
     # -- the clock -----------------------------------------------------------------------------------------------------
 
-    def _goes_to(self, place: Place, added_s: float = 0.0) -> None:
+    def _goes_to(self, place: TimedPlace, added_s: float = 0.0) -> None:
         self._now[self._place] = self._now.get(self._place, 0.0) + time.perf_counter() - self._last
         if added_s:
             self._added[place] = self._added.get(place, 0.0) + added_s
@@ -86,7 +86,7 @@ class Clock:
     def task(self, what: str, number: int) -> Iterator[None]:
         """A task of a step, whose lines and nodes are told apart."""
         outside, self._now = self._now, {}
-        self._task, self._met = Place(what, number), {}
+        self._task, self._met = TimedPlace(what, number), {}
         before = sys.gettrace()
         try:
             with self.aside(self._task):
@@ -101,10 +101,10 @@ class Clock:
             self._note(inside)
             for place, times in self._met.items():
                 self.steps[-1].setdefault(place, []).extend(times)
-            self._task, self._met = Place(""), {}
+            self._task, self._met = TimedPlace(""), {}
 
     @contextmanager
-    def aside(self, place: Place) -> Iterator[None]:
+    def aside(self, place: TimedPlace) -> Iterator[None]:
         """What runs inside belongs to another place."""
         before = self._place
         self._goes_to(place)
@@ -121,10 +121,10 @@ class Clock:
     def meets(self, kind: str, size_bytes: int, time_s: float) -> None:
         """A collective of the task that runs has taken so long."""
         if self._task.what in COMPUTING and self.world.last is not None:
-            place = Place(MET, size_bytes, kind, self.world.last.group.size)
+            place = TimedPlace(MET, size_bytes, kind, self.world.last.group.size)
             self._met.setdefault(place, []).append(time_s)
 
-    def _note(self, times: dict[Place, float]) -> None:
+    def _note(self, times: dict[TimedPlace, float]) -> None:
         for place, time_s in times.items():
             time_s = max(0.0, time_s - self._added.pop(place, 0.0))
             self.steps[-1].setdefault(place, []).append(time_s)
@@ -142,7 +142,7 @@ class Clock:
         """A line of the role's file begins, or one of its functions ends."""
         if event == "line":
             what = "R" if self.world.recomputing else self._task.what
-            place = Place(what, self._task.number, self.world.layer, frame.f_lineno)
+            place = TimedPlace(what, self._task.number, self.world.layer, frame.f_lineno)
             self._made.append((torch._C._autograd._get_sequence_nr(), place))
             self._goes_to(place, self._line_s)
         elif event == "return":
@@ -188,21 +188,21 @@ class Clock:
 
         node.register_prehook(begins)
 
-    def _line_of(self, number: int) -> Place | None:
+    def _line_of(self, number: int) -> TimedPlace | None:
         at = bisect_right(self._numbers, number) - 1
         return self._made[at][1] if at >= 0 and self._made[at][1].line else None
 
 
-def _gradient(parameter: torch.Tensor, weight: int) -> Place:
+def _gradient(parameter: torch.Tensor, weight: int) -> TimedPlace:
     """A weight gets a gradient: its first in the step, or one that is added. Each weight is a place of its own."""
     what = "first gradient" if parameter.grad is None else "next gradient"
-    return Place(what, parameter.numel() * parameter.element_size(), "", weight)
+    return TimedPlace(what, parameter.numel() * parameter.element_size(), "", weight)
 
 
 class _Timed:
     """A transport, or work that it started, whose time is told apart."""
 
-    def __init__(self, inner: Any, clock: Clock) -> None:
+    def __init__(self, inner: Any, clock: OperatorClock) -> None:
         self.inner, self.clock = inner, clock
 
     def __getattr__(self, name: str) -> Any:
@@ -210,7 +210,7 @@ class _Timed:
         return _timed(found, name, self.clock) if callable(found) else found
 
 
-def _timed(call: Any, name: str, clock: Clock) -> Any:
+def _timed(call: Any, name: str, clock: OperatorClock) -> Any:
     def timed(*arguments: Any, **options: Any) -> Any:
         with clock.aside(TALK):
             began = clock.now
@@ -226,14 +226,14 @@ def _timed(call: Any, name: str, clock: Clock) -> Any:
 # -- what the clock itself takes ---------------------------------------------------------------------------------------
 
 
-def _own_line_s(clock: Clock) -> float:
+def _own_line_s(clock: OperatorClock) -> float:
     """Seconds that the clock adds to a line."""
     found: dict[str, Any] = {}
     exec(compile("def lines():\n" + "    x = 0\n" * MANY, clock.file, "exec"), found)
     return _added_s(clock, found["lines"])
 
 
-def _own_node_s(clock: Clock) -> float:
+def _own_node_s(clock: OperatorClock) -> float:
     """Seconds that it adds to a node."""
     leaf = torch.zeros(1, requires_grad=True)
 
@@ -253,7 +253,7 @@ def _own_node_s(clock: Clock) -> float:
     return _added_s(clock, followed, backward)
 
 
-def _added_s(clock: Clock, work: Callable[[], None], plain: Callable[[], None] | None = None) -> float:
+def _added_s(clock: OperatorClock, work: Callable[[], None], plain: Callable[[], None] | None = None) -> float:
     """How much longer the clock says that one of many takes than one takes without it."""
     alone, said = [], []
     for _ in range(REPEATS):

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import torch
 
-from ..layout.transfers import Leg, Message, Mover, Signal, Transfer, shape_of
+from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer, shape_of
 from ..ranks.world import Group, World
 from .live_memory import Alive
-from .operator_clock import Clock
+from .operator_clock import OperatorClock
 
 PROBES = 5
 WATCHED = 1  # the step whose memory is watched, which slows it
@@ -29,7 +29,7 @@ class Recorder:
     def __init__(self, device: torch.device, world: World, file: str = "", mapped: Iterable[torch.Tensor] = ()) -> None:
         self.device = device
         self.world = world
-        self.clock = Clock(file, world) if device.type == "cpu" else None
+        self.clock = OperatorClock(file, world) if device.type == "cpu" else None
         self.clocked: list[int] = []
         self.mapped = {t.untyped_storage().data_ptr() for t in mapped}
         self.steps: list[list[tuple[str, float, float, float]]] = []
@@ -170,10 +170,10 @@ def time_messages(messages: dict[int, Message], count: int, mover: Mover, device
     for number in range(count):
         message = messages[number]
         for gradient in (False, True):
-            leg = message.backward if gradient and isinstance(message, Transfer) else message.forward
+            leg = message.backward if gradient and isinstance(message, ValueTransfer) else message.forward
             for _ in range(PROBES):
                 mover.world.transport.barrier()
-                if isinstance(message, Signal) or leg is None:
+                if isinstance(message, SentSignal) or leg is None:
                     continue
                 time_s = _probe(message, leg, number, gradient, mover, device)
                 if leg.gets:
@@ -181,7 +181,7 @@ def time_messages(messages: dict[int, Message], count: int, mover: Mover, device
     return {name: min(times) for name, times in found.items()}
 
 
-def _probe(transfer: Transfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device) -> float:
+def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device) -> float:
     at = (0,) * len(transfer.time)
     value = None
     if leg.sends:

@@ -16,7 +16,7 @@ RECIPES = "weights.json"
 NAMES = "names.json"
 
 
-class State:
+class InitialState:
     """Tensors by name: those that are there, whole, and those that are made where they are needed.
 
     `names` are those of the model's `state_dict`, in order, each with the first name of the same tensor.
@@ -31,7 +31,7 @@ class State:
         self.tensors, self.recipes, self.names = tensors, recipes, dict(names or {})
 
     @classmethod
-    def read(cls, folder: Path) -> "State":
+    def read(cls, folder: Path) -> "InitialState":
         """The state in a program's folder; tensors are mapped, not read. Raises OSError for a missing file."""
         tensors = torch.load(folder / WEIGHTS, mmap=True, weights_only=True)
         has_recipes = (folder / RECIPES).exists()
@@ -45,9 +45,9 @@ class State:
         if self.recipes is not None:
             write_recipes(self.recipes, folder / RECIPES)
 
-    def copy(self) -> "State":
+    def copy(self) -> "InitialState":
         """The same state, to write to."""
-        return State({n: t.clone() for n, t in self.tensors.items()}, self.recipes, self.names)
+        return InitialState({n: t.clone() for n, t in self.tensors.items()}, self.recipes, self.names)
 
     @property
     def aliases(self) -> dict[str, str]:

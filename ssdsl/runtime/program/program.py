@@ -10,21 +10,21 @@ from typing import Any
 import torch
 
 from .batch_file import read_batches
-from .initial_state import State
+from .initial_state import InitialState
 from .table import Table, read_table
 
 
 @dataclass(frozen=True)
-class Program:
+class CompiledProgram:
     """What was compiled. `roles` is the code of each role by its name."""
 
     table: Table
     roles: dict[str, str]
-    weights: State
+    weights: InitialState
     batches: list[dict[str, torch.Tensor]]
 
     @classmethod
-    def read(cls, folder: Path, root: Path | None = None) -> "Program":
+    def read(cls, folder: Path, root: Path | None = None) -> "CompiledProgram":
         """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack, and
         EngineError for a program of another version.
 
@@ -33,10 +33,12 @@ class Program:
         root = folder if root is None else root
         table = read_table((folder / "program.json").read_text())
         roles = {r.name: (folder / f"role_{r.name}.py").read_text() for r in table.roles}
-        return cls(table, roles, State.read(root), read_batches(root))
+        return cls(table, roles, InitialState.read(root), read_batches(root))
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], weights: State, batches: list[dict[str, torch.Tensor]]) -> "Program":
+    def of(
+        cls, texts: Mapping[str, str], weights: InitialState, batches: list[dict[str, torch.Tensor]]
+    ) -> "CompiledProgram":
         """A program of generated files, by name, that lie in no folder."""
         table = read_table(texts["program.json"])
         return cls(table, {r.name: texts[f"role_{r.name}.py"] for r in table.roles}, weights, batches)

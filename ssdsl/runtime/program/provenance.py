@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from ..ranks.world import Collective, Exchange, World
-from .table import FlatEntry, Role, SignalEntry, Site, Table, TransferEntry
+from ..ranks.world import AwaitedMessage, GroupCall, World
+from .table import FlatEntry, RoleEntry, SignalEntry, Site, Table, TransferEntry
 
 Place = tuple[CodeType, int, str]  # a role's code, the instruction in it, and the module whose function it is
 MANY = 8
@@ -32,7 +32,7 @@ def caller(layer: str) -> Place:
 class Sites:
     """What the lines of a role's file are for: collectives, messages, look-ups. `code` is its text."""
 
-    def __init__(self, table: Table, role: Role, code: str) -> None:
+    def __init__(self, table: Table, role: RoleEntry, code: str) -> None:
         self.lines = code.splitlines()
         self.known = {(site.function, site.layer, site.line): site for site in role.sites}
         self.messages = {message.number: message for message in table.messages}
@@ -41,9 +41,9 @@ class Sites:
     def waits(self, world: World) -> str:
         """What the rank waits for now, in words; empty where it waits for nobody."""
         match world.call:
-            case Collective() as call:
+            case GroupCall() as call:
                 return self._collective(call, world)
-            case Exchange() as exchange:
+            case AwaitedMessage() as exchange:
                 return self._exchange(exchange)
             case _:
                 return ""
@@ -70,7 +70,7 @@ class Sites:
         """The last collective that the rank started, in words."""
         return self._collective(world.last, world) if world.last is not None else ""
 
-    def _collective(self, call: Collective, world: World) -> str:
+    def _collective(self, call: GroupCall, world: World) -> str:
         group = call.group
         axes = next((axes for (_, axes), known in world.groups.items() if known is group), None)
         over = ", ".join(axes) if axes is not None else "the copies of a tied weight"
@@ -103,7 +103,7 @@ class Sites:
         function = next((found[1] for found in inside if found), "")
         return self.known.get((function, layer, self.lines[line - 1].partition(" = ")[0].strip()))
 
-    def _exchange(self, exchange: Exchange) -> str:
+    def _exchange(self, exchange: AwaitedMessage) -> str:
         message = self.messages.get(exchange.number)
         what = f"`{message.value}`" if isinstance(message, TransferEntry) else "word that an earlier task is done"
         what = f"the gradient of {what}" if exchange.gradient else what

@@ -13,18 +13,20 @@ from ..ranks.rank_setup import completions_of, messages_of, role_of
 from ..ranks.world import World
 from ..step.runner import Runner
 from ..step.weights import Weights
-from .initial_state import State
-from .program import Program
+from .initial_state import InitialState
+from .program import CompiledProgram
 from .provenance import Sites
-from .table import Role
+from .table import RoleEntry
 
 Tensors = dict[str, torch.Tensor]
 
 
-class Share:
+class RankProgram:
     """Made, and used, by all ranks alike. A rank that the plan gives nothing to do has no role, and runs nothing."""
 
-    def __init__(self, program: Program, world: World, device: torch.device, weights: Weights, state: State) -> None:
+    def __init__(
+        self, program: CompiledProgram, world: World, device: torch.device, weights: Weights, state: InitialState
+    ) -> None:
         self.table = program.table
         self.world, self.device = world, device
         self.role = role_of(self.table, world)
@@ -41,7 +43,7 @@ class Share:
         self.completions = completions_of(self.role, world) if self.table.trains else {}
         self.take_constants(state)
 
-    def take_constants(self, state: State) -> None:
+    def take_constants(self, state: InitialState) -> None:
         """Computes what depends on no input and no weight."""
         if self.role is not None:
             types = {n: getattr(torch, dtype) for n, dtype in self.table.constants.items() if n in state}
@@ -63,7 +65,7 @@ class Share:
         """What this rank waits for now, in words; empty where it waits for nobody."""
         return self.sites.waits(self.world) if self.sites is not None else ""
 
-    def check_fits(self, other: "Share") -> None:
+    def check_fits(self, other: "RankProgram") -> None:
         """Raises EngineError where this program does not have its weights as the other one has them."""
         mine, theirs = _weights(self.role), _weights(other.role)
         if different := [name for name, takes in mine.items() if theirs.get(name) != takes]:
@@ -111,7 +113,7 @@ class Share:
         return at is not None and not any(at[axis] for axis in at.keys() - set(place.axes) - place.fixed.keys())
 
 
-def _weights(role: Role | None) -> dict[str, tuple[object, ...]]:
+def _weights(role: RoleEntry | None) -> dict[str, tuple[object, ...]]:
     """Where the weights of a role are."""
     if role is None:
         return {}

@@ -32,7 +32,7 @@ POINTWISE = FACTORIES | {
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TensorView:
     """A tensor as it lies in a memory; sizes, strides and offset in elements. Memories are numbered."""
 
     memory: int
@@ -52,8 +52,8 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One call of an operator by its full name; its tensors are `View`s, its dtypes texts such as "torch.float32".
+class RecipeStep:
+    """One call of an operator by its full name; its tensors are `TensorView`s, its dtypes are texts ("torch.float32").
 
     `makes` are the memories of its new results, `writes` those that it changes in place; `draw` is the number of its
     first draw among those of the constructor, or -1.
@@ -67,13 +67,13 @@ class Step:
     draw: int
 
     @property
-    def views(self) -> list[View]:
+    def views(self) -> list[TensorView]:
         """Its tensors."""
         return _views([self.args, list(self.kwargs.values())])
 
 
-def _views(item: Any) -> list[View]:
-    if isinstance(item, View):
+def _views(item: Any) -> list[TensorView]:
+    if isinstance(item, TensorView):
         return [item]
     return [v for i in item for v in _views(i)] if isinstance(item, (tuple, list)) else []
 
@@ -85,8 +85,8 @@ class Recipes:
     `given` are the memories that no step made.
     """
 
-    steps: Sequence[Step]
-    weights: Mapping[str, View]
+    steps: Sequence[RecipeStep]
+    weights: Mapping[str, TensorView]
     given: Mapping[int, torch.Tensor]
     seed: int
     generator: Generator
@@ -122,7 +122,7 @@ class Recipes:
         needed = {id(s) for s in self._steps_of({v.memory for v in self.weights.values()})}
         return replace(self, steps=[s for s in self.steps if id(s) in needed])
 
-    def _steps_of(self, memories: set[int]) -> list[Step]:
+    def _steps_of(self, memories: set[int]) -> list[RecipeStep]:
         """The steps behind some memories, in their order; adds the memories that these read."""
         found = []
         for step in reversed(self.steps):
@@ -131,14 +131,16 @@ class Recipes:
                 memories |= {v.memory for v in step.views}
         return found[::-1]
 
-    def _follow_part(self, step: Step, part: torch.Tensor, view: View, places: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _follow_part(
+        self, step: RecipeStep, part: torch.Tensor, view: TensorView, places: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
         kwargs = {k: _value(v, {}) for k, v in step.kwargs.items()}
         first = [len(p) for p in places] if step.target in FACTORIES else part
         with self._draws(step, places, view.size):
             part = _operator(step.target)(first, *step.args[1:], **kwargs)
         return part
 
-    def _draws(self, step: Step, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
+    def _draws(self, step: RecipeStep, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
         """What draws the numbers of a step."""
         if step.draw < 0:
             return nullcontext()
@@ -158,7 +160,7 @@ class _PartDraws(Draws):  # type: ignore[no-untyped-call]
         return (self.places, self.sizes) if self.places else super().index(sizes, device)
 
 
-def _is_pointwise(view: View, steps: Sequence[Step]) -> bool:
+def _is_pointwise(view: TensorView, steps: Sequence[RecipeStep]) -> bool:
     """Whether steps make one tensor, number by number, of nothing else."""
     starts_new = bool(steps) and steps[0].target in FACTORIES
     return (
@@ -173,7 +175,7 @@ def _is_pointwise(view: View, steps: Sequence[Step]) -> bool:
     )
 
 
-def _follow(step: Step, memories: dict[int, torch.Tensor], recipes: Recipes) -> None:
+def _follow(step: RecipeStep, memories: dict[int, torch.Tensor], recipes: Recipes) -> None:
     """Run a step on whole tensors; `memories` has a tensor that lies in each."""
     args = [_value(a, memories) for a in step.args]
     with recipes._draws(step):
@@ -183,7 +185,7 @@ def _follow(step: Step, memories: dict[int, torch.Tensor], recipes: Recipes) -> 
         memories.update(zip(step.makes, (r for r in results if isinstance(r, torch.Tensor)), strict=True))
 
 
-def _seen(view: View, memories: Mapping[int, torch.Tensor]) -> torch.Tensor:
+def _seen(view: TensorView, memories: Mapping[int, torch.Tensor]) -> torch.Tensor:
     return memories[view.memory].as_strided(view.size, view.stride, view.offset)
 
 
@@ -196,7 +198,7 @@ def _operator(target: str) -> Any:
 def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
     """An argument as torch takes it."""
     match item:
-        case View():
+        case TensorView():
             return _seen(item, memories)
         case str() if item.startswith("torch."):
             return getattr(torch, item.removeprefix("torch."))
@@ -225,21 +227,21 @@ def read_recipes(path: Path) -> Recipes:
     """What `write_recipes` wrote. Raises OSError."""
     table, given = json.loads(path.read_text(), object_hook=_from_json), path.with_suffix(".given.pt")
     steps = [
-        Step(target, tuple(args), kwargs, tuple(makes), tuple(writes), draw)
+        RecipeStep(target, tuple(args), kwargs, tuple(makes), tuple(writes), draw)
         for target, args, kwargs, makes, writes, draw in table["steps"]
     ]
     memories = torch.load(given, mmap=True, weights_only=True) if given.exists() else {}
     return Recipes(steps, table["weights"], memories, table["seed"], table["generator"])
 
 
-def _view_json(view: View) -> dict[str, Any]:
+def _view_json(view: TensorView) -> dict[str, Any]:
     return {"view": [view.memory, view.size, view.stride, view.offset]}
 
 
 def _from_json(item: dict[str, Any]) -> Any:
     match item:
         case {"view": [memory, size, stride, offset]}:
-            return View(memory, tuple(size), tuple(stride), offset)
+            return TensorView(memory, tuple(size), tuple(stride), offset)
         case {"float": str(text)}:  # how numbers that are not finite were written
             return float(text)
     return item

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import EngineError
 from ..layout.regions import Regions
-from ..ranks.mesh import Mesh
+from ..ranks.mesh import RankMesh
 from ..version import VERSION
 from .codec import decoded
 
@@ -25,7 +25,7 @@ class MeshAxes:
 
 
 @dataclass(frozen=True)
-class Submesh:
+class SubmeshEntry:
     """The ranks of a mesh at some fixed coordinates; `axes` are the others, or those that matter."""
 
     mesh: str
@@ -71,7 +71,7 @@ class FlatEntry:
 
 
 @dataclass(frozen=True)
-class Input:
+class BatchInput:
     """A tensor of the batch, whole, with the names that the model gives its axes."""
 
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
+class RequestedOutput:
     """A tensor that was asked for: the ranks that keep it, and the part that each keeps for each coordinate in `time`.
 
     Over the indices in `sums` the parts are addends.
@@ -118,7 +118,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Role:
+class RoleEntry:
     """Ranks that run the same code: the parts of inputs and weights that they have. `others` are not trained."""
 
     name: str
@@ -148,7 +148,7 @@ class Parcel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Move:
+class MoveEntry:
     """One direction of a message. Ranks that agree on the `aligned` axes exchange `pieces`."""
 
     aligned: tuple[str, ...]
@@ -164,9 +164,9 @@ class MessageEntry:
     number: int
     lane: int
     plan: str
-    source: Submesh
-    target: Submesh
-    forward: Move
+    source: SubmeshEntry
+    target: SubmeshEntry
+    forward: MoveEntry
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class TransferEntry(MessageEntry):
     value: str
     source_slot: str
     target_slot: str
-    backward: Move | None
+    backward: MoveEntry | None
     dtype: str
     time: tuple[str, ...]
     uneven: dict[int, tuple[str, tuple[int, ...]]]
@@ -206,17 +206,17 @@ class Table:
     world_size: int
     params: dict[str, int]
     flops: int
-    meshes: tuple[Mesh, ...]
+    meshes: tuple[RankMesh, ...]
     groups: tuple[MeshAxes, ...]
-    loss: Submesh
-    inputs: dict[str, Input]
+    loss: SubmeshEntry
+    inputs: dict[str, BatchInput]
     constants: dict[str, str]
     seed: tuple[str, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[RequestedOutput, ...]
     trains: bool
-    ties: dict[str, tuple[Submesh, ...]]
+    ties: dict[str, tuple[SubmeshEntry, ...]]
     sparse: tuple[str, ...]
-    roles: tuple[Role, ...]
+    roles: tuple[RoleEntry, ...]
     messages: tuple[SignalEntry | TransferEntry, ...]
     precision: str | None
 

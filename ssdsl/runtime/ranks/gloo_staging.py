@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from .transport import Distributed, Merge, Rows, Work, Works
+from .transport import Distributed, Merge, PendingWork, Rows, Works
 
 
 @dataclass(frozen=True)
 class Arriving:
     """What arrives on the CPU and belongs into a tensor of the device."""
 
-    work: Work
+    work: PendingWork
     here: torch.Tensor
     into: torch.Tensor
 
@@ -35,7 +35,7 @@ class Arriving:
 class Leaving:
     """What is sent from the CPU; the copy lives as long as this."""
 
-    work: Work
+    work: PendingWork
     here: torch.Tensor
 
     def wait(self) -> None:
@@ -55,7 +55,7 @@ class Staged(Distributed):
         super().all_reduce(here, group, merge)
         x.copy_(here)
 
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work:
+    def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
         here = _copy(x)
         return Arriving(super().start_all_reduce(here, group), here, x)
 
@@ -74,16 +74,18 @@ class Staged(Distributed):
         super().all_to_all(here, _copy(x), group, rows)
         into.copy_(here)
 
-    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> Work:
+    def start_exchange(
+        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any
+    ) -> PendingWork:
         here = {peer: _empty(x) for peer, x in into.items()}
         work = super().start_exchange(here, {peer: _copy(x) for peer, x in parts.items()}, group)
         return Works([work, *(Arriving(work, here[peer], x) for peer, x in into.items())])
 
-    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
         here = _copy(x)
         return Leaving(super().isend(here, peer, group, tag), here)
 
-    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
         here = _empty(into)
         return Arriving(super().irecv(here, peer, group, tag), here, into)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Mesh:
+class RankMesh:
     """Ranks `first`, `first + 1`, ... in row-major order of the axes."""
 
     name: str

@@ -5,7 +5,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from ..health.status_store import Board
+from ..health.status_store import StatusStore
 
 REPORT = "rank{rank}.json"
 
@@ -15,7 +15,7 @@ def nodes() -> int:
     return int(os.environ.get("GROUP_WORLD_SIZE", "1"))
 
 
-def check_alike(board: Board, folder: Path) -> None:
+def check_alike(board: StatusStore, folder: Path) -> None:
     """Raises SystemExit where this node's program is not that of the others: ranks would wait for each other in vain.
 
     Weights are not compared, as they may be large; the program's table and code are.
@@ -32,14 +32,14 @@ def check_alike(board: Board, folder: Path) -> None:
         )
 
 
-def hand_in(board: Board, out: Path, rank: int) -> None:
+def hand_in(board: StatusStore, out: Path, rank: int) -> None:
     """Give this rank's report to the first node; when this returns it is there."""
     path = out / REPORT.format(rank=rank)
     if nodes() > 1 and path.exists():
         board.first(path.name, path.read_text())
 
 
-def collect(board: Board, out: Path, ranks: int) -> None:
+def collect(board: StatusStore, out: Path, ranks: int) -> None:
     """On the first rank: write the reports that ranks of other nodes have handed in."""
     if nodes() == 1 or os.environ.get("RANK") != "0":
         return

@@ -4,9 +4,9 @@ import torch
 
 from ..layout.cut import Piece
 from ..layout.parts import pieces_of
-from ..layout.transfers import Leg, Message, Signal, Transfer
-from ..program.initial_state import State
-from ..program.table import Move, Role, SignalEntry, Submesh, Table
+from ..layout.transfers import Leg, Message, SentSignal, ValueTransfer
+from ..program.initial_state import InitialState
+from ..program.table import MoveEntry, RoleEntry, SignalEntry, SubmeshEntry, Table
 from ..step.flat_params import Completion, Tie, make_flat_param
 from ..step.weights import Weights
 from .world import Group, World
@@ -19,7 +19,7 @@ def join_world(table: Table, world: World) -> None:
         world.transfers.append((world.transport.new_group(), world.transport.new_group()))
 
 
-def role_of(table: Table, world: World) -> Role | None:
+def role_of(table: Table, world: World) -> RoleEntry | None:
     """This rank's role; None for a rank that the plan gives nothing to do."""
     return next((r for r in table.roles if world.at(r.mesh, r.fixed) is not None), None)
 
@@ -33,15 +33,17 @@ def messages_of(table: Table, world: World) -> dict[int, Message]:
     for m in table.messages:
         forward = _leg(m.forward, m.source, m.target, world)
         if isinstance(m, SignalEntry):
-            found[m.number] = Signal(forward, lane=m.lane)
+            found[m.number] = SentSignal(forward, lane=m.lane)
             continue
         backward = _leg(m.backward, m.target, m.source, world) if m.backward is not None else None
         dtype = getattr(torch, m.dtype)
-        found[m.number] = Transfer(m.source_slot, m.target_slot, forward, backward, dtype, m.time, m.uneven, m.lane)
+        found[m.number] = ValueTransfer(
+            m.source_slot, m.target_slot, forward, backward, dtype, m.time, m.uneven, m.lane
+        )
     return found
 
 
-def _leg(move: Move, source: Submesh, target: Submesh, world: World) -> Leg:
+def _leg(move: MoveEntry, source: SubmeshEntry, target: SubmeshEntry, world: World) -> Leg:
     here, there = world.at(source.mesh, source.fixed), world.at(target.mesh, target.fixed)
     sends, gets = [], []
     for piece in move.pieces:
@@ -52,11 +54,11 @@ def _leg(move: Move, source: Submesh, target: Submesh, world: World) -> Leg:
     return Leg(tuple(sends), tuple(gets), move.source_shape, move.target_shape)
 
 
-def _free(at: dict[str, int], place: Submesh, move: Move) -> tuple[int, ...]:
+def _free(at: dict[str, int], place: SubmeshEntry, move: MoveEntry) -> tuple[int, ...]:
     return tuple(at[a] for a in place.axes if a not in move.aligned)
 
 
-def _peer(place: Submesh, world: World, move: Move, mine: dict[str, int], free: tuple[int, ...]) -> int:
+def _peer(place: SubmeshEntry, world: World, move: MoveEntry, mine: dict[str, int], free: tuple[int, ...]) -> int:
     mesh = world.meshes[place.mesh]
     at = dict.fromkeys(mesh.axes, 0) | place.fixed
     at |= {a: mine[a] for a in move.aligned}
@@ -68,7 +70,12 @@ def _peer(place: Submesh, world: World, move: Move, mine: dict[str, int], free: 
 
 
 def weights_of(
-    table: Table, role: Role, world: World, state: State, device: torch.device, half: torch.dtype | None = None
+    table: Table,
+    role: RoleEntry,
+    world: World,
+    state: InitialState,
+    device: torch.device,
+    half: torch.dtype | None = None,
 ) -> Weights:
     """This rank's weights, cut out of the whole ones, or made; the groups of tied weights are made here.
 
@@ -92,7 +99,7 @@ def weights_of(
     return Weights(flats, others, world)
 
 
-def completions_of(role: Role, world: World) -> dict[int, list[Completion]]:
+def completions_of(role: RoleEntry, world: World) -> dict[int, list[Completion]]:
     """How a program completes the gradients of each flat parameter of a role, by its number."""
     groups = {axes: group for (mesh, axes), group in world.groups.items() if mesh == role.mesh}
     return {
@@ -114,7 +121,7 @@ def tie_groups(table: Table, world: World) -> dict[str, Tie]:
     return ties
 
 
-def _ranks(place: Submesh, world: World) -> list[int]:
+def _ranks(place: SubmeshEntry, world: World) -> list[int]:
     mesh = world.meshes[place.mesh]
     return [r for r in range(mesh.first, mesh.first + mesh.size) if world.at(place.mesh, place.fixed, r) is not None]
 

@@ -20,7 +20,7 @@ _scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scat
 _MERGES = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
-class Work(Protocol):
+class PendingWork(Protocol):
     """Communication that has been started."""
 
     def wait(self) -> Any:
@@ -35,7 +35,7 @@ class Work(Protocol):
 class Works:
     """Several of them; `sent` is what must live until they are done."""
 
-    works: Sequence[Work]
+    works: Sequence[PendingWork]
     sent: Any = None
 
     def wait(self) -> None:
@@ -73,7 +73,7 @@ class Transport(Protocol):
     def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
         """`x`: its sum, or maximum, over the ranks."""
 
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work:
+    def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
         """`x`: its sum over the ranks, once the work has been waited for."""
         ...
 
@@ -87,15 +87,17 @@ class Transport(Protocol):
         """`into` [ranks * n]: for each rank, end to end, the part of its `x` that stands at this rank's place. With
         `rows` the parts are so many rows of the first axis; those of two ranks for each other agree."""
 
-    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> Work:
+    def start_exchange(
+        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any
+    ) -> PendingWork:
         """Starts to send some ranks a part each, and to fill `into` with what they send; all tensors by the rank."""
         ...
 
-    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
         """Starts to send `x`, which must not change until the work is done. Sends of one tag arrive in order."""
         ...
 
-    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
+    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
         """Starts to receive into a tensor of the size that is sent."""
         ...
 
@@ -127,8 +129,8 @@ class Distributed:
     def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
         dist.all_reduce(x, op=_MERGES[merge], group=group)
 
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> Work:
-        work: Work = dist.all_reduce(x, group=group, async_op=True)
+    def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
+        work: PendingWork = dist.all_reduce(x, group=group, async_op=True)
         return work
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
@@ -141,17 +143,19 @@ class Distributed:
         received, sent = (None, None) if rows is None else rows
         dist.all_to_all_single(into, x, received, sent, group=group)
 
-    def start_exchange(self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any) -> Work:
+    def start_exchange(
+        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any
+    ) -> PendingWork:
         calls = [dist.P2POp(dist.irecv, x, peer, group) for peer, x in into.items()]
         calls += [dist.P2POp(dist.isend, x, peer, group) for peer, x in parts.items()]
         return Works(dist.batch_isend_irecv(calls) if calls else (), parts)
 
-    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
-        work: Work | None = dist.isend(x, peer, group=group, tag=tag)
+    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
+        work: PendingWork | None = dist.isend(x, peer, group=group, tag=tag)
         assert work is not None
         return work
 
-    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> Work:
-        work: Work | None = dist.irecv(into, peer, group=group, tag=tag)
+    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
+        work: PendingWork | None = dist.irecv(into, peer, group=group, tag=tag)
         assert work is not None
         return work

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from ..profile.operator_clock import Clock
+from ..profile.operator_clock import OperatorClock
 from ..step.regather import Gathered
 from .control import Control
-from .mesh import Mesh
-from .transport import Merge, Rows, Transport, Work
+from .mesh import RankMesh
+from .transport import Merge, PendingWork, Rows, Transport
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Group:
         self.world.transport.all_reduce(x, self.process_group, merge)
         self.world.call = None
 
-    def start_all_reduce(self, x: torch.Tensor) -> Work:
+    def start_all_reduce(self, x: torch.Tensor) -> PendingWork:
         """Starts to replace `x` by the sum; `x` is the sum after the work's `wait`."""
         world = self.world
         world.begin("all_reduce", self, x)
@@ -73,7 +73,7 @@ class Group:
         """Sends each of some ranks, by their place in the group, a part, and fills `into` with what they send."""
         self.start_exchange(into, parts).wait()
 
-    def start_exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> Work:
+    def start_exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> PendingWork:
         """Starts to; `into` is filled, and `parts` may change, after the work's `wait`."""
         world = self.world
         world.begin("exchange", self, *into.values())
@@ -84,7 +84,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class GroupCall:
     """A call on a group, and where the program makes it: `site` is a place in a role's code, or a flat parameter."""
 
     kind: str
@@ -93,7 +93,7 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class AwaitedMessage:
     """A message that this rank waits for: what `peer` sends, or has to take. `number` is the message's."""
 
     verb: str
@@ -106,9 +106,9 @@ class Exchange:
 class Started:
     """A collective on its way; while somebody waits for it, the rank says so."""
 
-    work: Work
+    work: PendingWork
     world: "World"
-    call: Collective | Exchange | None
+    call: GroupCall | AwaitedMessage | None
 
     def wait(self) -> None:
         """Blocks until it is done."""
@@ -126,7 +126,7 @@ class World:
     """A rank. `join` is called by all ranks alike."""
 
     transport: Transport
-    meshes: dict[str, Mesh] = field(default_factory=dict)
+    meshes: dict[str, RankMesh] = field(default_factory=dict)
     groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
     transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane, of all ranks: for values, gradients
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
@@ -135,9 +135,9 @@ class World:
     recomputing: int = 0  # how many forwards that run again this is inside of
     layer: str = ""  # the module whose function runs
     site: Any = None  # where in the program the next collective stands, if something says so (program/provenance.py)
-    call: Collective | Exchange | None = None  # what this rank waits for now
-    last: Collective | None = None  # the last collective that it started: a GPU may still be busy with it
-    clock: Clock | None = None  # in a step that is timed
+    call: GroupCall | AwaitedMessage | None = None  # what this rank waits for now
+    last: GroupCall | None = None  # the last collective that it started: a GPU may still be busy with it
+    clock: OperatorClock | None = None  # in a step that is timed
     _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
 
     @property
@@ -159,7 +159,7 @@ class World:
         finally:
             _here.reset(before)
 
-    def join(self, meshes: Iterable[Mesh], wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+    def join(self, meshes: Iterable[RankMesh], wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
         """Creates the wanted groups (mesh and axes) that are not there; all ranks create all, in the same order."""
         self.meshes |= {m.name: m for m in meshes}
         for mesh, axes in wanted:
@@ -189,7 +189,7 @@ class World:
 
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""
-        self.call = self.last = Collective(kind, group, self.site)
+        self.call = self.last = GroupCall(kind, group, self.site)
         self.count(kind, *tensors)
 
     def count(self, kind: str, *tensors: torch.Tensor) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from ..layout.cut import Piece
-from .flat_params import FlatParam
+from .flat_params import FlatWeights
 from .weights import Weights
 
 Saved = dict[str, Any]
@@ -36,7 +36,7 @@ def state(weights: Weights, pieces: dict[str, Piece]) -> Saved:
     return {"weights": found, "buffers": {n: pieces[n].with_layout(value) for n, value in weights.buffers.items()}}
 
 
-def _gathered(flat: FlatParam, mine: torch.Tensor | None) -> torch.Tensor:
+def _gathered(flat: FlatWeights, mine: torch.Tensor | None) -> torch.Tensor:
     """All shards end to end; not counted as communication of the step."""
     assert flat.shard is not None and flat.shard_group is not None
     mine = torch.zeros_like(flat.shard) if mine is None else mine.detach()

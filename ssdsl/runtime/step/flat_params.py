@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from ..profile.operator_clock import Place
-from ..ranks.transport import Work
+from ..profile.operator_clock import TimedPlace
+from ..ranks.transport import PendingWork
 from ..ranks.world import Group
 
 Tensors = Mapping[str, torch.Tensor]
@@ -76,7 +76,7 @@ class Completion:
                 return flat.chunk(self.group.size)[self.group.index].clone()
 
 
-class FlatParam:
+class FlatWeights:
     """Weights that are reduced and sharded together; `number` is the flat parameter's in the program.
 
     `parameters` are the weights that are there between steps. `completion` completes their gradients, as the program
@@ -188,7 +188,7 @@ class Bucket:
     as it is. It is made when the first gradient comes. Without a completion gradients stay where autograd leaves them.
     """
 
-    def __init__(self, flat: FlatParam) -> None:
+    def __init__(self, flat: FlatWeights) -> None:
         self.flat = flat
         self._whole: torch.Tensor | None = None
         self._slots: dict[str, torch.Tensor] = {}
@@ -222,14 +222,14 @@ class Bucket:
         self._whole, self._slots = None, {}
 
 
-class Replicated(FlatParam):
+class Replicated(FlatWeights):
     """Every rank has all of the weights and steps on them; `completion` is an all_reduce, or nothing."""
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None) -> None:
         super().__init__(number, values, tied)
         self.parameters = {n: torch.nn.Parameter(v.clone()) for n, v in values.items()}
         self.bucket = Bucket(self)
-        self._started: Work | None = None
+        self._started: PendingWork | None = None
 
     def trained(self) -> Iterable[torch.Tensor]:
         """The weights."""
@@ -261,7 +261,7 @@ class Replicated(FlatParam):
         self.bucket.drop()
 
 
-class Sharded(FlatParam):
+class Sharded(FlatWeights):
     """Each rank of `shard_group` steps on its shard [elements / ranks]."""
 
     shard: torch.nn.Parameter
@@ -360,7 +360,7 @@ class ShardedWeights(Sharded):
     def timed(self, what: str) -> AbstractContextManager[Any]:
         """Within it the time is this flat parameter's, not that of the operator that reads it."""
         clock = self.shard_group.world.clock
-        return clock.aside(Place(what, self.number)) if clock is not None else nullcontext()
+        return clock.aside(TimedPlace(what, self.number)) if clock is not None else nullcontext()
 
     def _gathered(self) -> torch.Tensor:
         """All weights [elements], gathered from their shards."""
@@ -380,7 +380,7 @@ class _Gather(torch.autograd.Function):
     def forward(
         ctx: Any, shard: torch.Tensor, flat: ShardedWeights, gathered: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.flat, ctx.place = flat, Place("scatter", flat.number)
+        ctx.flat, ctx.place = flat, TimedPlace("scatter", flat.number)
         return tuple(flat.views(gathered).values())
 
     @staticmethod
@@ -392,7 +392,9 @@ class _Gather(torch.autograd.Function):
             return flat.complete(whole), None, None
 
 
-def make_flat_param(number: int, values: Tensors, zero: str, shard_group: Group | None, tied: Tie | None) -> FlatParam:
+def make_flat_param(
+    number: int, values: Tensors, zero: str, shard_group: Group | None, tied: Tie | None
+) -> FlatWeights:
     """The flat parameter of these weights whose state is sharded as `zero` says: none, optimizer, grads or weights."""
     if shard_group is None:
         return Replicated(number, values, tied)

@@ -12,7 +12,7 @@ Key = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Region:
+class AxisRuns:
     """Runs of axis `dim` of a part, which has `size` positions."""
 
     dim: int
@@ -32,7 +32,7 @@ class GradientAccumulator:
         self.sums: dict[Key, torch.Tensor] = {}
         self.own: set[Key] = set()
 
-    def add(self, key: Key, gradient: torch.Tensor, regions: Iterable[Region] = ()) -> None:
+    def add(self, key: Key, gradient: torch.Tensor, regions: Iterable[AxisRuns] = ()) -> None:
         """Adds the gradient of a part, or of what `regions` say of it."""
         partial = [region for region in regions if not region.is_whole]
         if key not in self.sums and not partial:
@@ -59,14 +59,14 @@ class GradientAccumulator:
         self.sums.clear()
 
 
-def _zeros(gradient: torch.Tensor, partial: list[Region]) -> torch.Tensor:
+def _zeros(gradient: torch.Tensor, partial: list[AxisRuns]) -> torch.Tensor:
     shape = list(gradient.shape)
     for region in partial:
         shape[region.dim] = region.size
     return gradient.new_zeros(shape)
 
 
-def _add(total: torch.Tensor, gradient: torch.Tensor, partial: list[Region]) -> None:
+def _add(total: torch.Tensor, gradient: torch.Tensor, partial: list[AxisRuns]) -> None:
     """Adds to the positions that the runs of some axes have in common.
 
     >>> total = torch.zeros(5)

@@ -17,7 +17,7 @@ import torch
 
 from ..layout.cut import joined, take, take_runs
 from ..layout.regions import Regions, Runs, length, local, parts_of
-from .gradient_accumulator import Region
+from .gradient_accumulator import AxisRuns
 
 At = tuple[int, ...]
 
@@ -58,7 +58,7 @@ class Join:
             return torch.stack([*parts]).sum(0) if len(parts) > 2 else parts[0] + parts[1]
         return joined(parts, self.dim, self.outer)
 
-    def split(self, gradient: torch.Tensor, at: int) -> Iterator[tuple[int, torch.Tensor, tuple[Region, ...]]]:
+    def split(self, gradient: torch.Tensor, at: int) -> Iterator[tuple[int, torch.Tensor, tuple[AxisRuns, ...]]]:
         """The gradient of what the part `at` has read, part by part, with the region that was read, if not all."""
         parts = self.parts(at)
         if self.dim is None:
@@ -66,7 +66,7 @@ class Join:
         elif self.at is None:
             yield from ((k, take(gradient, self.dim, self.outer, len(parts), n), ()) for n, k in enumerate(parts))
         else:
-            regions = [Region(self.dim, self._runs(k, at), length(self.at[k])) for k in parts]
+            regions = [AxisRuns(self.dim, self._runs(k, at), length(self.at[k])) for k in parts]
             lengths = parts_of([length(region.runs) for region in regions])
             for n, (k, region) in enumerate(zip(parts, regions, strict=True)):
                 yield k, take(gradient, self.dim, self.outer, lengths, n), (region,)
@@ -105,9 +105,9 @@ class Input:
 
     def split(
         self, gradient: torch.Tensor, at: Mapping[str, int]
-    ) -> Iterator[tuple[At, torch.Tensor, tuple[Region, ...]]]:
+    ) -> Iterator[tuple[At, torch.Tensor, tuple[AxisRuns, ...]]]:
         """The gradient of the value, as that of each part, with the regions of it that were read, if not all."""
-        found: list[tuple[dict[str, int], torch.Tensor, tuple[Region, ...]]] = [({**at}, gradient, ())]
+        found: list[tuple[dict[str, int], torch.Tensor, tuple[AxisRuns, ...]]] = [({**at}, gradient, ())]
         for join in reversed(self.joins):
             found = [
                 ({**where, join.index: k}, part, (*regions, *region))

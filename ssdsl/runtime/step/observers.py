@@ -17,7 +17,7 @@ from .dump import gradients, state
 
 
 @dataclass(frozen=True)
-class Step:
+class ObservedStep:
     """A step that was made; `eval_loss` is that of an evaluation behind it."""
 
     number: int
@@ -33,7 +33,7 @@ class Observer:
         """A context in which the step runs, with the loading of its batches."""
         return nullcontext()
 
-    def after(self, step: Step) -> None:
+    def after(self, step: ObservedStep) -> None:
         """Looks at what came of a step."""
 
     def report(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Observer:
         return {}
 
 
-class Progress(Observer):
+class ProgressObserver(Observer):
     """Logs each step; on a terminal, if the run has no folder `out`, rank 0 prints a line. `clips`: with the norm."""
 
     def __init__(self, engine: Engine, out: Path | None, clips: bool) -> None:
@@ -49,7 +49,7 @@ class Progress(Observer):
         work, writes = Work.of(engine.table), engine.rank == 0
         self.log = Log(out, work, peak_flops=_peak_flops(engine), first=engine.steps, writes=writes)
 
-    def after(self, step: Step) -> None:
+    def after(self, step: ObservedStep) -> None:
         """Logs it."""
         norm, lr = self.engine.grad_norm if self.clips else None, self.engine.optim.param_groups[0]["lr"]
         more = {"grad_norm": norm, "eval_loss": step.eval_loss}
@@ -64,7 +64,7 @@ class Progress(Observer):
         return {}
 
 
-class Profile(Observer):
+class ProfileObserver(Observer):
     """Notes when each task of each step runs, and measures the network alone. `last` is the number of the last step."""
 
     def __init__(self, engine: Engine, last: int) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
-class Source(Protocol):
+class GatheredFrom(Protocol):
     """What a tensor was gathered from."""
 
     def gathered_again(self) -> torch.Tensor:
@@ -21,17 +21,17 @@ class Source(Protocol):
         ...
 
 
-Kept = torch.Tensor | tuple[Source, torch.dtype, torch.Size, tuple[int, ...], int]
+Kept = torch.Tensor | tuple[GatheredFrom, torch.dtype, torch.Size, tuple[int, ...], int]
 
 
 class Gathered:
     """The gathered memory of a forward, and its sources. A reference does not keep memory, only its identity."""
 
     def __init__(self) -> None:
-        self._sources: dict[StorageWeakRef, Source] = {}
+        self._sources: dict[StorageWeakRef, GatheredFrom] = {}
         self._saving = 0
 
-    def note(self, x: torch.Tensor, source: Source) -> None:
+    def note(self, x: torch.Tensor, source: GatheredFrom) -> None:
         """Remembers from what a tensor was gathered, as long as the forward runs."""
         if self._saving:
             self._sources[_memory(x)] = source

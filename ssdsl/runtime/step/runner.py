@@ -8,7 +8,7 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..layout.parts import KeptOutput, Placed
-from ..layout.transfers import Message, Mover, Signal
+from ..layout.transfers import Message, Mover, SentSignal
 from ..profile.recorder import Recorder
 from ..ranks.world import World
 from .gradient_accumulator import GradientAccumulator
@@ -191,7 +191,7 @@ class Runner:
         part = tuple(at.values())
         self.doing = f"message {message} at {list(part)}"
         found = self.messages[message]
-        if isinstance(found, Signal):
+        if isinstance(found, SentSignal):
             word = torch.zeros(1, dtype=torch.uint8, device=self.device) if found.forward.sends else None
             self.mover.start(found, found.forward, word, message, part)
             return
@@ -205,7 +205,7 @@ class Runner:
         part = tuple(at.values())
         self.doing = f"gradient of message {message} at {list(part)}"
         found = self.messages[message]
-        assert not isinstance(found, Signal) and found.backward is not None
+        assert not isinstance(found, SentSignal) and found.backward is not None
         gradient = self.gradients.pop((found.target_slot, part))
         if gradient is None and found.backward.sends:  # its readers let no gradient through
             gradient = self.mover.zeros(found, found.backward, part)
@@ -219,7 +219,7 @@ class Runner:
         self.doing = f"message {message} at {list(part)}"
         found = self.messages[message]
         value = self.mover.wait(message, part)
-        if value is not None and not isinstance(found, Signal):
+        if value is not None and not isinstance(found, SentSignal):
             self.values[found.target_slot, part] = value
 
     def wait_gradient(self, message: int, **at: int) -> None:
@@ -227,7 +227,7 @@ class Runner:
         part = tuple(at.values())
         self.doing = f"gradient of message {message} at {list(part)}"
         found = self.messages[message]
-        assert not isinstance(found, Signal)
+        assert not isinstance(found, SentSignal)
         gradient = self.mover.wait(message, part, gradient=True)
         if gradient is not None:
             self.gradients.add((found.source_slot, part), gradient)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from ..ranks.world import World
-from .flat_params import FlatParam, ShardedWeights
+from .flat_params import FlatWeights, ShardedWeights
 from .recompute import is_recomputing
 
 
 @dataclass
-class View:
+class WeightsView:
     """The weights under a module path, by the rest of their names; `layer` is the path of this call of the module.
 
     It is a context: weights that were gathered for it (ZeRO-3) are dropped at its end.
@@ -22,7 +22,7 @@ class View:
     weights: "Weights"
     prefix: str
     layer: str
-    read: dict[FlatParam, dict[str, torch.Tensor]] = field(default_factory=dict)
+    read: dict[FlatWeights, dict[str, torch.Tensor]] = field(default_factory=dict)
     outer: str = ""  # the module that calls this one
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -42,7 +42,7 @@ class View:
         """The buffers as they will be after the step."""
         return NextValues(self.weights, self.prefix)
 
-    def __enter__(self) -> "View":
+    def __enter__(self) -> "WeightsView":
         world = self.weights.world
         self.outer, world.layer = world.layer, self.layer
         return self
@@ -74,7 +74,7 @@ class NextValues:
 class Weights:
     """All weights and buffers of this process by name."""
 
-    def __init__(self, flats: list[FlatParam], buffers: dict[str, torch.Tensor], world: World) -> None:
+    def __init__(self, flats: list[FlatWeights], buffers: dict[str, torch.Tensor], world: World) -> None:
         self.flats, self.world = flats, world
         self.buffers = buffers
         self.next: dict[str, torch.Tensor] = {}
@@ -83,7 +83,7 @@ class Weights:
         self.gathers = any(isinstance(f, ShardedWeights) for f in flats)
         self._numbered = {f.number: f for f in flats}
 
-    def flat(self, number: int) -> FlatParam:
+    def flat(self, number: int) -> FlatWeights:
         """A flat parameter by its number in the program."""
         return self._numbered[number]
 
@@ -92,9 +92,9 @@ class Weights:
         self.buffers.update(self.next)
         self.next.clear()
 
-    def under(self, layer: str = "") -> View:
+    def under(self, layer: str = "") -> WeightsView:
         """The weights of a module, by the rest of their names; `trunk#1` is its second call."""
-        return View(self, re.sub(r"#\d+", "", layer), layer)
+        return WeightsView(self, re.sub(r"#\d+", "", layer), layer)
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
         """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3), and if it is

@@ -19,8 +19,8 @@ from ..errors import EngineError
 from ..layout.cut import Piece
 from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..profile.recorder import Recorder
-from ..program.program import Program
-from ..program.rank_program import Share
+from ..program.program import CompiledProgram
+from ..program.rank_program import RankProgram
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
@@ -30,7 +30,7 @@ from .loss_scale import Scaler
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
 from .programs import Outputs, Programs
-from .step_end import Update, Wish
+from .step_end import StepEnd, Wish
 
 
 class Engine:
@@ -61,15 +61,15 @@ class Engine:
             self._homes = ReplicaOwners(self.table, world)
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
-            self.ending = Update(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
+            self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
             self.training = self._running = self._share(programs.training)
-        self._others: dict[Any, Share] = {}
+        self._others: dict[Any, RankProgram] = {}
         self._keeper = Keeper(self, background)
         self._compared = False  # whether the ranks have compared what they were given
 
-    def _share(self, program: Any) -> Share:
+    def _share(self, program: Any) -> RankProgram:
         join_world(program.table, self.world)
-        share = Share(program, self.world, self.device, self.weights, self.programs.state)
+        share = RankProgram(program, self.world, self.device, self.weights, self.programs.state)
         share.runner.updated = lambda: self.ending(share)
         return share
 
@@ -175,7 +175,7 @@ class Engine:
         self._keeper.loaders.append(made)
         return made
 
-    def _share_for(self, kind: str, samples: int, outputs: Outputs = ()) -> Share:
+    def _share_for(self, kind: str, samples: int, outputs: Outputs = ()) -> RankProgram:
         """The share of a program for batches of so many samples, compiled when it is first needed."""
         if (kind, samples) == ("train", self.training.feed.samples):
             return self.training
@@ -190,7 +190,7 @@ class Engine:
             self._others[key] = share
         return self._others[key]
 
-    def _other(self, kind: str, size: int | None, outputs: Outputs) -> Program:
+    def _other(self, kind: str, size: int | None, outputs: Outputs) -> CompiledProgram:
         """A program that is not that of training; where it is for another number of samples, an error says so."""
         try:
             return self.programs.other(kind, size, outputs)
@@ -201,7 +201,7 @@ class Engine:
             change = error.help or "leave such a batch out, of a loader with drop_last=True"
             raise EngineError(reason, change) from error
 
-    def shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[RankProgram]:
         """All programs of this rank."""
         yield self.training
         yield from self._others.values()
@@ -246,7 +246,7 @@ class Engine:
     def _need_optimizer(self) -> None:
         _ = self.optim
 
-    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[Share, Tensors]:
+    def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
         """The program for a batch, and this rank's part of it."""
         if isinstance(batch, Given):  # the loader has checked it, on all ranks
             share = self._share_for(kind, batch.feed.samples, outputs)
@@ -339,7 +339,7 @@ class Engine:
         found = gathered(share, [*map(str, asked)], self.control, gather)
         return {name: found[str(name)] for name in asked if str(name) in found}
 
-    def _evaluated(self, batch: Batch, outputs: Outputs) -> Share:
+    def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
             self._running, counts = share, self.world.counts

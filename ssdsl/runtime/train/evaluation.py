@@ -6,13 +6,13 @@ from typing import Literal
 import torch
 
 from ..layout.cut import elements_at
-from ..program.rank_program import Share
+from ..program.rank_program import RankProgram
 from ..ranks.control import Control
 
 Gather = Literal["all", "first"]
 
 
-def gathered(share: Share, outputs: Collection[str], control: Control, gather: Gather) -> dict[str, torch.Tensor]:
+def gathered(share: RankProgram, outputs: Collection[str], control: Control, gather: Gather) -> dict[str, torch.Tensor]:
     """Some outputs of the last step, on the CPU; called by all ranks alike."""
     mine = {output.name: (output, parts) for output, parts in share.runner.parts}
     found = {}

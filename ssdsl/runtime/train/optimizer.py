@@ -13,8 +13,8 @@ import torch
 
 from ..errors import EngineError
 from ..layout.parts import LocalTensor
-from ..program.initial_state import State
-from ..step.flat_params import FlatParam
+from ..program.initial_state import InitialState
+from ..step.flat_params import FlatWeights
 
 Groups = Mapping[str, Mapping[str, Any]]
 Make = type[torch.optim.Optimizer]
@@ -36,7 +36,7 @@ class Stepped:
     """
 
     held: LocalTensor
-    flat: FlatParam
+    flat: FlatWeights
     parameter: torch.nn.Parameter
 
     @property
@@ -62,7 +62,7 @@ class Stepped:
             self.parameter.copy_(self.held.tensor)
 
 
-def stepped(flats: Iterable[FlatParam], held: Sequence[LocalTensor], masters: State | None) -> list[Stepped]:
+def stepped(flats: Iterable[FlatWeights], held: Sequence[LocalTensor], masters: InitialState | None) -> list[Stepped]:
     """What an optimizer steps on, in the order of what is held; `masters` has the numbers that the copies begin with.
 
     Without them it steps on what is trained.
@@ -72,7 +72,7 @@ def stepped(flats: Iterable[FlatParam], held: Sequence[LocalTensor], masters: St
     return [Stepped(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
 
 
-def _begun(held: LocalTensor, masters: State | None) -> torch.Tensor:
+def _begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
     if masters is None:
         return held.tensor
     piece = masters.part(held.piece).to(held.tensor.device, torch.float32, copy=True)

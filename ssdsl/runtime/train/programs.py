@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import EngineError
-from ..program.initial_state import State
-from ..program.program import Program
+from ..program.initial_state import InitialState
+from ..program.program import CompiledProgram
 
 Outputs = tuple[str, ...] | None  # names of what evaluation returns beside the loss; None: all that forward returns
 
@@ -14,12 +14,12 @@ class Programs(Protocol):
     """Where programs come from. Called by all ranks alike."""
 
     @property
-    def training(self) -> Program:
+    def training(self) -> CompiledProgram:
         """The program of a training step."""
         ...
 
     @property
-    def state(self) -> State:
+    def state(self) -> InitialState:
         """What its weights start from."""
         ...
 
@@ -28,7 +28,7 @@ class Programs(Protocol):
         """The text of the plan."""
         ...
 
-    def other(self, kind: str, samples: int | None, outputs: Outputs) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
         """A program for training ("train") or evaluation ("evaluate"), on batches of so many samples.
 
         None is as many as in training. Raises EngineError where there is none.
@@ -41,11 +41,11 @@ class InFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.training = Program.read(folder)
+        self.training = CompiledProgram.read(folder)
         self.plan = (folder / "plan.ssp").read_text()
         self.state, self.batches = self.training.weights, self.training.batches
 
-    def other(self, kind: str, samples: int | None, outputs: Outputs) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
         """A program in a folder inside."""
         folder = self.folder / kind
         if samples is not None:
@@ -55,7 +55,7 @@ class InFolder:
             )
         if not (folder / "program.json").exists():
             raise EngineError(f"`{self.folder}` has no program for this ({kind})", "compile it again")
-        program = Program.read(folder, self.folder)
+        program = CompiledProgram.read(folder, self.folder)
         has = [output.name for output in program.table.outputs]
         if lacking := [name for name in outputs or () if name not in has]:
             raise EngineError(
@@ -72,12 +72,14 @@ def _and(names: list[str]) -> str:
 class InMemory:
     """A program for training, and perhaps one for evaluation, that lie in no folder."""
 
-    def __init__(self, training: Program, evaluation: Program | None = None) -> None:
+    def __init__(self, training: CompiledProgram, evaluation: CompiledProgram | None = None) -> None:
         self.training, self.evaluation, self.plan = training, evaluation, ""
         constants = evaluation.weights.tensors if evaluation is not None else {}
-        self.state = State({**constants, **training.weights.tensors}, training.weights.recipes, training.weights.names)
+        self.state = InitialState(
+            {**constants, **training.weights.tensors}, training.weights.recipes, training.weights.names
+        )
 
-    def other(self, kind: str, samples: int | None, outputs: Outputs) -> Program:
+    def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
         """The program for evaluation; raises EngineError for another."""
         if kind == "train" or samples is not None or self.evaluation is None:
             raise EngineError(f"there is no program for this ({kind})")

@@ -16,9 +16,9 @@ from types import TracebackType
 import torch.distributed as dist
 
 from ..errors import EngineError
-from ..health.heartbeat import Pulse
+from ..health.heartbeat import Heartbeat
 from ..health.start import join_ranks, transport
-from ..health.watchdog import Watch
+from ..health.watchdog import Watchdog
 from ..ranks.world import World
 from .engine import Engine
 from .programs import Programs
@@ -71,14 +71,14 @@ class _Session:
     def __init__(self, rank: int, owns_group: bool) -> None:
         self.rank, self.owns_group = rank, owns_group
         self.engine: Engine | None = None
-        self.pulse: Pulse | None = None
-        self.watch: Watch | None = None
+        self.pulse: Heartbeat | None = None
+        self.watch: Watchdog | None = None
         self.hook = sys.excepthook
 
     def watched(self, attempt: str, timeout: float) -> None:
         """From now on a rank that does not move ends the run, with a report."""
-        self.pulse = Pulse(None, self.rank)
-        self.watch = Watch(self.pulse, dist.get_world_size(), timeout)
+        self.pulse = Heartbeat(None, self.rank)
+        self.watch = Watchdog(self.pulse, dist.get_world_size(), timeout)
         self.watch.joined(attempt)
 
     def says(self, doing: str) -> None:

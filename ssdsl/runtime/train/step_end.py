@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import EngineError
-from ..program.rank_program import Share
+from ..program.rank_program import RankProgram
 from ..ranks.control import Control
 from .loss_scale import Scaler
 from .optimizer import Optimizer, Stepped
@@ -37,7 +37,7 @@ class Wish:
             raise EngineError(f"scale={self.scale!r} scales no loss", "give a number, as 1/4 for the mean of 4 batches")
 
 
-class Update:
+class StepEnd:
     """The end of a step on one rank; `weights` are what its optimizer steps on.
 
     After a step, `updated` says whether the optimizer has stepped, and `norm` is that of the gradients, if measured.
@@ -76,7 +76,7 @@ class Update:
         """What the loss is multiplied by before its gradients are taken."""
         return self.wish.scale * (self.scaler.scale if self.scaler is not None else 1.0)
 
-    def __call__(self, share: Share) -> None:
+    def __call__(self, share: RankProgram) -> None:
         """Called by all ranks alike, at the end of each step's backward."""
         self.watch()
         gradients = self._gradients()

@@ -9,7 +9,7 @@ from ssdsl.cluster.errors import AxisAcrossNodes
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, ReduceScatter
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Mesh
-from ssdsl.runtime.ranks.mesh import Mesh as Ranks
+from ssdsl.runtime.ranks.mesh import RankMesh as Ranks
 from ssdsl.show.tables.communication import Communication, communications
 from ssdsl.show.view import size
 from ssdsl.text.diagnostic import Diagnostic

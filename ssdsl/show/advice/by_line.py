@@ -17,22 +17,22 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
 from ssdsl.show.tables.report import waiting_s
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.draw_timeline import KINDS
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.price.collectives import Facts, of_gathers, of_instr, shards
+from ssdsl.simulate.price.collectives import ProgramIndex, of_gathers, of_instr, shards
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
 from ssdsl.simulate.timeline import Event, Memory, Stream
-from ssdsl.simulate.timeline import Kind as What
+from ssdsl.simulate.timeline import EventKind as What
 
 COLUMNS = (
     Column("statement", fold=True, style="bold cyan"),
-    Column("peak memory", Kind.BYTES, key="peak_bytes"),
-    Column("of the peak", Kind.SHARE, key="peak_share"),
-    Column("waits", Kind.SECONDS, key="waits_s"),
-    Column("of the step", Kind.SHARE, key="step_share"),
+    Column("peak memory", ColumnKind.BYTES, key="peak_bytes"),
+    Column("of the peak", ColumnKind.SHARE, key="peak_share"),
+    Column("waits", ColumnKind.SECONDS, key="waits_s"),
+    Column("of the step", ColumnKind.SHARE, key="step_share"),
 )
 STATE = {"weights": State.WEIGHTS, "gradients": State.GRADS, "optimizer": State.OPTIMIZER}
 FREES = {Phase.BACKWARD, Phase.WGRAD}
@@ -68,10 +68,10 @@ class _Lines:
     cluster: Cluster
     report: Report
     origins: Origins = field(init=False)
-    facts: Facts = field(init=False)
+    facts: ProgramIndex = field(init=False)
 
     def __post_init__(self) -> None:
-        self.origins, self.facts = Origins(self.program), Facts(self.program, self.cluster.fuses)
+        self.origins, self.facts = Origins(self.program), ProgramIndex(self.program, self.cluster.fuses)
         self._makers = self.program.graph.by_name | self.program.graph.makers
 
     # -- memory --------------------------------------------------------------------------------------------------------

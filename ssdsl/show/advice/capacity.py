@@ -11,7 +11,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.plan import Phase
-from ssdsl.show.errors import NearlyFull, OutOfMemory
+from ssdsl.show.errors import DeviceOutOfMemory, NearlyFull
 from ssdsl.show.tables.report import ranks
 from ssdsl.show.view import size
 from ssdsl.simulate.report import DeviceReport, Report
@@ -48,7 +48,7 @@ def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnost
     if share <= 1:
         return (NearlyFull(span, role.name, f"{share:.1%}", report.cluster, peak, has, where, _parts(fullest), change),)
     over = size(fullest.peak_bytes - held)
-    found = OutOfMemory(
+    found = DeviceOutOfMemory(
         span, role.name, peak, report.cluster, has, over, where, _parts(fullest), _others(report, fullest), change
     )
     return (found,)
@@ -138,15 +138,15 @@ class _Advice:
     def _wider(self, axis: str) -> str:
         """`--set PARAM=N` that doubles the devices along an axis; empty if no param of the plan says how many they
         are."""
-        for mesh in (node for node in nodes.walk(parse(self.source)) if isinstance(node, nodes.Mesh)):
+        for mesh in (node for node in nodes.walk(parse(self.source)) if isinstance(node, nodes.MeshStatement)):
             for keyed in mesh.axes:
                 if mesh.name.text == self.role.submesh.mesh.name and keyed.name.text == axis:
                     return self._more(keyed.value)
         return ""
 
     def _more(self, e: nodes.Expr, times: int = 2) -> str:
-        value = self.program.plan.params.get(e.text) if isinstance(e, nodes.Name) else None
-        return f"--set {e.text}={times * value}" if isinstance(e, nodes.Name) and value is not None else ""
+        value = self.program.plan.params.get(e.text) if isinstance(e, nodes.NameExpression) else None
+        return f"--set {e.text}={times * value}" if isinstance(e, nodes.NameExpression) and value is not None else ""
 
     def _of_activations(self) -> Iterator[str]:
         functions = [self.program.functions[n] for n in dict.fromkeys(c.function for c in self.role.computes())]
@@ -199,7 +199,9 @@ class _Advice:
     def _micro_batches(self, now: int, times: int) -> str:
         """The advice to have so many times as many micro-batches, by the plan's own param if it has one."""
         in_time = {t.name for f in self.program.functions for t in f.time}
-        for split in (s for s in parse(self.source).statements if isinstance(s, nodes.Split) and s.dim.text == "batch"):
+        for split in (
+            s for s in parse(self.source).statements if isinstance(s, nodes.SplitStatement) and s.dim.text == "batch"
+        ):
             for cut in split.cuts:
                 if cut.name.text in in_time and cut.count is not None and (text := self._more(cut.count, times)):
                     return f"{text}: micro-batches {SIZES.get(times, f'1/{times} as large')}"

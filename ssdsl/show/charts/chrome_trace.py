@@ -10,7 +10,7 @@ from typing import Any
 
 from ssdsl.show.charts.gantt import MARKS, TASKS, micro_batch
 from ssdsl.show.tables.report import ranks
-from ssdsl.simulate.timeline import Event, Flow, Memory, Stream, Timeline
+from ssdsl.simulate.timeline import Event, Memory, Stream, Timeline, TransferArrow
 
 FIRST_THREAD = {Stream.COMPUTE: 1, Stream.TRANSFER: 10_001}
 Json = dict[str, Any]
@@ -87,7 +87,7 @@ def _task(event: Event, pid: int, tid: int) -> Json:
     return {"ph": "X", "name": name.strip(), "cat": str(event.kind), "pid": pid, "tid": tid, **times, "args": args}
 
 
-def _arrow(timeline: Timeline, flow: Flow, pids: list[int], threads: list[int], number: int) -> Iterator[Json]:
+def _arrow(timeline: Timeline, flow: TransferArrow, pids: list[int], threads: list[int], number: int) -> Iterator[Json]:
     """An arrow from the start of a send to the last nanosecond of its arrival, so that both times lie inside their
     events."""
     sent, arrived = timeline.events[flow.source], timeline.events[flow.target]

@@ -15,14 +15,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ssdsl.show.view import seconds
-from ssdsl.simulate.timeline import Event, Kind, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline
 
 Span = tuple[float, float]
 Roles = list[tuple[str, tuple[int, ...]]]  # a name, and the numbers of the rows that share a line
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class GanttMark:
     """The letter, word and style of a kind of event. The colours are those of the HTML page."""
 
     letter: str
@@ -31,17 +31,17 @@ class Mark:
 
 
 MARKS = {
-    Kind.FORWARD: Mark("F", "forward", "#04122b on #5a98f7"),
-    Kind.BACKWARD: Mark("B", "backward", "#2e1a00 on #f2b04f"),
-    Kind.DGRAD: Mark("B", "backward, of inputs", "#2c0f02 on #ef8359"),
-    Kind.WGRAD: Mark("W", "backward, of weights", "#022720 on #3dbb9c"),
-    Kind.REDUCE: Mark("R", "reduce gradients", "#2a062c on #d07fd4"),
-    Kind.OPTIMIZER: Mark("O", "optimizer", "#0f141d on #95a2b8"),
-    Kind.TRANSFER: Mark("=", "transfer", "#120b38 on #a094f7"),
+    EventKind.FORWARD: GanttMark("F", "forward", "#04122b on #5a98f7"),
+    EventKind.BACKWARD: GanttMark("B", "backward", "#2e1a00 on #f2b04f"),
+    EventKind.DGRAD: GanttMark("B", "backward, of inputs", "#2c0f02 on #ef8359"),
+    EventKind.WGRAD: GanttMark("W", "backward, of weights", "#022720 on #3dbb9c"),
+    EventKind.REDUCE: GanttMark("R", "reduce gradients", "#2a062c on #d07fd4"),
+    EventKind.OPTIMIZER: GanttMark("O", "optimizer", "#0f141d on #95a2b8"),
+    EventKind.TRANSFER: GanttMark("=", "transfer", "#120b38 on #a094f7"),
 }
-SENT = replace(MARKS[Kind.TRANSFER], letter=">", word="sent")
-RECEIVED = replace(MARKS[Kind.TRANSFER], letter="<", word="received")
-TASKS = (Kind.FORWARD, Kind.BACKWARD, Kind.DGRAD, Kind.WGRAD)  # the kinds that a plan orders
+SENT = replace(MARKS[EventKind.TRANSFER], letter=">", word="sent")
+RECEIVED = replace(MARKS[EventKind.TRANSFER], letter="<", word="received")
+TASKS = (EventKind.FORWARD, EventKind.BACKWARD, EventKind.DGRAD, EventKind.WGRAD)  # the kinds that a plan orders
 FILL, COLLECTIVE, IDLE = "─", "~", "·"
 LEAST_CELLS = 16
 NUMBERED = 3  # cells that a letter and a number of two digits take
@@ -171,7 +171,9 @@ def _owners(events: Iterable[Event], span: Span, cells: int, least: float = 0.5)
     return [owner if share >= least - 1e-9 else None for owner, share in zip(owners, busy, strict=True)]
 
 
-def _runs(owners: list[Event | None], directions: dict[Event, Mark], idle: str = IDLE) -> Iterator[tuple[str, str]]:
+def _runs(
+    owners: list[Event | None], directions: dict[Event, GanttMark], idle: str = IDLE
+) -> Iterator[tuple[str, str]]:
     """The texts of a line with their styles: an event's letter, its number if it fits, and its collectives at the
     end."""
     for _, same in groupby(owners, key=id):
@@ -204,7 +206,7 @@ def micro_batch(event: Event) -> str:
     return str(values.get("m", next(iter(values.values()), "")))
 
 
-def _directions(timeline: Timeline) -> dict[Event, Mark]:
+def _directions(timeline: Timeline) -> dict[Event, GanttMark]:
     """The marks of transfers: sent or received, as far as flows tell."""
     sent = {timeline.events[flow.source]: SENT for flow in timeline.flows}
     return sent | {timeline.events[flow.target]: RECEIVED for flow in timeline.flows}
@@ -229,7 +231,7 @@ def _plain(text: str, style: str = "") -> Text:
     return Text(text.rstrip(), style, no_wrap=True, overflow="crop")
 
 
-def _legend(drawn: set[Event], directions: dict[Event, Mark], width: int) -> list[Text]:
+def _legend(drawn: set[Event], directions: dict[Event, GanttMark], width: int) -> list[Text]:
     """The lines that explain the letters in use."""
     marks = {directions.get(event, MARKS[event.kind]) for event in drawn}
     entries = [(m.letter, m.word, f"{m.style} bold") for m in (*MARKS.values(), SENT, RECEIVED) if m in marks]

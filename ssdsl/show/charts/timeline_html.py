@@ -12,7 +12,7 @@ from typing import Any
 
 from ssdsl.lang.assets import grammar_text
 from ssdsl.show.view import View, as_json
-from ssdsl.simulate.timeline import Event, Kind, Memory, Row, Stream, Timeline
+from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow
 
 FOLDER = Path(__file__).resolve().parent / "html"
 SCRIPTS = """
@@ -55,7 +55,7 @@ def _columns(timeline: Timeline) -> dict[str, Any]:
         "params": timeline.params,
         "step": timeline.step_s,
         "bubble": timeline.bubble,
-        "kinds": list(Kind),
+        "kinds": list(EventKind),
         "rows": [_row(row) for row in timeline.rows],
         "events": _events(timeline.events),
         "flows": {
@@ -66,7 +66,7 @@ def _columns(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: TimelineRow) -> dict[str, Any]:
     return {"name": row.name, "devices": len(row.ranks), "ranks": _ranges(row.ranks), "device": row.device}
 
 
@@ -83,7 +83,7 @@ def _ranges(ranks: tuple[int, ...]) -> str:
 
 def _events(events: tuple[Event, ...]) -> dict[str, Any]:
     """A list per field. Names, coordinates and lines repeat, so they are numbers in lists of the distinct ones."""
-    kinds, streams = list(Kind), list(Stream)
+    kinds, streams = list(EventKind), list(Stream)
     names = _Different()
     coordinates = _Different()
     lines = _Different()

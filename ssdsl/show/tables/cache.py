@@ -6,14 +6,14 @@ from typing import Any
 
 from ssdsl.lang.suggest import counted
 from ssdsl.model.cache.entries import Entry
-from ssdsl.show.view import Column, Kind, View, size
+from ssdsl.show.view import Column, ColumnKind, View, size
 
 COLUMNS = (
-    Column("model", Kind.PATH, "bold cyan"),
+    Column("model", ColumnKind.PATH, "bold cyan"),
     Column("options", fold=True),
-    Column("size", Kind.BYTES, key="size_bytes"),
+    Column("size", ColumnKind.BYTES, key="size_bytes"),
     Column("last used"),
-    Column("from", Kind.PATH, key="folder"),
+    Column("from", ColumnKind.PATH, key="folder"),
 )
 SHOWN = {"seed": 0, "generator": "hash", "meta": False, "precision": None, "trains": False}  # if they are others
 

@@ -8,12 +8,12 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.zoo import ZOO
 from ssdsl.plan.declarations import Declarations, declarations
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 
 MODELS = (
     Column("model", style="bold cyan"),
-    Column("parameters", Kind.COUNT),
-    Column("batch", Kind.COUNT, drop=1),
+    Column("parameters", ColumnKind.COUNT),
+    Column("batch", ColumnKind.COUNT, drop=1),
     Column("trains on a laptop", fold=True, drop=2),
     Column("numbers", fold=True),
 )

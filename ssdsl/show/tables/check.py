@@ -14,7 +14,7 @@ from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.communication import communication_view
 from ssdsl.show.tables.splits import splits_view
-from ssdsl.show.view import Column, Kind, View, as_json
+from ssdsl.show.view import Column, ColumnKind, View, as_json
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.workspace import Compiled
@@ -72,7 +72,7 @@ def check_json(compiled: Compiled) -> dict[str, Any]:
 
 def meshes_view(plan: Plan) -> View:
     """The meshes with their axes, and the values of the parameters."""
-    columns = (Column("mesh", style="bold cyan"), Column("axes", style="green"), Column("devices", Kind.COUNT))
+    columns = (Column("mesh", style="bold cyan"), Column("axes", style="green"), Column("devices", ColumnKind.COUNT))
     rows = tuple(
         (m.name, " ".join(f"{a}={n}" for a, n in m.axes), math.prod(n for _, n in m.axes)) for m in plan.meshes
     )
@@ -84,12 +84,12 @@ def roles_view(program: Program) -> View:
     """The work of each role, and the memory of its state, without activations."""
     columns = (
         Column("role", style="bold cyan"),
-        Column("devices", Kind.COUNT),
-        Column("tasks", Kind.COUNT),
-        Column("work", Kind.SHARE),
-        Column("weights", Kind.BYTES),
-        Column("gradients", Kind.BYTES),
-        Column("AdamW", Kind.BYTES, key="optimizer"),
+        Column("devices", ColumnKind.COUNT),
+        Column("tasks", ColumnKind.COUNT),
+        Column("work", ColumnKind.SHARE),
+        Column("weights", ColumnKind.BYTES),
+        Column("gradients", ColumnKind.BYTES),
+        Column("AdamW", ColumnKind.BYTES, key="optimizer"),
     )
     note = "per device, without activations (`show memory` has them); work: the role's share of the multiplications"
     return View("roles", columns, tuple(_role(program, r) for r in program.roles if r.actions), (note,))
@@ -125,10 +125,10 @@ def repeated_view(program: Program) -> View:
     """The work that several devices repeat, because an operator is not split along an axis of its devices."""
     columns = (
         Column("axis", style="bold cyan"),
-        Column("devices", Kind.COUNT),
-        Column("operators not split along it", Kind.COUNT, key="operators"),
-        Column("of all work", Kind.SHARE, key="share"),
-        Column("most of it in", Kind.PATH, key="most_in", drop=1),
+        Column("devices", ColumnKind.COUNT),
+        Column("operators not split along it", ColumnKind.COUNT, key="operators"),
+        Column("of all work", ColumnKind.SHARE, key="share"),
+        Column("most of it in", ColumnKind.PATH, key="most_in", drop=1),
     )
     operators = program.graph.by_name
     total = max(1, sum(o.flops for o in operators.values()))
@@ -167,12 +167,12 @@ def whole_view(program: Program) -> View:
     """The operators that need all of a dimension by which the plan splits others, so that its parts are joined
     first."""
     columns = (
-        Column("operator", Kind.PATH, "bold cyan"),
-        Column("times", Kind.COUNT),
-        Column("needs all of", Kind.PATH, key="dimension"),
+        Column("operator", ColumnKind.PATH, "bold cyan"),
+        Column("times", ColumnKind.COUNT),
+        Column("needs all of", ColumnKind.PATH, key="dimension"),
         Column("which is split into", key="index"),
-        Column("devices", Kind.COUNT),
-        Column("of all work", Kind.SHARE, key="share"),
+        Column("devices", ColumnKind.COUNT),
+        Column("of all work", ColumnKind.SHARE, key="share"),
     )
     operators = program.graph.by_name
     total = max(1, sum(o.flops for o in operators.values()))

@@ -3,26 +3,26 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 
 if TYPE_CHECKING:
     from ssdsl.run.checkpoints.difference import TensorDiffers
     from ssdsl.runtime.checkpoints import Checkpoint
 
 TENSORS = (
-    Column("tensor", Kind.PATH, "bold cyan"),
+    Column("tensor", ColumnKind.PATH, "bold cyan"),
     Column("shape"),
     Column("type", style="green"),
-    Column("size", Kind.BYTES, key="size_bytes"),
-    Column("boxes", Kind.COUNT, drop=1),
+    Column("size", ColumnKind.BYTES, key="size_bytes"),
+    Column("boxes", ColumnKind.COUNT, drop=1),
     Column("optimizer state", fold=True, key="optimizer_state"),
 )
-FACTS = (Column("state of the run", Kind.PATH, "bold cyan", key="name"), Column("value", fold=True))
+FACTS = (Column("state of the run", ColumnKind.PATH, "bold cyan", key="name"), Column("value", fold=True))
 DIFFERENCES = (
-    Column("tensor", Kind.PATH, "bold cyan"),
+    Column("tensor", ColumnKind.PATH, "bold cyan"),
     Column("differs in", fold=True, key="how"),
-    Column("elements", Kind.COUNT),
-    Column("largest difference", Kind.SMALL),
+    Column("elements", ColumnKind.COUNT),
+    Column("largest difference", ColumnKind.SMALL),
 )
 LONGEST = 100  # characters of a value
 

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ssdsl.cluster.cluster import Cluster, Group, Level
+from ssdsl.cluster.cluster import Cluster, Level, NodeGroup
 from ssdsl.cluster.link import Link
 from ssdsl.cluster.measurement import Measurement
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 
 CLUSTERS = (
     Column("cluster", style="bold cyan"),
-    Column("devices", Kind.COUNT),
+    Column("devices", ColumnKind.COUNT),
     Column("device", fold=True),
     Column("memory"),
     Column("level", style="green"),
@@ -94,7 +94,7 @@ def _rate(flops: float) -> str:
     return f"{flops / 1e9:.3g} GFLOP/s"
 
 
-def _group_json(group: Group) -> dict[str, Any]:
+def _group_json(group: NodeGroup) -> dict[str, Any]:
     device = group.device
     return {
         "site": group.site,

@@ -15,10 +15,10 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Phase
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.price.collectives import (
-    Collective,
-    Facts,
+    ProgramIndex,
+    SizedCollective,
     flat_bytes,
     of_completion,
     of_gather,
@@ -30,10 +30,10 @@ COLUMNS = (
     Column("communication", style="bold cyan"),
     Column("over", style="green", fold=True),
     Column("when", fold=True),
-    Column("of", Kind.PATH),
+    Column("of", ColumnKind.PATH),
     Column("on", fold=True, drop=1),
-    Column("calls", Kind.COUNT),
-    Column("bytes", Kind.BYTES),
+    Column("calls", ColumnKind.COUNT),
+    Column("bytes", ColumnKind.BYTES),
 )
 SIGNAL_BYTES = 4  # one number
 
@@ -75,7 +75,7 @@ def communications(program: Program) -> Iterator[Communication]:
     for prologue in program.prologues:
         for instr in (i for i in prologue.body if isinstance(i, Reshard)):
             size = ITEMSIZE.get(instr.result.dtype, 4)
-            steps = (Collective(kind_of(s), s.axes, s.elements * size) for s in instr.forward if travels(s))
+            steps = (SizedCollective(kind_of(s), s.axes, s.elements * size) for s in instr.forward if travels(s))
             yield from fold.counted(steps, "inputs", fold.producer(instr.source.value), prologue.submesh, 1)
     for function in program.functions:
         yield from fold.of_function(function)
@@ -90,11 +90,11 @@ class _Fold:
     """A program, with its look-up tables."""
 
     program: Program
-    facts: Facts = field(init=False)
+    facts: ProgramIndex = field(init=False)
     producers: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.facts = Facts(self.program)
+        self.facts = ProgramIndex(self.program)
         operators = self.program.graph.operators
         self.producers = {o.value: f"{op.module} {op.kind}" for op in operators for o in op.outputs}
 
@@ -139,12 +139,12 @@ class _Fold:
         yield from self.counted(of_completion(flat), "gradients", of, flat.submesh, reduces)
         for step in flat.completion:
             if isinstance(step, SumTiedGrads):
-                tied = Collective("all_reduce", (), flat_bytes(flat))
+                tied = SizedCollective("all_reduce", (), flat_bytes(flat))
                 yield from self.counted((tied,), "gradients, tied", of, flat.submesh, 1)
         yield from self.counted((of_gather(flat),), "weights", of, flat.submesh, gathers)
 
     def counted(
-        self, found: Iterable[Collective], when: str, of: str, on: Submesh, times: int
+        self, found: Iterable[SizedCollective], when: str, of: str, on: Submesh, times: int
     ) -> Iterator[Communication]:
         """Collectives that a device calls `times` times, with equal ones counted together."""
         if times:

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from ssdsl.show.charts.gantt import alike
 from ssdsl.show.tables.report import busy_s, flops
-from ssdsl.show.view import Column, Kind, View, seconds, size
+from ssdsl.show.view import Column, ColumnKind, View, seconds, size
 from ssdsl.simulate.report import DeviceReport, Report
 
 LONGEST_NAME = 16
@@ -175,7 +175,7 @@ def _columns(names: Names, first: str, *more: str) -> tuple[Column, ...]:
     return (
         Column(first, style="bold cyan", fold=True),
         *(Column(name) for name in more),
-        *(Column(name, Kind.COUNT, drop=int(name == "relative")) for name in figures),
+        *(Column(name, ColumnKind.COUNT, drop=int(name == "relative")) for name in figures),
     )
 
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.show.pattern import merged
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 
 COLUMNS = (
-    Column("dimension", Kind.PATH, "bold cyan"),
-    Column("size", Kind.COUNT),
-    Column("times", Kind.COUNT),
-    Column("operators", Kind.COUNT),
-    Column("as in", Kind.PATH),
-    Column("not splittable in", Kind.PATH, drop=1),
+    Column("dimension", ColumnKind.PATH, "bold cyan"),
+    Column("size", ColumnKind.COUNT),
+    Column("times", ColumnKind.COUNT),
+    Column("operators", ColumnKind.COUNT),
+    Column("as in", ColumnKind.PATH),
+    Column("not splittable in", ColumnKind.PATH, drop=1),
 )
 
 

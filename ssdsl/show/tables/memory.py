@@ -7,16 +7,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ssdsl.show.charts.gantt import LEAST_CELLS, alike, axis_lines, shortened
-from ssdsl.show.view import Column, Kind, View, size
+from ssdsl.show.view import Column, ColumnKind, View, size
 from ssdsl.simulate.timeline import Memory, Timeline
 
 PEAKS = (
     Column("role", style="bold cyan", fold=True),
-    Column("devices", Kind.COUNT),
-    Column("peak", Kind.BYTES, "bold"),
-    Column("at", Kind.SECONDS),
-    Column("capacity", Kind.BYTES),
-    Column("of capacity", Kind.SHARE),
+    Column("devices", ColumnKind.COUNT),
+    Column("peak", ColumnKind.BYTES, "bold"),
+    Column("at", ColumnKind.SECONDS),
+    Column("capacity", ColumnKind.BYTES),
+    Column("of capacity", ColumnKind.SHARE),
 )
 ALWAYS = 3  # parts of a peak that are shown at any width
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -48,7 +48,7 @@ def parts_view(timeline: Timeline) -> View:
     names = list(dict.fromkeys(name for _, _, m in groups for name, _ in m.peak_parts))
     largest = {name: max(dict(m.peak_parts).get(name, 0) for _, _, m in groups) for name in names}
     drops = {name: drop for drop, name in enumerate(sorted(names, key=lambda n: -largest[n])[ALWAYS:], 1)}
-    columns = (PEAKS[0], *(Column(name, Kind.BYTES, drop=drops.get(name, 0)) for name in names))
+    columns = (PEAKS[0], *(Column(name, ColumnKind.BYTES, drop=drops.get(name, 0)) for name in names))
     rows = tuple((role, *(dict(m.peak_parts).get(name) for name in names)) for role, _, m in groups)
     return View("what the peak is made of", columns, rows)
 

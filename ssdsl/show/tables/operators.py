@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.show.pattern import merged
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 
 COLUMNS = (
-    Column("operator", Kind.PATH, "bold cyan"),
-    Column("times", Kind.COUNT),
+    Column("operator", ColumnKind.PATH, "bold cyan"),
+    Column("times", ColumnKind.COUNT),
     Column("dimensions", fold=True),
     Column("indices", fold=True, style="green"),
     Column("placed on"),
@@ -37,7 +37,7 @@ def operators_view(plan: Plan, every: bool = False) -> View:
     return View(f"operators of {plan.graph.name}", columns, rows, tuple(_notes(plan, every)))
 
 
-def _shown(found: Found | None) -> str:
+def _shown(found: FoundRule | None) -> str:
     """The signature that was found, with the reason if it cuts nothing."""
     if found is None:
         return ""

@@ -3,33 +3,33 @@
 from typing import Any
 
 from ssdsl.show.charts.gantt import alike, shortened
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.report import DeviceReport, Report
 
 SUMMARY = (
-    Column("step", Kind.SECONDS, "bold"),
-    Column("bubble", Kind.SHARE),
-    Column("MFU", Kind.SHARE),
-    Column("model FLOPs", Kind.COUNT, drop=1),
-    Column("peak memory", Kind.BYTES),
-    Column("of capacity", Kind.SHARE),
-    Column("devices", Kind.COUNT),
+    Column("step", ColumnKind.SECONDS, "bold"),
+    Column("bubble", ColumnKind.SHARE),
+    Column("MFU", ColumnKind.SHARE),
+    Column("model FLOPs", ColumnKind.COUNT, drop=1),
+    Column("peak memory", ColumnKind.BYTES),
+    Column("of capacity", ColumnKind.SHARE),
+    Column("devices", ColumnKind.COUNT),
 )
 DEVICES = (
     Column("role", style="bold cyan"),
     Column("ranks", fold=True, drop=2),
-    Column("busy", Kind.SECONDS),
-    Column("communication", Kind.SECONDS, drop=1),
-    Column("idle", Kind.SHARE),
-    Column("peak", Kind.BYTES),
-    Column("full", Kind.SHARE),
+    Column("busy", ColumnKind.SECONDS),
+    Column("communication", ColumnKind.SECONDS, drop=1),
+    Column("idle", ColumnKind.SHARE),
+    Column("peak", ColumnKind.BYTES),
+    Column("full", ColumnKind.SHARE),
 )
 TRAFFIC = (
     Column("level", style="bold cyan"),
     Column("communication", style="green"),
-    Column("calls", Kind.COUNT),
-    Column("bytes", Kind.BYTES),
-    Column("of all bytes", Kind.SHARE),
+    Column("calls", ColumnKind.COUNT),
+    Column("bytes", ColumnKind.BYTES),
+    Column("of all bytes", ColumnKind.SHARE),
 )
 VERSION = 1  # of the keys of `report_json`
 RUNS_SHOWN = 2

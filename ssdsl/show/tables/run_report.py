@@ -1,7 +1,7 @@
 """`ssdsl run`: the tables at its end, with loss per step, step time, communication and memory."""
 
 from ssdsl.run.results import RankResult, RunResult
-from ssdsl.show.view import Column, Kind, View, seconds
+from ssdsl.show.view import Column, ColumnKind, View, seconds
 
 SHOWN_STEPS = 12
 
@@ -13,11 +13,15 @@ def run_views(result: RunResult) -> tuple[View, ...]:
 
 def steps_view(result: RunResult, every: bool = False) -> View:
     """The loss and the time of each step; if there are many, of the first and the last ones."""
-    columns = [Column("step", Kind.COUNT), Column("loss", Kind.LOSS, "bold"), Column("time", Kind.SECONDS)]
+    columns = [
+        Column("step", ColumnKind.COUNT),
+        Column("loss", ColumnKind.LOSS, "bold"),
+        Column("time", ColumnKind.SECONDS),
+    ]
     numbered = enumerate(zip(result.losses, result.step_s, strict=True), result.first)
     rows: list[tuple[int | str | float, ...]] = [(step, loss, time) for step, (loss, time) in numbered]
     if result.evaluated:
-        columns.append(Column("evaluation", Kind.LOSS))
+        columns.append(Column("evaluation", ColumnKind.LOSS))
         rows = [(*row, result.evaluated.get(int(row[0]), "")) for row in rows]
     half = SHOWN_STEPS // 2
     shown = rows
@@ -31,9 +35,9 @@ def communication_view(result: RunResult) -> View:
     """The calls and bytes of each collective in one step."""
     columns = (
         Column("communication", style="bold cyan"),
-        Column("calls", Kind.COUNT),
-        Column("bytes", Kind.BYTES),
-        Column("bytes of all processes", Kind.BYTES),
+        Column("calls", ColumnKind.COUNT),
+        Column("bytes", ColumnKind.BYTES),
+        Column("bytes of all processes", ColumnKind.BYTES),
     )
     names = sorted({name for rank in result.ranks for name in rank.comm})
     rows = tuple(_communication(result, name) for name in names)
@@ -51,11 +55,11 @@ def _communication(result: RunResult, name: str) -> tuple[str | int | float, ...
 def processes_view(result: RunResult) -> View:
     """Each process's role, peak memory and time."""
     columns = (
-        Column("rank", Kind.COUNT),
+        Column("rank", ColumnKind.COUNT),
         Column("role", style="bold cyan"),
-        Column("peak memory", Kind.BYTES),
-        Column("median step", Kind.SECONDS),
-        Column("communication per step", Kind.BYTES),
+        Column("peak memory", ColumnKind.BYTES),
+        Column("median step", ColumnKind.SECONDS),
+        Column("communication per step", ColumnKind.BYTES),
     )
     return View("processes", columns, tuple(_process(rank, result.steps) for rank in result.ranks))
 

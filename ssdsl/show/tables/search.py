@@ -8,9 +8,9 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.show.charts.scatter import scatter
 from ssdsl.show.tables.open_params import listed
-from ssdsl.show.view import Column, Kind, View, seconds, size
+from ssdsl.show.view import Column, ColumnKind, View, seconds, size
 from ssdsl.sketch.reasons import notes, reason, spent
-from ssdsl.sketch.search import Change, Found, Tried
+from ssdsl.sketch.search import PlanChange, SearchResult, Tried
 from ssdsl.sketch.sketch import Sketch
 
 VERSION = 1  # of the keys of `search_json`
@@ -18,20 +18,20 @@ OVER_SHOWN = 3  # plans out of memory that are named
 COLUMNS = (
     Column("plan", key="plan", drop=2),
     Column("setting", key="setting", fold=True),
-    Column("step", Kind.SECONDS, "bold", key="step_s"),
+    Column("step", ColumnKind.SECONDS, "bold", key="step_s"),
     Column("samples /s/device", key="samples_per_device_s", drop=4),
     Column("tokens /s/device", key="tokens_per_device_s", drop=3),
-    Column("MFU", Kind.SHARE, key="mfu"),
-    Column("bubble", Kind.SHARE, key="bubble"),
-    Column("comm.", Kind.SHARE, key="communication_share", drop=1),
-    Column("peak", Kind.BYTES, key="peak_bytes"),
-    Column("devices", Kind.COUNT, key="devices"),
+    Column("MFU", ColumnKind.SHARE, key="mfu"),
+    Column("bubble", ColumnKind.SHARE, key="bubble"),
+    Column("comm.", ColumnKind.SHARE, key="communication_share", drop=1),
+    Column("peak", ColumnKind.BYTES, key="peak_bytes"),
+    Column("devices", ColumnKind.COUNT, key="devices"),
     Column("why not better", key="why", fold=True),
 )
 RATES = ("samples_per_device_s", "tokens_per_device_s")
 
 
-def search_views(title: str, found: Found, graph: Graph, cluster: Cluster, top: int) -> Iterator[View]:
+def search_views(title: str, found: SearchResult, graph: Graph, cluster: Cluster, top: int) -> Iterator[View]:
     """The tables, in their order."""
     best = [("baseline", found.baseline), *((str(n), t) for n, t in enumerate(found.ranked[:top], 1))]
     yield _table(title, best, found, graph, (_headline(found),))
@@ -41,7 +41,9 @@ def search_views(title: str, found: Found, graph: Graph, cluster: Cluster, top: 
     yield View("what was looked at", (), (), tuple(_notes(found, cluster)))
 
 
-def _table(title: str, rows: Sequence[tuple[str, Tried]], found: Found, graph: Graph, below: tuple[str, ...]) -> View:
+def _table(
+    title: str, rows: Sequence[tuple[str, Tried]], found: SearchResult, graph: Graph, below: tuple[str, ...]
+) -> View:
     figures = [row(t, found, graph) for _, t in rows]
     several = len({t.sketch.file for _, t in rows}) > 1
     empty = {key for key in RATES if not any(f[key] for f in figures)} | ({"plan"} if not several else set())
@@ -52,7 +54,7 @@ def _table(title: str, rows: Sequence[tuple[str, Tried]], found: Found, graph: G
     return View(title, (Column("", style="bold cyan", key="row", fold=True), *shown), cells, below)
 
 
-def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
+def row(tried: Tried, found: SearchResult, graph: Graph) -> dict[str, Any]:
     """The figures of a setting by column; for a refused one, most are None."""
     figures: dict[str, Any] = dict.fromkeys(c.key for c in COLUMNS)
     figures |= {"plan": _name(tried.sketch, found), "setting": _setting(tried), "why": why(tried, found)}
@@ -66,7 +68,7 @@ def row(tried: Tried, found: Found, graph: Graph) -> dict[str, Any]:
     return figures
 
 
-def _name(sketch: Sketch, found: Found) -> str:
+def _name(sketch: Sketch, found: SearchResult) -> str:
     """The plan's name, or its file if two plans have the name."""
     files = {t.sketch.file for t in (found.baseline, *found.tried) if t.sketch.name == sketch.name}
     return sketch.name if len(files) < 2 else sketch.file
@@ -88,7 +90,7 @@ def rates(graph: Graph) -> tuple[int | None, int | None]:
     return samples, samples * sizes["seq"] if samples and "seq" in sizes else None
 
 
-def why(tried: Tried, found: Found) -> str:
+def why(tried: Tried, found: SearchResult) -> str:
     """The last cell of a row: how much worse it is than the best plan, and why."""
     best = found.best
     if (d := tried.setting.refused) is not None:
@@ -110,7 +112,7 @@ def why(tried: Tried, found: Found) -> str:
     return f"{slower:+.1%}{': ' if because else ''}{because}"
 
 
-def _headline(found: Found) -> str:
+def _headline(found: SearchResult) -> str:
     base, best = found.baseline, found.best
     if best is None:
         return "no plan fits" if found.settings else f"no plan fits: {_no_setting(found)}"
@@ -126,7 +128,7 @@ def _headline(found: Found) -> str:
     return f"{what}baseline {here}; best {there} ({change:+.0%}): {bubbles}, {memory}"
 
 
-def _no_setting(found: Found) -> str:
+def _no_setting(found: SearchResult) -> str:
     """The reason why no setting can be tried: nothing is open, or no widths give the number of devices asked for."""
     wanted, sketch = found.devices, found.baseline.sketch
     near = {count: values for values, count in sketch.sizes(range(1, 2 * wanted[-1] + 1))}
@@ -138,7 +140,7 @@ def _no_setting(found: Found) -> str:
     return f"no setting of {sketch.name} takes {asked}; the nearest is {nearest} with {words or 'its defaults'}"
 
 
-def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
+def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
     last = Counter(t.changes[-1] for t in found.tried if t.changes)
     again = "".join(f", {count} with {change}" for change, count in last.items())
     yield f"{found.settings:,} settings in {found.seconds:.1f} s: {found.simulated} simulated{again}"
@@ -168,7 +170,7 @@ def _notes(found: Found, cluster: Cluster) -> Iterator[str]:
     yield "for the sizes of this example's batch"
 
 
-def _error_bar(found: Found, cluster: Cluster) -> str:
+def _error_bar(found: SearchResult, cluster: Cluster) -> str:
     if cluster.error is None:
         return f"how wrong simulated steps are on {cluster.name} is unknown"
     best, bar = found.best, cluster.error.step
@@ -176,7 +178,7 @@ def _error_bar(found: Found, cluster: Cluster) -> str:
     return f"simulated steps are up to {bar:.0%} wrong there ({cluster.error.source}): {equal} plans count as equal"
 
 
-def pareto_text(found: Found, width: int) -> str:
+def pareto_text(found: SearchResult, width: int) -> str:
     """A plot in characters of device-seconds against memory, for all simulated plans: `B` is the baseline, `*` the
     best."""
     points = [_point(t) for t in found.tried if t.setting.report is not None]
@@ -188,7 +190,7 @@ def _point(tried: Tried) -> tuple[float, float]:
     return tried.setting.device_s, tried.report.peak_bytes
 
 
-def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[str, Any]:
+def search_json(found: SearchResult, graph: Graph, cluster: Cluster, top: int) -> dict[str, Any]:
     """The search as JSON; docs/json.md lists the keys."""
 
     def keys(tried: Tried) -> dict[str, Any]:
@@ -196,7 +198,7 @@ def search_json(found: Found, graph: Graph, cluster: Cluster, top: int) -> dict[
         del figures["setting"]
         cost = tried.setting.device_s if tried.setting.report is not None else None
         own = {"params": dict(tried.setting.params), "family": tried.family, "device_s": cost}
-        own |= {"cut": Change.CUTS in tried.changes, "ordered": Change.ORDER in tried.changes}
+        own |= {"cut": PlanChange.CUTS in tried.changes, "ordered": PlanChange.ORDER in tried.changes}
         return figures | own | {"over_bytes": tried.over_bytes}
 
     best = found.best

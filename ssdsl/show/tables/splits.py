@@ -4,17 +4,17 @@ from collections import Counter
 
 from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Plan
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 
 
 def splits_view(plan: Plan) -> View:
     """A row for each index, number of parts and dimension, with whether the parts run over devices or in time."""
     columns = (
         Column("index", style="bold cyan"),
-        Column("parts", Kind.COUNT),
+        Column("parts", ColumnKind.COUNT),
         Column("run", style="green"),
-        Column("split", Kind.PATH, key="dimension"),
-        Column("operators", Kind.COUNT),
+        Column("split", ColumnKind.PATH, key="dimension"),
+        Column("operators", ColumnKind.COUNT),
     )
     operators = plan.graph.by_name
     axes = {m.name: dict(m.axes) for m in plan.meshes}

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ssdsl.show.view import Column, Kind, View, size
+from ssdsl.show.view import Column, ColumnKind, View, size
 from ssdsl.sketch.setting import Setting, best_of
 
 VERSION = 1  # of the keys of `sweep_json`
 FIGURES = (
-    Column("step", Kind.SECONDS, "bold"),
-    Column("bubble", Kind.SHARE),
-    Column("peak memory", Kind.BYTES),
-    Column("of capacity", Kind.SHARE, drop=2),
-    Column("traffic", Kind.BYTES, drop=3),
-    Column("devices", Kind.COUNT),
-    Column("device-s", Kind.SECONDS, drop=1),
+    Column("step", ColumnKind.SECONDS, "bold"),
+    Column("bubble", ColumnKind.SHARE),
+    Column("peak memory", ColumnKind.BYTES),
+    Column("of capacity", ColumnKind.SHARE, drop=2),
+    Column("traffic", ColumnKind.BYTES, drop=3),
+    Column("devices", ColumnKind.COUNT),
+    Column("device-s", ColumnKind.SECONDS, drop=1),
     Column("note"),
 )
 NOTE = "best: of those that fit, the fewest device-s (step x devices); traffic: of all devices in a step"
@@ -25,7 +25,7 @@ def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
     """A row per setting, in the order of the settings."""
     best = best_of(settings)
     names = dict.fromkeys(name for s in settings for name in s.params)
-    columns = (*(Column(name, Kind.COUNT, "bold cyan", key=name) for name in names), *FIGURES)
+    columns = (*(Column(name, ColumnKind.COUNT, "bold cyan", key=name) for name in names), *FIGURES)
     rows = tuple((*s.params.values(), *s.figures, note(s, best)) for s in settings)
     none = () if best is not None else ("no setting fits",)
     over = (OVER,) if any(s.over for s in settings) else ()

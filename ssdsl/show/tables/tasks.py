@@ -6,20 +6,20 @@ from typing import Any
 from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
-from ssdsl.show.view import Column, Kind, View, as_json
+from ssdsl.show.view import Column, ColumnKind, View, as_json
 
 SHOWN = 48
 LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "B", Phase.DGRAD: "D", Phase.WGRAD: "W"}
 FUNCTIONS = (
     Column("block", style="bold cyan"),
     Column("on"),
-    Column("operators", Kind.COUNT),
-    Column("first", Kind.PATH, drop=1),
-    Column("last", Kind.PATH, drop=2),
+    Column("operators", ColumnKind.COUNT),
+    Column("first", ColumnKind.PATH, drop=1),
+    Column("last", ColumnKind.PATH, drop=2),
     Column("in time", fold=True, style="green"),
-    Column("recomputed", Kind.COUNT),
+    Column("recomputed", ColumnKind.COUNT),
 )
-ORDER = (Column("role", style="bold cyan"), Column("tasks", Kind.COUNT), Column("order", fold=True))
+ORDER = (Column("role", style="bold cyan"), Column("tasks", ColumnKind.COUNT), Column("order", fold=True))
 NOTES = (
     "F is forward, B backward, with the index in time; in halves D (of inputs) and W (of weights)",
     "f and b post a message or its gradient, to send it or to receive it",

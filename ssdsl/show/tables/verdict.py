@@ -5,18 +5,18 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ssdsl.show.view import Column, Kind, View
+from ssdsl.show.view import Column, ColumnKind, View
 
 if TYPE_CHECKING:
     from ssdsl.run.verify.compare import Comparison
 
 COLUMNS = (
     Column("compared", style="bold cyan"),
-    Column("tensors", Kind.COUNT),
-    Column("elements", Kind.COUNT),
-    Column("differ", Kind.COUNT),
-    Column("worst error", Kind.SMALL),
-    Column("of allowed", Kind.SHARE),
+    Column("tensors", ColumnKind.COUNT),
+    Column("elements", ColumnKind.COUNT),
+    Column("differ", ColumnKind.COUNT),
+    Column("worst error", ColumnKind.SMALL),
+    Column("of allowed", ColumnKind.SHARE),
     Column("in", fold=True),
 )
 PLURALS = {"loss": "losses", "gradient": "gradients", "weight": "weights", "buffer": "buffers"}

@@ -10,15 +10,26 @@ from functools import cached_property
 from itertools import compress
 
 from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Conversion, Function, Input, Op, Reshard, Section, Side, reads_of, results_of
+from ssdsl.ir.function import (
+    Backward,
+    Conversion,
+    Function,
+    FunctionInput,
+    OpPart,
+    Reshard,
+    Section,
+    Side,
+    reads_of,
+    results_of,
+)
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.lower.functions.views import views_of
 from ssdsl.simulate.memory.kept import kept_of
 from ssdsl.simulate.memory.padded import padded_bytes
-from ssdsl.simulate.memory.within_backward import Bucket, WithinBackward
-from ssdsl.simulate.price.collectives import Facts, flat_bytes, is_reduced, shards, size_bytes
+from ssdsl.simulate.memory.within_backward import GradientBucket, WithinBackward
+from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, is_reduced, shards, size_bytes
 from ssdsl.simulate.price.fusion import Fusion, Launch
 
 Sizes = dict[str, int]  # bytes by storage
@@ -26,7 +37,7 @@ Part = tuple[tuple[Coordinate, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptBytes:
     """The bytes that one task keeps on one device.
 
     `size_bytes` are kept until backward; `for_weights`, of inputs and gradients of results, from there until the
@@ -67,15 +78,15 @@ class Around:
 class Activations:
     """The kept bytes of a program's functions, found once for functions of one kind with the same `Around`."""
 
-    facts: Facts
+    facts: ProgramIndex
     fusion: Fusion
-    _tasks: dict[tuple[int, At], Kept] = field(default_factory=dict)
-    _found: dict[tuple[int, Around, Part], Kept] = field(default_factory=dict)
+    _tasks: dict[tuple[int, At], KeptBytes] = field(default_factory=dict)
+    _found: dict[tuple[int, Around, Part], KeptBytes] = field(default_factory=dict)
     _waiting: dict[tuple[int, Around], int] = field(default_factory=dict)
     _unlike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # positions of indices whose parts differ
     _around: dict[int, Around] = field(default_factory=dict)
 
-    def of(self, function: Function, at: At = ()) -> Kept:
+    def of(self, function: Function, at: At = ()) -> KeptBytes:
         """The bytes that a task of a function keeps: the mean over its parts if no part is given. Without a backward it
         keeps only its outputs."""
         if (unlike := self._unlike.get(function.number)) is None:
@@ -87,7 +98,7 @@ class Activations:
             kept = self._tasks[key] = self._of(function, part)
         return kept
 
-    def _of(self, function: Function, part: Part) -> Kept:
+    def _of(self, function: Function, part: Part) -> KeptBytes:
         like, around = self.facts.like(function), self._around_of(function)
         key = like.number, around, part
         if key not in self._found:
@@ -135,7 +146,7 @@ class Activations:
         flats = [f for f in self.facts.program.flats if f.zero is not Zero.WEIGHTS and is_reduced(f)]
         return {(weight, flat.submesh): flat for flat in flats for weight in flat.weights}
 
-    def _is_held(self, given: Input, function: Function) -> bool:
+    def _is_held(self, given: FunctionInput, function: Function) -> bool:
         """Whether an input is a value that another function of these devices keeps already."""
         producer = self.facts.program.functions[given.producer]
         is_kept = producer.backward is not Backward.NONE
@@ -156,7 +167,7 @@ class Activations:
         return frozenset(found)
 
 
-def runs_less(facts: Facts, given: Input, reader: Function) -> bool:
+def runs_less(facts: ProgramIndex, given: FunctionInput, reader: Function) -> bool:
     """Whether the producer of an input runs less often than its reader: several tasks then keep the same tensor."""
     return {*facts.program.functions[given.producer].time} < {*reader.time}
 
@@ -174,7 +185,7 @@ class _Function:
     values that backward gathers again to their sources."""
 
     def __init__(
-        self, facts: Facts, fusion: Fusion, function: Function, around: Around, part: dict[Coordinate, int]
+        self, facts: ProgramIndex, fusion: Fusion, function: Function, around: Around, part: dict[Coordinate, int]
     ) -> None:
         self.facts, self.fusion, self.function, self.around, self.part = facts, fusion, function, around, part
         self.saved: dict[int, Sizes] = {}  # by the identity of a kernel, which `fusion` holds
@@ -209,16 +220,16 @@ class _Function:
         lent = sum(size for _, size in self._left(held))
         return sum(held.values()) - lent
 
-    def kept(self) -> Kept:
+    def kept(self) -> KeptBytes:
         """The bytes that a task of the function keeps."""
         outputs = tuple(self.size(o.name) for o in self.function.outputs)
         if self.function.backward is Backward.NONE:
-            return Kept(0, 0, 0, outputs, tuple(enumerate(outputs)))
+            return KeptBytes(0, 0, 0, outputs, tuple(enumerate(outputs)))
         held, later, recomputed = self._saved()
         lent = tuple(self._left(held))
         most = max((sum(n for s, n in again.items() if s not in held) for again in recomputed), default=0)
         within = self._within_backward(held)
-        return Kept(
+        return KeptBytes(
             sum(held.values()),
             sum(later.values()),
             most,
@@ -285,13 +296,15 @@ class _Function:
             buckets,
         )
 
-    def _buckets(self, weights: Mapping[Name, int]) -> list[Bucket]:
+    def _buckets(self, weights: Mapping[Name, int]) -> list[GradientBucket]:
         """The buckets into which the gradients of this function's weights move."""
         found: dict[tuple[int, bool], list[Name]] = {}
         for parameter, bucket in zip(self.function.parameters, self.around.buckets, strict=True):
             if bucket is not None:
                 found.setdefault(bucket, []).append(parameter.var.name)
-        return [Bucket(tuple(names), sum(weights[n] for n in names), ends) for (_, ends), names in found.items()]
+        return [
+            GradientBucket(tuple(names), sum(weights[n] for n in names), ends) for (_, ends), names in found.items()
+        ]
 
     def _entering(self) -> Sizes:
         """The storages of inputs that operators read, and of values that recomputed sections read from outside."""
@@ -351,7 +364,7 @@ class _Function:
         base = self.base.get(name, name)
         return base if base in self.made or base in self.moved else name
 
-    def _has_halves(self, op: Op) -> bool:
+    def _has_halves(self, op: OpPart) -> bool:
         """Whether the gradients of an operator's weights come in the second half of its backward."""
         in_halves = self.function.backward is Backward.HALVES
         return in_halves and op.sides is not None and Side.WEIGHT in op.sides

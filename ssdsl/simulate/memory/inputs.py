@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import prod
 
 from ssdsl.ir.comm import Narrow, Step
-from ssdsl.ir.function import Op, Prologue, Reshard, results_of
+from ssdsl.ir.function import OpPart, Prologue, Reshard, results_of
 from ssdsl.ir.program import Role
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import Origin
-from ssdsl.simulate.price.collectives import Facts, size_bytes
+from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 
 Sizes = dict[str, int]  # bytes by storage
 
@@ -21,7 +21,7 @@ Sizes = dict[str, int]  # bytes by storage
 class Inputs:
     """The bytes of inputs of a program's roles."""
 
-    facts: Facts
+    facts: ProgramIndex
 
     def of(self, role: Role) -> int:
         """The bytes on one device of a role. Prologues of the same devices share values of one name."""
@@ -53,7 +53,7 @@ class Inputs:
                 match instr:
                     case Reshard() if all(_is_view(s, var) for s in instr.forward):
                         pass
-                    case Op() if root != var.name and root in here:
+                    case OpPart() if root != var.name and root in here:
                         pass
                     case _:
                         yield str(var.name), size_bytes(var)

@@ -9,9 +9,9 @@ dtype in which they leave the kernel.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ssdsl.ir.function import Function, Op, saved_names
+from ssdsl.ir.function import Function, OpPart, saved_names
 from ssdsl.ir.value import Name
-from ssdsl.simulate.price.collectives import Facts, size_bytes
+from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 from ssdsl.simulate.price.fusion import Launch, is_cast, is_pointwise
 
 
@@ -23,7 +23,7 @@ class KeptTensors:
     extras: tuple[tuple[str, int], ...]
 
 
-def kept_of(facts: Facts, function: Function, launch: Launch) -> KeptTensors:
+def kept_of(facts: ProgramIndex, function: Function, launch: Launch) -> KeptTensors:
     """The tensors that one kernel of a function keeps; weights are among the values."""
     saved = [(op, facts.saved_by(op)) for op in launch.ops]
     extras = tuple((f"{op.operator} {e.what} {n}", e.size_bytes) for op, s in saved for n, e in enumerate(s.extras))
@@ -33,7 +33,7 @@ def kept_of(facts: Facts, function: Function, launch: Launch) -> KeptTensors:
     return KeptTensors(tuple(values), extras)
 
 
-def _cheapest(facts: Facts, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:
+def _cheapest(facts: ProgramIndex, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:
     """The values to keep: for each one that backward needs either itself, or the values from which it is computed
     again, whichever takes less memory."""
     variables, stays = facts.variables(function), {p.var.name.value for p in function.prepared} | facts.stored
@@ -55,7 +55,7 @@ def _cheapest(facts: Facts, function: Function, launch: Launch, values: Iterable
     return found
 
 
-def _made_of(name: Name, makers: Mapping[Name, Op], base: Mapping[Name, Name]) -> dict[Name, None]:
+def _made_of(name: Name, makers: Mapping[Name, OpPart], base: Mapping[Name, Name]) -> dict[Name, None]:
     maker = makers.get(base.get(name, name))
     if maker is None:
         return {name: None}

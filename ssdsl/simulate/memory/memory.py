@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from ssdsl.ir.action import At, Compute, Free, Start, Wait
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.execute import Part
-from ssdsl.ir.function import Backward, Concat, Function, Input, Sum
+from ssdsl.ir.execute import ActionPart
+from ssdsl.ir.function import Backward, Concat, Function, FunctionInput, Sum
 from ssdsl.ir.param import Zero
 from ssdsl.ir.parts import reads_of_tasks
 from ssdsl.ir.program import Program, Role
@@ -23,7 +23,7 @@ from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.inputs import Inputs
-from ssdsl.simulate.memory.state import State
+from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.collectives import shards
 from ssdsl.simulate.run import Interval, Trace, by_role
 from ssdsl.simulate.timeline import Memory
@@ -31,7 +31,7 @@ from ssdsl.simulate.timeline import Memory
 PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
 
 
-class Change(NamedTuple):
+class MemoryChange(NamedTuple):
     """Bytes of a part that are allocated, or freed if negative, at a moment."""
 
     time: float
@@ -44,20 +44,20 @@ def memories(program: Program, trace: Trace, activations: Activations, capacity:
     found, inputs = [], Inputs(activations.facts)
     for r, own in enumerate(by_role(trace.intervals, len(program.roles))):
         ran = {x.action: x for x in own if isinstance(x.action, Compute)}
-        arrived = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.RECEIVED}
-        sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is Part.SENT}
+        arrived = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is ActionPart.RECEIVED}
+        sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is ActionPart.SENT}
         role = program.roles[r]
         live = _Liveness(program, activations, ran, arrived, sent)
         changes = [
             *state_of(program, activations.facts.state, role, ran),
-            Change(0.0, "inputs", inputs.of(role)),
+            MemoryChange(0.0, "inputs", inputs.of(role)),
             *live.changes(role),
         ]
         found.append(_curve(r, changes, capacity[r]))
     return found
 
 
-def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
+def _curve(row: int, changes: list[MemoryChange], capacity: int | None) -> Memory:
     held = dict.fromkeys(PARTS, 0)
     times: list[float] = []
     sizes: list[int] = []
@@ -80,20 +80,22 @@ def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def state_of(program: Program, state: State, role: Role, ran: dict[Compute, Interval]) -> Iterator[Change]:
+def state_of(
+    program: Program, state: StatePrecision, role: Role, ran: dict[Compute, Interval]
+) -> Iterator[MemoryChange]:
     """Yields the memory of a role's state: weights and optimizer state from the start, gradients from the time of the
     first one among the tasks that `ran`; none if none ran."""
     learned = _first_gradients(program, ran)
     for flat in program.flats_of(role):
         own = flat.elements // shards(flat)
         held = own if flat.zero is Zero.WEIGHTS else flat.elements
-        yield Change(0.0, "weights", held * ITEMSIZE.get(flat.dtype, 4))
-        yield Change(0.0, "optimizer", own * state.optimizer_bytes(flat.dtype))
+        yield MemoryChange(0.0, "weights", held * ITEMSIZE.get(flat.dtype, 4))
+        yield MemoryChange(0.0, "optimizer", own * state.optimizer_bytes(flat.dtype))
         if times := [learned[w] for w in flat.weights if w in learned]:
             held = flat.elements if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own
-            yield Change(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
+            yield MemoryChange(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
     others = (p for p in program.params if not p.trained and role.is_in(p.submesh))
-    yield Change(0.0, "weights", sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others))
+    yield MemoryChange(0.0, "weights", sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others))
 
 
 def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
@@ -142,10 +144,10 @@ class _Liveness:
     slots: dict[tuple[str, At], _Slot] = field(default_factory=dict)
     awaited: list[Interval] = field(default_factory=list)  # gradients that the next task reads
     waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # bytes of gradients that their function awaits
-    reads: dict[int, dict[At, list[tuple[Input, At]]]] = field(default_factory=dict)
+    reads: dict[int, dict[At, list[tuple[FunctionInput, At]]]] = field(default_factory=dict)
     learned: set[int] = field(default_factory=set)  # functions that have run a backward
 
-    def changes(self, role: Role) -> Iterator[Change]:
+    def changes(self, role: Role) -> Iterator[MemoryChange]:
         """Yields the changes of memory of the role's actions, in their order."""
         freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
         start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
@@ -162,30 +164,30 @@ class _Liveness:
                 case Wait() if action.gradient:
                     self.awaited.append(self.arrived[_key(action)])
                 case Free() if (slot := self.slots.pop((action.slot, action.at), None)) is not None:
-                    yield Change(start if slot.is_kept else end, slot.part, -slot.size_bytes)
+                    yield MemoryChange(start if slot.is_kept else end, slot.part, -slot.size_bytes)
                 case _:
                     pass
 
-    def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[Change]:
+    def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[MemoryChange]:
         function = self.program.functions[task.function]
         kept = self.activations.of(function, task.at)
         slots = ((function.outputs[number].slot, size) for number, size in kept.lent)
         lent = {(slot, task.at): size for slot, size in slots if (slot, task.at) in freed}
-        yield from (Change(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
+        yield from (MemoryChange(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
         self.awaited.clear()
         match task.phase:
             case Phase.FORWARD:
                 made = kept.size_bytes or sum(kept.outputs)  # without a backward, only outputs
-                yield Change(start, "activations", made)
+                yield MemoryChange(start, "activations", made)
                 self.slots |= {slot: _Slot("activations", size) for slot, size in lent.items()}
                 if function.backward is Backward.NONE:
-                    yield Change(end, "activations", sum(lent.values()) - made)
+                    yield MemoryChange(end, "activations", sum(lent.values()) - made)
             case Phase.BACKWARD:
-                yield Change(end, "activations", sum(lent.values()) - kept.size_bytes)
+                yield MemoryChange(end, "activations", sum(lent.values()) - kept.size_bytes)
             case Phase.DGRAD:
-                yield Change(end, "activations", sum(lent.values()) + kept.for_weights - kept.size_bytes)
+                yield MemoryChange(end, "activations", sum(lent.values()) + kept.for_weights - kept.size_bytes)
             case Phase.WGRAD:
-                yield Change(end, "activations", -kept.for_weights)
+                yield MemoryChange(end, "activations", -kept.for_weights)
         if task.phase in (Phase.BACKWARD, Phase.DGRAD):
             yield from self._gradients(function, task.at, start, end)
             is_first = task.phase is Phase.BACKWARD and task.function not in self.learned
@@ -193,13 +195,13 @@ class _Liveness:
             learned = min(kept.first_bytes, kept.learned_bytes) if is_first else 0
             working = kept.first_bytes - learned if is_first else kept.later_bytes
             for part, size in (("gradients", learned), ("scratch", working + kept.gathered_bytes)):
-                yield Change(start, part, size)
-                yield Change(end, part, -size)
+                yield MemoryChange(start, part, size)
+                yield MemoryChange(end, part, -size)
         else:
-            yield Change(start, "scratch", kept.gathered_bytes)
-            yield Change(end, "scratch", -kept.gathered_bytes)
+            yield MemoryChange(start, "scratch", kept.gathered_bytes)
+            yield MemoryChange(end, "scratch", -kept.gathered_bytes)
 
-    def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[Change]:
+    def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[MemoryChange]:
         """Yields the memory of values' gradients: each waits from the first backward that adds to it until the backward
         of the function that made the value."""
         yield from (self._returned(output.slot, at, start) for output in function.outputs)
@@ -208,12 +210,12 @@ class _Liveness:
         for given, part in self.reads[function.number].get(at, ()):
             if given.gradient and (given.slot, part) not in self.waiting:
                 self.waiting[given.slot, part] = size = self._gradient_bytes(given)
-                yield Change(end, "scratch", size)
+                yield MemoryChange(end, "scratch", size)
 
-    def _returned(self, slot: str, at: At, time: float) -> Change:
-        return Change(time, "scratch", -self.waiting.pop((slot, at), 0))
+    def _returned(self, slot: str, at: At, time: float) -> MemoryChange:
+        return MemoryChange(time, "scratch", -self.waiting.pop((slot, at), 0))
 
-    def _gradient_bytes(self, given: Input) -> int:
+    def _gradient_bytes(self, given: FunctionInput) -> int:
         """The mean bytes of the gradient of one part of an input, as its producer has made it."""
         joined = [m for m in given.merges if not isinstance(m, Sum)]
         elements = given.var.elements
@@ -225,7 +227,7 @@ class _Liveness:
             elements //= prod(m.index.parts for m in joined)
         return elements * ITEMSIZE.get(given.var.dtype, 4)
 
-    def _message(self, action: Start, posted: float) -> Iterator[Change]:
+    def _message(self, action: Start, posted: float) -> Iterator[MemoryChange]:
         """Yields the memory of a message: a received value has a buffer from its post, or the start of its journey,
         until it is freed; a sent one for the time of its journey."""
         message = self.program.messages[action.message]
@@ -234,11 +236,11 @@ class _Liveness:
         if (journey := self.sent.get(_key(action))) is not None:
             if action.gradient:
                 yield self._returned(message.target_slot, action.at, journey.start)
-            yield Change(journey.start, "transfers", _sent_bytes(journey))
-            yield Change(journey.end, "transfers", -_sent_bytes(journey))
+            yield MemoryChange(journey.start, "transfers", _sent_bytes(journey))
+            yield MemoryChange(journey.end, "transfers", -_sent_bytes(journey))
         if (journey := self.arrived.get(_key(action))) is not None:
             size = _sent_bytes(journey)
-            yield Change(min(posted, journey.start), "transfers", size)
+            yield MemoryChange(min(posted, journey.start), "transfers", size)
             if not action.gradient:
                 is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
                 self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)

@@ -7,14 +7,14 @@ PyTorch pads both sides of an axis alike, but a part at a border of a volume has
 from collections.abc import Mapping
 from math import prod
 
-from ssdsl.ir.function import Op, WindowPart
+from ssdsl.ir.function import OpPart, WindowPart
 from ssdsl.ir.value import Coordinate, Var
 from ssdsl.model.dims.window import Run, Sliding, around
 from ssdsl.model.graph import Dim, Operator
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 
 
-def padded_bytes(facts: Facts, op: Op, given: Var, part: Mapping[Coordinate, int]) -> int:
+def padded_bytes(facts: ProgramIndex, op: OpPart, given: Var, part: Mapping[Coordinate, int]) -> int:
     """The bytes of the padded copy of an operator's first operand: for one part along the coordinates in `part`, and
     the mean along others. 0 if no part needs one."""
     if not op.kernel.windows:

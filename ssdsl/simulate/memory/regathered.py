@@ -15,7 +15,7 @@ from ssdsl.ir.comm import Narrow, Step
 from ssdsl.ir.function import (
     Function,
     Instr,
-    Op,
+    OpPart,
     Reshard,
     Section,
     Slice,
@@ -106,7 +106,7 @@ class _Walk:
                 for name in read:
                     if name in self.weights:
                         self.first.setdefault(read[name].gather, len(self.kept))
-            saved = saved_names(instr, instr.saved) if isinstance(instr, Op) and not section.recompute else ()
+            saved = saved_names(instr, instr.saved) if isinstance(instr, OpPart) and not section.recompute else ()
             self.kept.append({m.gather: None for n in saved if (m := read.get(n)) is not None})
             self._follow(instr)
         if section.recompute:
@@ -125,7 +125,7 @@ class _Walk:
 
     def _views(self, instr: Instr) -> Iterator[tuple[Name, _Memory | None]]:
         match instr:
-            case Op():
+            case OpPart():
                 operator = self.operators[instr.operator]
                 reads = dict(zip((o.value for o in operator.inputs), instr.reads, strict=True))
                 names = {v.name.value: v.name for v in instr.results}

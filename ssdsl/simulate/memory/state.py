@@ -14,7 +14,7 @@ MOMENTS = 2  # AdamW has two for each weight
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StatePrecision:
     """The precision of training state. `masters`: weights in 16 bits or fewer have a master copy, and moments in
     float32; else all has the weights' dtype. `fp32_grads`: their gradients are added and reduced in float32."""
 
@@ -48,7 +48,7 @@ class State:
         return self.masters and _is_half(dtype)
 
 
-MIXED = State()
+MIXED = StatePrecision()
 
 
 def _size(dtype: str) -> int:

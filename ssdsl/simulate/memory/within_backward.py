@@ -10,7 +10,7 @@ Sizes = dict[str, int]  # bytes by storage
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class GradientBucket:
     """The gradients of these weights, end to end, as a program reduces them: the bucket is made with the first that
     comes in a step, and if it `ends` with the task, in each backward."""
 
@@ -41,7 +41,7 @@ class WithinBackward:
         stays: Mapping[Name, int],
         root: Callable[[Name], str],
         conversions: Sequence[tuple[Name, Name]],
-        buckets: Sequence[Bucket],
+        buckets: Sequence[GradientBucket],
     ) -> None:
         self.launches = [launch for launches, _ in sections for launch in launches]
         self.learning, self.weights, self.stays, self.root = learning, weights, stays, root
@@ -108,7 +108,7 @@ class WithinBackward:
                 level += after - before
         return max(0, most)
 
-    def _made_buckets(self, weights: Iterable[Name], there: set[Bucket]) -> int:
+    def _made_buckets(self, weights: Iterable[Name], there: set[GradientBucket]) -> int:
         """The bytes of the buckets that the gradients of these weights are the first to move into."""
         made = {self.bucket_of[weight] for weight in weights} - there
         there |= made
@@ -126,7 +126,7 @@ class WithinBackward:
                 waiting[key] = self.weights[weight]
         return grown
 
-    def _converted(self, source: Name, waiting: Sizes, there: set[Bucket], *, first: bool) -> int:
+    def _converted(self, source: Name, waiting: Sizes, there: set[GradientBucket], *, first: bool) -> int:
         """The bytes that the gradient of a conversion's source takes in addition to those it has already."""
         if source in self.bucket_of:
             return self._made_buckets((source,), there)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
-from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Section, Slice, Write
+from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
@@ -21,11 +21,11 @@ from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import Storage
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.regathered import Regathered, regathered
-from ssdsl.simulate.memory.state import MIXED, State
+from ssdsl.simulate.memory.state import MIXED, StatePrecision
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class SizedCollective:
     """A collective of devices along `axes`. `size_bytes` is the size of the tensor that an all_reduce sums, an
     all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `behind`: an operator that computes
     meanwhile, and in which phase, if not in the whole task's."""
@@ -33,11 +33,11 @@ class Collective:
     kind: str
     axes: tuple[str, ...]
     size_bytes: int
-    behind: tuple[Op, Phase | None] | None = None
+    behind: tuple[OpPart, Phase | None] | None = None
 
 
 @dataclass(slots=True)
-class Facts:
+class ProgramIndex:
     """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
     that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant. `fuses`:
     runs of operators are one kernel (`simulate/price/fusion.py`). `state` says what training keeps of each weight.
@@ -45,7 +45,7 @@ class Facts:
 
     program: Program
     fuses: bool = False
-    state: State = MIXED
+    state: StatePrecision = MIXED
     hides: bool = False
     operators: dict[str, Operator] = field(init=False)
     places: dict[str, Storage] = field(init=False)
@@ -53,9 +53,9 @@ class Facts:
     stored: frozenset[str] = field(init=False)
     _first: dict[int, Function] = field(default_factory=dict)  # by kind
     _variables: dict[int, dict[Name, Var]] = field(default_factory=dict)
-    _products: dict[int, dict[Name, Op]] = field(default_factory=dict)
+    _products: dict[int, dict[Name, OpPart]] = field(default_factory=dict)
     _regathered: dict[int, Regathered] = field(default_factory=dict)
-    _collectives: dict[tuple[int | None, Phase], tuple[Collective, ...]] = field(default_factory=dict)
+    _collectives: dict[tuple[int | None, Phase], tuple[SizedCollective, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = self.program.graph.by_name
@@ -77,7 +77,7 @@ class Facts:
             self._variables[function.number] = function.variables()
         return self._variables[function.number]
 
-    def product_of(self, function: Function, name: Name) -> Op | None:
+    def product_of(self, function: Function, name: Name) -> OpPart | None:
         """A matrix product that reads a local value; None if there is none."""
         if function.number not in self._products:
             products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
@@ -91,7 +91,7 @@ class Facts:
             self._regathered[function.number] = found
         return self._regathered[function.number]
 
-    def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[Collective, ...]":
+    def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[SizedCollective, ...]":
         """The collectives of a section's instructions in a phase. They are found once for each kind, unless some have a
         `behind`, which names an operator of this section."""
         key = section.kind, phase
@@ -102,7 +102,7 @@ class Facts:
             self._collectives[key] = found
         return self._collectives[key]
 
-    def saved_by(self, op: Op) -> Saved:
+    def saved_by(self, op: OpPart) -> Saved:
         """The tensors that autograd keeps of an operator; other ones if operators are fused."""
         operator = self.operators[op.operator]
         if not self.fuses or not op.learns or op.kernel.axes or operator.row.fused is None:
@@ -118,7 +118,7 @@ def size_bytes(var: Var) -> int:
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
-def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collective]:
+def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[SizedCollective]:
     """The collectives of a function in a phase, in the order of its instructions."""
     for number, section in enumerate(function.sections):
         yield from facts.collectives(function, section, phase)
@@ -126,7 +126,9 @@ def of_task(facts: Facts, function: Function, phase: Phase) -> Iterator[Collecti
             yield from of_gathers(facts, function, number, facts.program.flats[flat], phase)
 
 
-def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, phase: Phase) -> Iterator[Collective]:
+def of_instr(
+    facts: ProgramIndex, function: Function, section: Section, instr: Instr, phase: Phase
+) -> Iterator[SizedCollective]:
     """The collectives of one instruction in a phase; a recomputed section does those of forward again in backward."""
     forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
     match instr:
@@ -140,7 +142,7 @@ def of_instr(facts: Facts, function: Function, section: Section, instr: Instr, p
             if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
                 behind = (product, Phase.WGRAD) if product and phase is Phase.BACKWARD else None
                 yield from _of_steps(instr.backward, size, behind)
-        case Op():
+        case OpPart():
             yield from _of_kernel(facts, instr, phase, forward=forward)
         case Slice() | First() | Extend() | Write():
             pass
@@ -154,12 +156,12 @@ def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
 
 
 def _of_steps(
-    steps: tuple[Step, ...], itemsize: int, behind: tuple[Op, Phase | None] | None = None
-) -> Iterator[Collective]:
-    return (Collective(kind_of(s), s.axes, s.elements * itemsize, behind) for s in steps if travels(s))
+    steps: tuple[Step, ...], itemsize: int, behind: tuple[OpPart, Phase | None] | None = None
+) -> Iterator[SizedCollective]:
+    return (SizedCollective(kind_of(s), s.axes, s.elements * itemsize, behind) for s in steps if travels(s))
 
 
-def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator[Collective]:
+def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) -> Iterator[SizedCollective]:
     """The collectives inside a kernel: the row gives the count of numbers for each token, or channel, of the first
     operand."""
     if not op.kernel.axes:
@@ -176,13 +178,13 @@ def _of_kernel(facts: Facts, op: Op, phase: Phase, *, forward: bool) -> Iterator
     for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
         for c in (collectives(operator, parts) if callable(collectives) else collectives) if runs else ():
             behind = (op, None) if c.overlaps else None
-            yield Collective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width), behind)
+            yield SizedCollective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width), behind)
 
 
 # -- flat parameters ---------------------------------------------------------------------------------------------------
 
 
-def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Collective]:
+def of_completion(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
     """The collectives that complete the gradient of a flat parameter on its submesh: what one step cuts is smaller in
     the steps after it. Without a `state` the gradient has the weights' dtype."""
     size = flat_bytes(flat) if state is None else flat.elements * state.gradient_bytes(flat.dtype)
@@ -190,9 +192,9 @@ def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Colle
     for step in flat.completion:
         match step:
             case AllReduceGrads():
-                yield Collective("all_reduce", step.axes, size)
+                yield SizedCollective("all_reduce", step.axes, size)
             case ReduceScatterGrads():
-                yield Collective("reduce_scatter", step.axes, size)
+                yield SizedCollective("reduce_scatter", step.axes, size)
                 size //= math.prod(ways[a] for a in step.axes)
             case ChunkGrads():
                 size //= math.prod(ways[a] for a in step.axes)
@@ -200,9 +202,9 @@ def of_completion(flat: FlatParam, state: State | None = None) -> Iterator[Colle
                 pass
 
 
-def of_gather(flat: FlatParam) -> Collective:
+def of_gather(flat: FlatParam) -> SizedCollective:
     """The gather that makes a sharded flat parameter whole."""
-    return Collective("all_gather", flat.shard_axes, flat_bytes(flat))
+    return SizedCollective("all_gather", flat.shard_axes, flat_bytes(flat))
 
 
 def flat_bytes(flat: FlatParam) -> int:
@@ -220,7 +222,9 @@ def is_reduced(flat: FlatParam) -> bool:
     return any(not isinstance(step, SumTiedGrads) for step in flat.completion)
 
 
-def of_gathers(facts: Facts, function: Function, section: int, flat: FlatParam, phase: Phase) -> Iterator[Collective]:
+def of_gathers(
+    facts: ProgramIndex, function: Function, section: int, flat: FlatParam, phase: Phase
+) -> Iterator[SizedCollective]:
     """ZeRO-3's collectives for a flat parameter of a section (by its number): a gather in forward, and again where
     backward reads the weights; a reduction of their gradients to their owners, if they get any."""
     if phase is Phase.FORWARD:
@@ -232,6 +236,6 @@ def of_gathers(facts: Facts, function: Function, section: int, flat: FlatParam, 
         yield from of_completion(flat, facts.state)
 
 
-def learns_weights(facts: Facts, function: Function, section: int, flat: FlatParam) -> bool:
+def learns_weights(facts: ProgramIndex, function: Function, section: int, flat: FlatParam) -> bool:
     """Whether the weights that a section gathers get a gradient: not under `no_grad`."""
     return (section, flat.number) in facts.regathered(function).learning

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Function, Op
+from ssdsl.ir.function import Function, OpPart
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.launch_time import LaunchTime
 
@@ -48,7 +48,7 @@ class ComputeTimes:
 class Computing:
     """The compute times of a program's functions. `sharing` is the number of ranks that share a device."""
 
-    facts: Facts
+    facts: ProgramIndex
     fusion: Fusion
     sharing: float
     _found: dict[tuple[int, Device], ComputeTimes] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Computing:
                 self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
         return self._of_kind[key]
 
-    def of_one(self, function: Function, op: Op, device: Device) -> ComputeTimes:
+    def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
         """The times of the kernel that an operator is in."""
         (section,) = (s for s in function.sections if op in s.body)
         times, launch = ComputeTimes(), self.fusion.launch_of(function, op)

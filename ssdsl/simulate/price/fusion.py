@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 
-from ssdsl.ir.function import Function, Instr, Op, Section, reads_of
+from ssdsl.ir.function import Function, Instr, OpPart, Section, reads_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.storage import aliases
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 
 Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
 
@@ -24,7 +24,7 @@ class Launch:
     """One kernel: its operators, the values that they read from outside, each once, and the results that are read
     outside. `base` is the value that each view between them looks into."""
 
-    ops: tuple[Op, ...]
+    ops: tuple[OpPart, ...]
     reads: tuple[Name, ...]
     writes: tuple[Var, ...]
     base: Mapping[Name, Name]
@@ -34,7 +34,7 @@ class Launch:
 class Fusion:
     """The kernels of a program's functions, found once for sections of one kind."""
 
-    facts: Facts
+    facts: ProgramIndex
     _found: dict[int, tuple[tuple[Launch, ...], ...]] = field(default_factory=dict)
     _of_kind: dict[int, tuple[Section, tuple[Launch, ...]]] = field(default_factory=dict)
 
@@ -53,28 +53,28 @@ class Fusion:
             self._of_kind[section.kind] = section, found
         return found
 
-    def launch_of(self, function: Function, op: Op) -> Launch:
+    def launch_of(self, function: Function, op: OpPart) -> Launch:
         """The kernel that an operator is in."""
         return next(x for section in self.launches(function) for x in section if op in x.ops)
 
-    def _runs(self, body: Iterable[Instr]) -> Iterator[list[Op]]:
+    def _runs(self, body: Iterable[Instr]) -> Iterator[list[OpPart]]:
         """Yields runs of operators that may share kernels, with the views between them; any other operator alone."""
-        run: list[Op] = []
+        run: list[OpPart] = []
         for instr in body:
-            if isinstance(instr, Op) and (self._is_view(instr) or self._may_fuse(instr)):
+            if isinstance(instr, OpPart) and (self._is_view(instr) or self._may_fuse(instr)):
                 run.append(instr)
                 continue
             yield run
             run = []
-            if isinstance(instr, Op):
+            if isinstance(instr, OpPart):
                 yield [instr]
         yield run
 
-    def _kernels(self, run: list[Op], readers: Readers) -> Iterator[Launch]:
+    def _kernels(self, run: list[OpPart], readers: Readers) -> Iterator[Launch]:
         """Yields the kernels of a run: operators are in one kernel if one reads the result of another, also through
         views, and may follow it."""
         base: dict[Name, Name] = {}  # by view, the value that it looks into
-        group: dict[Name, list[Op]] = {}  # by result, the operators of the kernel that makes it
+        group: dict[Name, list[OpPart]] = {}  # by result, the operators of the kernel that makes it
         for op in run:
             if self._is_view(op):
                 base |= {v.name: base.get(op.reads[0], op.reads[0]) for v in op.results}
@@ -89,14 +89,14 @@ class Fusion:
         for ops in {ops[-1].operator: ops for ops in group.values()}.values():
             yield _launch(sorted(ops, key=lambda op: place[op.operator]), base, readers, views)
 
-    def _is_view(self, op: Op) -> bool:
+    def _is_view(self, op: OpPart) -> bool:
         seen = aliases(self.facts.operators[op.operator], self.facts.places)
         return all(v.name.value in seen for v in op.results)
 
-    def _may_fuse(self, op: Op) -> bool:
+    def _may_fuse(self, op: OpPart) -> bool:
         return self.facts.fuses and not op.kernel.function and can_fuse(self.facts.operators[op.operator])
 
-    def _goes_on(self, ops: list[Op], following: Op) -> bool:
+    def _goes_on(self, ops: list[OpPart], following: OpPart) -> bool:
         """Whether an operator may follow others in their kernel: all of them are pointwise, or it is a cast."""
         if not self.facts.fuses:
             return False
@@ -125,7 +125,7 @@ def can_fuse(operator: Operator) -> bool:
     return made <= given and (given <= made or len(operator.inputs) == 1)
 
 
-def _launch(ops: list[Op], base: Mapping[Name, Name], readers: Readers, views: frozenset[str]) -> Launch:
+def _launch(ops: list[OpPart], base: Mapping[Name, Name], readers: Readers, views: frozenset[str]) -> Launch:
     """The kernel of some operators; `base` is the value that each view of the run looks into."""
     inside = views | {op.operator for op in ops}
     made = {v.name: v for op in ops for v in op.results}
@@ -142,7 +142,7 @@ def _renamed(like: Section, launches: Iterable[Launch], section: Section) -> Ite
     for launch in launches:
         if id(launch.base) not in bases:
             bases[id(launch.base)] = {names[view]: names[root] for view, root in launch.base.items()}
-        made = tuple(op for old in launch.ops if isinstance(op := ops[id(old)], Op))
+        made = tuple(op for old in launch.ops if isinstance(op := ops[id(old)], OpPart))
         results = {v.name: v for op in made for v in op.results}
         writes = tuple(results[names[v.name]] for v in launch.writes)
         yield Launch(made, tuple(names[r] for r in launch.reads), writes, bases[id(launch.base)])
@@ -152,5 +152,5 @@ def _readers(function: Function) -> Readers:
     found: dict[Name, set[str]] = {o.name: {""} for o in function.outputs}
     for instr in function.body():
         for name in reads_of(instr):
-            found.setdefault(name, set()).add(instr.operator if isinstance(instr, Op) else "")
+            found.setdefault(name, set()).add(instr.operator if isinstance(instr, OpPart) else "")
     return {name: frozenset(those) for name, those in found.items()}

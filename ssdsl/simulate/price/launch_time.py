@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ssdsl.cluster.device import Device
-from ssdsl.ir.function import Function, Op, Split
+from ssdsl.ir.function import Function, OpPart, Split
 from ssdsl.ir.value import Axis, Name
 from ssdsl.lower.operators.operand_types import is_inner, local_dims
 from ssdsl.model.dims.window import Prefix
@@ -12,7 +12,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
 from ssdsl.model.ops.reader import argument
 from ssdsl.simulate.memory.kept import kept_of
-from ssdsl.simulate.price.collectives import Facts, size_bytes
+from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 from ssdsl.simulate.price.fusion import Launch
 from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 
@@ -20,7 +20,7 @@ from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 class LaunchTime:
     """The times of a kernel of a function on a device that `sharing` ranks share."""
 
-    def __init__(self, facts: Facts, function: Function, launch: Launch, device: Device, sharing: float) -> None:
+    def __init__(self, facts: ProgramIndex, function: Function, launch: Launch, device: Device, sharing: float) -> None:
         self.facts, self.launch, self.device, self.sharing = facts, launch, device, sharing
         self.variables = facts.variables(function)
         self.op = launch.ops[0]
@@ -105,7 +105,7 @@ def causal_share(operator: Operator) -> float:
     return 0.5 if argument(operator, "is_causal") else 1.0
 
 
-def _slowest(operator: Operator, op: Op) -> float:
+def _slowest(operator: Operator, op: OpPart) -> float:
     """The work of the device that has most, over the mean of all devices: in causal attention, queries at the end of
     the sequence see more keys than those at its beginning. 1 for other operators.
 

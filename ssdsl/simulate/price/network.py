@@ -8,7 +8,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Message, Move, Signal, Transfer
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE
-from ssdsl.simulate.price.collectives import Collective
+from ssdsl.simulate.price.collectives import SizedCollective
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost
 
 Ranks = tuple[int, ...]
@@ -21,9 +21,9 @@ class Network:
     cluster: Cluster
     _groups: dict[tuple[Submesh, tuple[str, ...]], list[Ranks]] = field(default_factory=dict)
     _busy: dict[Submesh, Ranks] = field(default_factory=dict)
-    _collectives: dict[tuple[Submesh, Collective], Cost] = field(default_factory=dict)
+    _collectives: dict[tuple[Submesh, SizedCollective], Cost] = field(default_factory=dict)
 
-    def collective(self, found: Collective, submesh: Submesh) -> Cost:
+    def collective(self, found: SizedCollective, submesh: Submesh) -> Cost:
         """The cost of a collective: that of the slowest of the groups along its axes."""
         key = submesh, found
         if key not in self._collectives:
@@ -32,7 +32,7 @@ class Network:
             )
         return self._collectives[key]
 
-    def among(self, found: Collective, ranks: Ranks, busy: Ranks | None = None) -> Cost:
+    def among(self, found: SizedCollective, ranks: Ranks, busy: Ranks | None = None) -> Cost:
         """The cost of a collective of these ranks, while all `busy` ranks run theirs at the same time."""
         if len(ranks) < 2:
             return FREE

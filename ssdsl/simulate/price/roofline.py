@@ -13,7 +13,7 @@ from ssdsl.ir.param import FlatParam, SumTiedGrads
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import Collective, Facts, of_completion, of_gather, of_task, shards
+from ssdsl.simulate.price.collectives import ProgramIndex, SizedCollective, of_completion, of_gather, of_task, shards
 from ssdsl.simulate.price.compute_time import Computing
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion
@@ -23,7 +23,7 @@ from ssdsl.simulate.price.network import Network
 class Roofline:
     """Costs of a program's actions on a cluster."""
 
-    def __init__(self, facts: Facts, cluster: Cluster, fusion: Fusion) -> None:
+    def __init__(self, facts: ProgramIndex, cluster: Cluster, fusion: Fusion) -> None:
         self.facts, self.program, self.cluster = facts, facts.program, cluster
         self.sharing = cluster.sharing(self.program.plan.devices)
         self.computing = Computing(facts, fusion, self.sharing)
@@ -92,4 +92,4 @@ class Roofline:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
         tied = [s for c in flat.completion if isinstance(c, SumTiedGrads) for s in c.submeshes]
         size = flat.elements * self.facts.state.gradient_bytes(flat.dtype) // shards(flat)
-        return self.network.among(Collective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))
+        return self.network.among(SizedCollective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))

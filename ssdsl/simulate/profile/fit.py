@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Iterator
 
 from ssdsl.ir.program import Program
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.profile.errors import CoresShared, MachinesMixed, ProfileLacks, TasksMisfit
 from ssdsl.simulate.profile.kernel_key import kernel_key
 from ssdsl.simulate.profile.measured import Measured
-from ssdsl.simulate.profile.profile import Machine, Profile
+from ssdsl.simulate.profile.profile import Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.text.diagnostic import PlanError
@@ -31,7 +31,7 @@ def costs_for(program: Program, found: CostsFile, command: str) -> Costs:
 
 def digest(program: Program) -> str:
     """A hash that is equal for programs whose functions have the same names and run the same kernels."""
-    facts = Facts(program)
+    facts = ProgramIndex(program)
     words = [[f.name, *(kernel_key(facts, f, instr) for instr in f.body())] for f in program.functions]
     return hashlib.sha256(repr((words, [r.name for r in program.roles])).encode()).hexdigest()[:16]
 
@@ -44,19 +44,19 @@ def _profiled(program: Program, found: CostsFile, command: str) -> Costs:
         raise PlanError(CoresShared(None, found.file, machine.processes, machine.cores, program.plan.devices, command))
     if missing := lacking(program, profile):
         raise PlanError(ProfileLacks.of(found.file, missing, profile.sources, command))
-    return Profiled(Facts(program), profile)
+    return Profiled(ProgramIndex(program), profile)
 
 
 def lacking(program: Program, profile: Profile) -> tuple[str, ...]:
     """The things in a program for which a profile has no time, in words."""
-    costs = Profiled(Facts(program), profile)
+    costs = Profiled(ProgramIndex(program), profile)
     for role in program.roles:
         for action in dict.fromkeys(role.actions):
             costs.of(action, role)
     return tuple(costs.lacking)
 
 
-def check_machine(file: str, known: Machine, found: Machine) -> None:
+def check_machine(file: str, known: ProfiledMachine, found: ProfiledMachine) -> None:
     """Raises PlanError if the times of two machines would be mixed, or of ranks that share cores in different ways."""
     facts = ("device", "torch", "threads", "cores", "sharing")
     unlike = [name for name in facts if getattr(known, name) != getattr(found, name)]

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import expression
-from ssdsl.ir.function import Extend, First, Function, Instr, Op, Reshard, Slice, Write, reads_of
+from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Slice, Write, reads_of
 from ssdsl.ir.value import Var
-from ssdsl.simulate.price.collectives import Facts
+from ssdsl.simulate.price.collectives import ProgramIndex
 
 CALLS = {  # the words of kernels that take more arguments by now than when profiles were recorded
     "embedding_part": "embedding_part({indices}, {weight}, start={start})",
@@ -25,7 +25,7 @@ CALLS = {  # the words of kernels that take more arguments by now than when prof
 }
 
 
-def kernel_key(facts: Facts, function: Function, instr: Instr) -> str:
+def kernel_key(facts: ProgramIndex, function: Function, instr: Instr) -> str:
     """The words of one instruction of a function."""
     sizes, variables = dict(function.submesh.axes), facts.variables(function)
     reads = [f"%{n}" for n, _ in enumerate(reads_of(instr))]
@@ -34,7 +34,7 @@ def kernel_key(facts: Facts, function: Function, instr: Instr) -> str:
         return f"of{math.prod(sizes.get(a, 1) for a in axes)}"
 
     match instr:
-        case Op():
+        case OpPart():
             text = expression(facts.operators[instr.operator], replace(instr, orders=()), reads, group, CALLS)
             text = f"halves {text}" if instr.sides is not None else text
         case Reshard():

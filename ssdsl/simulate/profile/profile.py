@@ -24,7 +24,7 @@ GROWING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ProfiledMachine:
     """The machine on which a profile was recorded: `processes` ranks with `threads` threads each, on `cores` cores."""
 
     device: str
@@ -103,7 +103,7 @@ class Profile:
     communication and number of ranks, a curve over bytes, alone and IN_A_TASK. `growing`: a curve for each of GROWING.
     `step_s`: the time of a step beside its tasks. `sources` are the runs that it was recorded from."""
 
-    machine: Machine
+    machine: ProfiledMachine
     operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     network: Mapping[tuple[str, int], Curve] = field(default_factory=dict)
     growing: Mapping[str, Curve] = field(default_factory=dict)

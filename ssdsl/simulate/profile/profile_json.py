@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, TypeVar
 
-from ssdsl.simulate.profile.profile import GROWING, PHASES, VERSION, Curve, Machine, Profile
+from ssdsl.simulate.profile.profile import GROWING, PHASES, VERSION, Curve, Profile, ProfiledMachine
 
 T = TypeVar("T")
 MACHINE: dict[str, type] = {"device": str, "torch": str, "threads": int, "cores": int, "processes": int}
@@ -48,7 +48,7 @@ def read_profile(found: Any) -> Profile:
     if not isinstance(sources, list) or not all(isinstance(s, str) for s in sources):
         raise NoProfileError("profile.sources", "is no list of texts")
     return Profile(
-        Machine(**{name: machine[name] for name in MACHINE}),
+        ProfiledMachine(**{name: machine[name] for name in MACHINE}),
         _each("profile.operators", table.get("operators", {}), _phases),
         {_kind(key): curve for key, curve in _each("profile.network", table.get("network", {}), _curve).items()},
         _each("profile.growing", table.get("growing", {}), _curve, GROWING),

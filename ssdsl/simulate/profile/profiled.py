@@ -11,14 +11,14 @@ from typing import assert_never
 
 from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
 from ssdsl.ir.comm import Message, Signal, Transfer
-from ssdsl.ir.function import Backward, Function, Instr, Op, Section, Side, Write, results_of
+from ssdsl.ir.function import Backward, Function, Instr, OpPart, Section, Side, Write, results_of
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import (
-    Collective,
-    Facts,
+    ProgramIndex,
+    SizedCollective,
     flat_bytes,
     learns_weights,
     of_completion,
@@ -43,7 +43,7 @@ OF_PHASE = {
 class Profiled:
     """The costs of a program. `lacking` collects the times that the profile does not have; they count as 0."""
 
-    facts: Facts
+    facts: ProgramIndex
     profile: Profile
     lacking: dict[str, None] = field(default_factory=dict)
     _words: dict[tuple[int, Instr], str] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Profiled:
 
     # -- communication -------------------------------------------------------------------------------------------------
 
-    def _collective(self, found: Collective, where: Function | FlatParam) -> Cost:
+    def _collective(self, found: SizedCollective, where: Function | FlatParam) -> Cost:
         """The cost of a collective in a task: by the times recorded in tasks, if these cover its size."""
         ranks = math.prod(n for axis, n in where.submesh.axes if axis in found.axes)
         met = self.profile.network.get((IN_A_TASK.format(found.kind), ranks))
@@ -194,11 +194,11 @@ def runs(function: Function, instr: Instr, phase: Phase) -> bool:
         return True
     learns = any(var.gradient is not None for var in results_of(instr)) and not isinstance(instr, Write)
     if phase is Phase.WGRAD:
-        return learns and isinstance(instr, Op) and instr.sides is not None and Side.WEIGHT in instr.sides
+        return learns and isinstance(instr, OpPart) and instr.sides is not None and Side.WEIGHT in instr.sides
     return learns and function.backward is not Backward.NONE
 
 
-def gradients(facts: Facts, function: Function) -> Iterator[tuple[FlatParam, int]]:
+def gradients(facts: ProgramIndex, function: Function) -> Iterator[tuple[FlatParam, int]]:
     """Yields the flat parameter and the bytes of each gradient that backward gives a weight; with ZeRO-3, those of a
     shard for each gather that gets a gradient."""
     flats = {w: f for f in facts.program.flats if f.submesh == function.submesh for w in f.weights}
@@ -212,7 +212,7 @@ def gradients(facts: Facts, function: Function) -> Iterator[tuple[FlatParam, int
                 yield flat, flat_bytes(flat) // shards(flat)
 
 
-def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
+def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
     """Yields ZeRO-3's copies in a task, and the memory that it frees behind a section: (`gather`, `scatter` or `drop`,
     bytes). Freeing what only backward gathers is part of its `scatter`."""
     kinds = {"all_gather": "gather", "reduce_scatter": "scatter", "all_reduce": "scatter"}
@@ -229,5 +229,5 @@ def copies(facts: Facts, function: Function, phase: Phase) -> Iterator[tuple[str
             yield from (("drop", flat_bytes(flat)) for flat in _flats(facts, (section,)))
 
 
-def _flats(facts: Facts, sections: Iterable[Section]) -> list[FlatParam]:
+def _flats(facts: ProgramIndex, sections: Iterable[Section]) -> list[FlatParam]:
     return [facts.program.flats[number] for section in sections for number in section.gathers]

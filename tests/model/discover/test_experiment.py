@@ -13,11 +13,11 @@ from torch import nn
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_plan
-from ssdsl.model.capture.call import Call, Tensor
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover import discover as discovery
 from ssdsl.model.discover import kept
 from ssdsl.model.discover.experiment import experiment
-from ssdsl.model.discover.found import Found
+from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph, Ref
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved import saved
@@ -35,7 +35,7 @@ SPACE_AND_TIME = "mesh gpus(dp = 2)\nsplit model by batch into dp, m = 2\nassign
 assert operators.count == 0
 
 
-def found(target: Any, *arguments: Any) -> Found:
+def found(target: Any, *arguments: Any) -> FoundRule:
     """What experiments with a call show; tensors among the arguments stand for their shapes and dtypes."""
     tensors: list[torch.Tensor] = []
 
@@ -45,7 +45,7 @@ def found(target: Any, *arguments: Any) -> Found:
             return Ref(f"t{len(tensors)}")
         return tuple(map(given, item)) if isinstance(item, (tuple, list)) else item
 
-    call = Call("call", "call", target, tuple(map(given, arguments)), {}, "", "", ())
+    call = CapturedCall("call", "call", target, tuple(map(given, arguments)), {}, "", "", ())
     with torch.random.fork_rng():
         result = target(*(a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments))
     made = result if isinstance(result, (tuple, list)) else (result,)
@@ -110,7 +110,7 @@ def test_a_large_call_is_tried_in_two_small_sizes(rows: int) -> None:
 def test_sizes_that_arguments_fix_do_not_shrink() -> None:
     assert found(aten._fft_c2r.default, ones(64, 2049).to(torch.complex64), [1], 2, 4096).signature == "a b! -> a c!"
     large = found(aten._fft_c2r.default, ones(200_000).to(torch.complex64), [0], 2, 399_998)
-    assert large == Found("a! -> b!", flows=(True,), why_whole="it is too large to try")
+    assert large == FoundRule("a! -> b!", flows=(True,), why_whole="it is too large to try")
 
 
 def test_what_it_is_linear_in() -> None:
@@ -195,7 +195,7 @@ def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_operator_that_ends_the_process_is_whole() -> None:
     tensor = typed(ones(6, 8))
     names = [f"ssdsl_found::{name}" for name in ("breaks", "leaves", "rows")]
-    jobs = [discovery.Job(operators.__name__, name, (Ref("x"),), {}, (tensor,), (tensor,)) for name in names]
+    jobs = [discovery.TrialJob(operators.__name__, name, (Ref("x"),), {}, (tensor,), (tensor,)) for name in names]
     (broken, is_final), (left, _), (fine, _) = discovery._results(jobs)
     assert broken.signature == "a! b! -> a! b!" and "7" in broken.why_whole and not is_final
     assert left.signature == "a! b! -> a! b!" and "early" in left.why_whole
@@ -210,7 +210,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 def test_what_was_found_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = Found("a b! -> a b!", flows=(True,))
+    result = FoundRule("a b! -> a b!", flows=(True,))
     started = []
     monkeypatch.setattr(discovery, "_run", lambda jobs: (started.append(jobs), ([(result, True)] * len(jobs), ""))[1])
     model_of(lambda y: own.rows(y))

@@ -10,7 +10,7 @@ from ssdsl.ir.function import (
     Conversion,
     First,
     Instr,
-    Op,
+    OpPart,
     Reshard,
     Slice,
     Write,
@@ -181,7 +181,7 @@ def reshard_dropped(program: Program) -> Found:
 
 
 def _renamed(instr: Instr, old: Name, new: Name) -> Instr:
-    if isinstance(instr, Op):
+    if isinstance(instr, OpPart):
         return replace(instr, reads=tuple(new if r == old else r for r in instr.reads))
     return replace(instr, source=new) if instr.source == old else instr
 
@@ -193,7 +193,7 @@ def instruction_moved_behind_its_reader(program: Program) -> Found:
             for k in range(len(section.body) - 1):
                 first, then = section.body[k : k + 2]
                 made = {v.name for v in results_of(first)}
-                if made.intersection(then.reads if isinstance(then, Op) else (then.source,)):
+                if made.intersection(then.reads if isinstance(then, OpPart) else (then.source,)):
                     body = (*section.body[:k], then, first, *section.body[k + 2 :])
                     changed = replace(function, sections=put(function.sections, s, replace(section, body=body)))
                     yield f"{function.name} {title(first)}", with_function(program, changed)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.function import Op, Reshard, Slice
+from ssdsl.ir.function import OpPart, Reshard, Slice
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator, Ref, Stage
@@ -43,7 +43,7 @@ def key_of_another_draw(program: Program) -> Found:
         args = renamed(operator.args, old, new)
         changed = with_operator(program, replace(operator, inputs=inputs, args=args))  # type: ignore[arg-type]
         for where, instr, become in instructions(changed):
-            if isinstance(instr, Op) and instr.operator == operator.name:
+            if isinstance(instr, OpPart) and instr.operator == operator.name:
                 reads = tuple(Name(new) if r == Name(old) else r for r in instr.reads)
                 yield where, become(replace(instr, reads=reads))
 
@@ -56,7 +56,7 @@ def key_of_another_draw_in_a_part(program: Program) -> Found:
         return
     other = Name(key_of(found[0]))
     for where, instr, become in instructions(program):
-        if isinstance(instr, Op) and instr.operator in {o.name for o in draws(program)[1:]}:
+        if isinstance(instr, OpPart) and instr.operator in {o.name for o in draws(program)[1:]}:
             yield where, become(replace(instr, reads=tuple(other if "key_" in r.value else r for r in instr.reads)))
 
 
@@ -66,8 +66,8 @@ def key_of_another_step(program: Program) -> Found:
     if not draws(program):
         return
     for p, prologue in enumerate(program.prologues):
-        stale = [i.operator for i in prologue.body if isinstance(i, Op)]
-        body = tuple(i for i in prologue.body if not isinstance(i, Op))
+        stale = [i.operator for i in prologue.body if isinstance(i, OpPart)]
+        body = tuple(i for i in prologue.body if not isinstance(i, OpPart))
         changed = replace(prologue, constants=(*prologue.constants, *stale), body=body)
         yield f"prologue {p}", replace(program, prologues=put(program.prologues, p, changed))
     for operator in program.graph.operators:
@@ -88,7 +88,7 @@ def sizes_of_the_part(program: Program) -> Found:
 @mutation
 def positions_of_another_axis(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Op) and instr.operator in {o.name for o in draws(program)}:
+        if isinstance(instr, OpPart) and instr.operator in {o.name for o in draws(program)}:
             a, b = [k for k, r in enumerate(instr.reads) if r.value.startswith("positions")][:2]
             yield where, become(replace(instr, reads=put(put(instr.reads, a, instr.reads[b]), b, instr.reads[a])))
 

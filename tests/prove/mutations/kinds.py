@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ssdsl.ir.function import Function, Op, Section
+from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.program import Program
 from tests.prove.mutations.mutant import Found, mutation_of_kinds, put, with_function
 
@@ -35,7 +35,7 @@ def changed_in_its_kind(program: Program) -> Found:
     for function, number, section in _sections(program):
         if section.kind in seen:
             for k, instr in enumerate(section.body):
-                if isinstance(instr, Op) and len(set(instr.reads)) > 1:
+                if isinstance(instr, OpPart) and len(set(instr.reads)) > 1:
                     body = put(section.body, k, replace(instr, reads=instr.reads[::-1]))
                     where = f"{function.name} {section.layer} {instr.operator}"
                     yield where, _with(program, function, number, replace(section, body=body))

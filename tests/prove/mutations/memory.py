@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.function import Op, Output, Reshard, results_of
+from ssdsl.ir.function import FunctionOutput, OpPart, Reshard, results_of
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from tests.prove.mutations.mutant import Found, instructions, mutation, with_function
@@ -12,14 +12,14 @@ from tests.prove.mutations.mutant import Found, instructions, mutation, with_fun
 def order_forgotten(program: Program) -> Found:
     """An operator reads what was gathered as it lies."""
     for where, instr, become in instructions(program):
-        if isinstance(instr, Op) and instr.orders:
+        if isinstance(instr, OpPart) and instr.orders:
             yield where, become(replace(instr, orders=()))
 
 
 @mutation
 def another_order(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Op) and any(len(order) > 1 for order in instr.orders):
+        if isinstance(instr, OpPart) and any(len(order) > 1 for order in instr.orders):
             yield where, become(replace(instr, orders=tuple(order[::-1] for order in instr.orders)))
 
 
@@ -29,7 +29,7 @@ def left_for_nobody(program: Program) -> Found:
     for function in program.functions:
         left = {o.name for o in function.outputs}
         for var in (v for instr in function.body() for v in results_of(instr) if v.name not in left):
-            output = Output(var.name, f"{var.name} for nobody", var.gradient is not None)
+            output = FunctionOutput(var.name, f"{var.name} for nobody", var.gradient is not None)
             changed = replace(function, outputs=(*function.outputs, output))
             yield f"{function.name} {var.name}", with_function(program, changed)
 

@@ -7,7 +7,7 @@ from typing import Any
 from ssdsl.ir.function import (
     Function,
     Instr,
-    Op,
+    OpPart,
     Write,
 )
 from ssdsl.ir.layout import Cut
@@ -95,7 +95,7 @@ def instructions(program: Program) -> Iterator[tuple[str, Instr, Callable[..., P
 
 def title(instr: Instr) -> str:
     match instr:
-        case Op():
+        case OpPart():
             return instr.operator
         case Write():
             return f"Write {instr.buffer}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ssdsl.ir.function import (
     Carried,
     Kernel,
-    Op,
+    OpPart,
     Side,
     Split,
 )
@@ -24,9 +24,9 @@ from tests.prove.mutations.mutant import (
 )
 
 
-def _ops(program: Program) -> Iterator[tuple[str, Op, Callable[..., Program]]]:
+def _ops(program: Program) -> Iterator[tuple[str, OpPart, Callable[..., Program]]]:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Op):
+        if isinstance(instr, OpPart):
             yield where, instr, become
 
 
@@ -134,7 +134,7 @@ def another_version_read(program: Program) -> Found:
             versions.setdefault(name.value, []).append(name)
         for s, section in enumerate(function.sections):
             for i, instr in enumerate(section.body):
-                if not isinstance(instr, Op):
+                if not isinstance(instr, OpPart):
                     continue
                 for k, read in enumerate(instr.reads):
                     for other in versions.get(read.value, []):
@@ -152,7 +152,7 @@ def another_value_read(program: Program) -> Found:
         for s, section in enumerate(function.sections):
             before: list[Name] = []
             for i, instr in enumerate(section.body):
-                if isinstance(instr, Op):
+                if isinstance(instr, OpPart):
                     for k, read in enumerate(instr.reads):
                         like = [n for n in before if n.value != read.value and known[n].shape == known[read].shape]
                         if like:

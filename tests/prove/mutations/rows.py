@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.function import Op, Reshard
+from ssdsl.ir.function import OpPart, Reshard
 from ssdsl.ir.program import Program
 from tests.prove.mutations.mutant import Found, instructions, mutation, put
 
@@ -27,7 +27,7 @@ def rows_by_other_experts(program: Program) -> Found:
             for other in (n for n in names if n.value != instr.rows[0].value):
                 yield f"{where} by {other}", become(replace(instr, rows=(other, other)))
             yield f"{where} by nothing", become(replace(instr, rows=None))
-        if isinstance(instr, Op):
+        if isinstance(instr, OpPart):
             for k, read in enumerate(instr.reads):
                 if read.value in counts:
                     for other in (n for n in names if n != read):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.ir.function import (
-    Op,
+    OpPart,
     results_of,
 )
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard
@@ -21,7 +21,7 @@ def annotation_changed(program: Program) -> Found:
             for what, new in _other_types(var, program):
                 changed = (
                     replace(instr, results=put(results, k, new))
-                    if isinstance(instr, Op)
+                    if isinstance(instr, OpPart)
                     else replace(instr, result=new)
                 )
                 yield f"{where} {var.name} {what}", become(changed)

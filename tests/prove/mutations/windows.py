@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.ir.comm import Exchange, Narrow, Step
-from ssdsl.ir.function import Concat, Op, Reshard, Slice
+from ssdsl.ir.function import Concat, OpPart, Reshard, Slice
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.runtime.layout.regions import Regions
@@ -55,7 +55,7 @@ def regions_of_a_step(program: Program) -> Found:
 @mutation
 def window_of_another_part(program: Program) -> Found:
     for where, op, become in instructions(program):
-        if not isinstance(op, Op):
+        if not isinstance(op, OpPart):
             continue
         for k, part in enumerate(op.kernel.windows):
             ways = (

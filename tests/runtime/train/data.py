@@ -11,14 +11,14 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ssdsl.runtime.data.batch_spec import Feed
 from ssdsl.runtime.layout.cut import Piece
-from ssdsl.runtime.program.table import Input
+from ssdsl.runtime.program.table import BatchInput
 
 BATCH, LENGTH = 8, 6
-TABLE = {"x": Input((BATCH, LENGTH), "float32", ()), "y": Input((BATCH,), "int64", ())}
+TABLE = {"x": BatchInput((BATCH, LENGTH), "float32", ()), "y": BatchInput((BATCH,), "int64", ())}
 X, Y = (BATCH, LENGTH), (BATCH,)
 
 
-def table(samples: int) -> dict[str, Input]:
+def table(samples: int) -> dict[str, BatchInput]:
     """The inputs of a program for this many samples."""
     return {name: replace(entry, shape=(samples, *entry.shape[1:])) for name, entry in TABLE.items()}
 

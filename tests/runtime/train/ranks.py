@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ssdsl.run.in_process.mailbox import Exchange, Threaded
+from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
 from ssdsl.run.in_process.run_in_process import RanksFailed, Turns
 from ssdsl.runtime.ranks.control import Control
 
@@ -16,7 +16,7 @@ def together(count: int, body: Callable[[Control], Any]) -> list[Any]:
 def on_ranks(count: int, body: Callable[[Threaded], Any]) -> list[Any]:
     """The same of a body that is given its transport."""
     turns = Turns()
-    exchange = Exchange(count, turns.wait, RanksFailed)
+    exchange = Mailboxes(count, turns.wait, RanksFailed)
     found: dict[int, Any] = {}
 
     def run(rank: int) -> None:

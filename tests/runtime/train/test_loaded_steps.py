@@ -16,7 +16,7 @@ from ssdsl.run.in_process.mailbox import Threaded
 from ssdsl.run.in_process.run_in_process import program_of
 from ssdsl.runtime.data.batch_spec import Feed
 from ssdsl.runtime.data.loader import Loader
-from ssdsl.runtime.program.program import Program
+from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
@@ -73,7 +73,7 @@ def test_parts_train_like_whole_batches(plan: str, one_thread: None) -> None:
     assert sum(part[1] for part in parts) <= sum(whole[1] for whole in wholes)
 
 
-def _engine(program: Program, transport: Threaded) -> Engine:
+def _engine(program: CompiledProgram, transport: Threaded) -> Engine:
     own: Any = InMemory(replace(program, weights=program.weights.copy()))
     engine = Engine(own, World(transport), torch.device("cpu"), seed=0)
     engine.optimizer(torch.optim.SGD, lr=0.1)

@@ -251,9 +251,9 @@ def test_a_collate_function_that_mixes_samples() -> None:
 def test_an_input_without_samples_is_whole() -> None:
     from ssdsl.runtime.data.batch_spec import Feed
     from ssdsl.runtime.layout.cut import Piece
-    from ssdsl.runtime.program.table import Input
+    from ssdsl.runtime.program.table import BatchInput
 
-    inputs = {"x": Input((4, 2), "float32", ()), "mask": Input((3, 3), "bool", ())}
+    inputs = {"x": BatchInput((4, 2), "float32", ()), "mask": BatchInput((3, 3), "bool", ())}
     data = [{"x": torch.full((2,), float(key))} for key in range(8)]
 
     def collate(samples: list[Any]) -> Any:

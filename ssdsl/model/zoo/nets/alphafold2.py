@@ -79,7 +79,7 @@ class Trunk(nn.Module):
 
     def __init__(self, size: "AlphaFold2") -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(size) for _ in range(size.blocks))
+        self.blocks = nn.ModuleList(EvoformerBlock(size) for _ in range(size.blocks))
 
     def forward(self, m: torch.Tensor, z: torch.Tensor) -> Pair:
         for block in self.blocks:
@@ -87,7 +87,7 @@ class Trunk(nn.Module):
         return m, z
 
 
-class Block(nn.Module):
+class EvoformerBlock(nn.Module):
     """Attention along rows and columns of `m`, the outer product from `m` to `z`, and the triangle updates of `z`."""
 
     def __init__(self, size: "AlphaFold2") -> None:
@@ -111,7 +111,7 @@ class Block(nn.Module):
         return m, self.pair_transition(z)
 
 
-class Attention(nn.Module):
+class GatedAttention(nn.Module):
     """Gated attention within each row, with a bias from `pairs` of positions, unless their width `pair` is 0."""
 
     def __init__(self, width: int, head: int, pair: int, attention: str) -> None:
@@ -140,7 +140,7 @@ class Rows(nn.Module):
     def __init__(self, msa: int, head: int, pair: int, attention: str) -> None:
         super().__init__()
         self.norm, self.norm_pair = nn.LayerNorm(msa), nn.LayerNorm(pair)
-        self.attention = Attention(msa, head, pair, attention)
+        self.attention = GatedAttention(msa, head, pair, attention)
 
     def forward(self, m: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.attention(self.norm(m), self.norm_pair(z))
@@ -152,7 +152,7 @@ class Columns(nn.Module):
 
     def __init__(self, msa: int, head: int, attention: str) -> None:
         super().__init__()
-        self.norm, self.attention = nn.LayerNorm(msa), Attention(msa, head, 0, attention)
+        self.norm, self.attention = nn.LayerNorm(msa), GatedAttention(msa, head, 0, attention)
 
     def forward(self, m: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.attention(self.norm(m).transpose(1, 2))
@@ -164,7 +164,7 @@ class TriangleAttention(nn.Module):
 
     def __init__(self, width: int, head: int, attention: str) -> None:
         super().__init__()
-        self.norm, self.attention = nn.LayerNorm(width), Attention(width, head, width, attention)
+        self.norm, self.attention = nn.LayerNorm(width), GatedAttention(width, head, width, attention)
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         y = self.norm(z)

@@ -17,7 +17,9 @@ class CosmoFlowNet(nn.Module):
 
     def __init__(self, size: "Cosmoflow") -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*(Block(given, made, size.norm == "batch") for given, made in size.channels()))
+        self.blocks = nn.Sequential(
+            *(PooledConvolution(given, made, size.norm == "batch") for given, made in size.channels())
+        )
         layers = (nn.Linear(given, made) for given, made in size.connected())
         self.first, self.second, self.last = layers
         self.drop = nn.Dropout(size.dropout)
@@ -29,7 +31,7 @@ class CosmoFlowNet(nn.Module):
         return F.mse_loss(x, target)
 
 
-class Block(nn.Module):
+class PooledConvolution(nn.Module):
     """A convolution that keeps the size, leaky ReLU, an average over windows of 3 that halves the size."""
 
     def __init__(self, given: int, made: int, norm: bool) -> None:

@@ -17,7 +17,7 @@ class MoeGptNet(nn.Module):
         super().__init__()
         self.words = nn.Embedding(size.vocab, size.hidden)
         self.places = nn.Embedding(size.seq, size.hidden)
-        self.blocks = nn.ModuleList(Block(size, size.has_experts(layer)) for layer in range(size.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(size, size.has_experts(layer)) for layer in range(size.layers))
         self.norm = nn.LayerNorm(size.hidden)
         for weight in (self.words.weight, self.places.weight):
             nn.init.normal_(weight, std=0.02)
@@ -34,7 +34,7 @@ class MoeGptNet(nn.Module):
         return sum(penalties, loss)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then a feed-forward or a mixture of experts, each with a residual; gives the router's penalty too."""
 
     def __init__(self, size: "MoeGpt", has_experts: bool) -> None:

@@ -17,7 +17,7 @@ class ResNet(nn.Module):
         super().__init__()
         self.stem = normed(size.stem())
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.blocks = nn.Sequential(*(Block(body, shortcut) for body, shortcut in size.blocks()))
+        self.blocks = nn.Sequential(*(ResidualBlock(body, shortcut) for body, shortcut in size.blocks()))
         self.head = nn.Linear(size.features, size.classes)
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -25,7 +25,7 @@ class ResNet(nn.Module):
         return F.cross_entropy(self.head(self.blocks(x).mean((2, 3))), labels)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """The sum of a chain of convolutions and of their input; a 1 x 1 convolution where the shapes differ."""
 
     def __init__(self, body: "list[Convolution]", shortcut: "Convolution | None") -> None:
