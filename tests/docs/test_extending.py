@@ -125,7 +125,7 @@ def test_a_pass(applied: Callable[[str], Run], trained: Callable[[Run, str, str]
 @pytest.mark.slow
 def test_a_view(applied: Callable[[str], Run]) -> None:
     run = applied("view")
-    assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/show/test_weights.py")
+    assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/show/tables/test_weights.py")
     assert "weights" in run("-m", "ssdsl", "show", "--help")
 
 

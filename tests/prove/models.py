@@ -69,7 +69,7 @@ def read_twice() -> Given:
 
 
 def routed() -> Given:
-    from tests.model.test_routing import ROWS, WIDTH, Single  # it needs transformers
+    from tests.model.rewrite.test_routing import ROWS, WIDTH, Single  # it needs transformers
 
     return Single(), {"x": torch.randn(ROWS, WIDTH)}, {"x": ("batch", "feature")}
 

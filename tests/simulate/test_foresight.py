@@ -8,8 +8,8 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.profile import merged
 from ssdsl.workspace import Compiled
+from tests.simulate.profile.test_profile import profile_of
 from tests.simulate.steps import graph_of
-from tests.simulate.test_profile import profile_of
 
 SPEC = "gpt:tiny,batch=16"
 

@@ -24,8 +24,8 @@ from ssdsl.text.render import render
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
+from tests.simulate.profile.test_profile import profile_of
 from tests.simulate.steps import compiled
-from tests.simulate.test_profile import profile_of
 
 ERRORS = Path(__file__).parents[1] / "errors"
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -136,7 +136,7 @@ def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    **{cls.__name__.lower(): _same(cls) for cls in NODES},
+    **{cls.__name__.removesuffix("Statement").lower(): _same(cls) for cls in NODES},
     "mesh": _gathered(nodes.MeshStatement),
     "split": _split,
     "call": _gathered(nodes.Call),

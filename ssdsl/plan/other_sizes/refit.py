@@ -34,11 +34,11 @@ def refit(size: int, cuts: Sequence[IndexParts], *, unequal: bool) -> Mapping[st
     """The cuts of a dimension of this size by these indices, the outermost first: over as many devices as possible,
     then into as many parts in time.
 
-    >>> refit(12, [Cut("dp", 2, False), Cut("m", 4, True)], unequal=True)    # 6 each, of which m takes 2, 2, 1 and 1
+    >>> refit(12, [IndexParts("dp", 2, False), IndexParts("m", 4, True)], unequal=True)  # 6 each: 2, 2, 1, 1
     {'dp': Fit(count=2, at=None), 'm': Fit(count=4, at=(((0, 2),), ((2, 4),), ((4, 5),), ((5, 6),)))}
-    >>> refit(9, [Cut("dp", 2, False), Cut("m", 4, True)], unequal=True)     # dp takes 6 and 3, m a third of each
+    >>> refit(9, [IndexParts("dp", 2, False), IndexParts("m", 4, True)], unequal=True)  # 6 and 3, in thirds
     {'dp': Fit(count=2, at=(((0, 6),), ((6, 9),))), 'm': Fit(count=3, at=None)}
-    >>> refit(5, [Cut("dp", 2, False)], unequal=False)
+    >>> refit(5, [IndexParts("dp", 2, False)], unequal=False)
     {'dp': Fit(count=1, at=None)}
     """
     found = max(_ways(size, cuts, unequal), key=lambda way: _worth(cuts, *way))

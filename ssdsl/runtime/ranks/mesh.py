@@ -1,6 +1,6 @@
 """Devices as coordinates: which rank is where in which mesh, and which ranks lie along its axes.
 
->>> mesh = Mesh("gpus", {"dp": 2, "tp": 3}, first=10)
+>>> mesh = RankMesh("gpus", {"dp": 2, "tp": 3}, first=10)
 >>> mesh.coordinates(14), mesh.rank({"dp": 1, "tp": 1})
 ({'dp': 1, 'tp': 1}, 14)
 >>> mesh.lines(("tp",)), mesh.lines(("dp",))

@@ -70,7 +70,7 @@ def _add(total: torch.Tensor, gradient: torch.Tensor, partial: list[AxisRuns]) -
     """Adds to the positions that the runs of some axes have in common.
 
     >>> total = torch.zeros(5)
-    >>> _add(total, torch.ones(3), [Region(0, ((0, 1), (3, 5)), 5)])
+    >>> _add(total, torch.ones(3), [AxisRuns(0, ((0, 1), (3, 5)), 5)])
     >>> total.tolist()
     [1.0, 0.0, 0.0, 1.0, 1.0]
     """

@@ -42,8 +42,8 @@ class Work:
         """The work of a program. Tokens are the elements of the first input of whole numbers with several axes.
 
         >>> from types import SimpleNamespace
-        >>> from ssdsl.runtime.program.table import Input
-        >>> Work.of(SimpleNamespace(inputs={"ids": Input((4, 64), "int64", ())}, flops=10))
+        >>> from ssdsl.runtime.program.table import BatchInput
+        >>> Work.of(SimpleNamespace(inputs={"ids": BatchInput((4, 64), "int64", ())}, flops=10))
         Work(samples=4, tokens=256, flops=10)
         """
         shapes = [(entry.shape, entry.dtype) for entry in table.inputs.values()]

@@ -19,7 +19,7 @@ from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.program.program import CompiledProgram
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)
 ADAMW = Training(steps=2, optimizer="adamw", lr=1e-3)
 

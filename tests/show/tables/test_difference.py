@@ -7,7 +7,7 @@ import pytest
 
 from ssdsl.show.tables.difference import devices_view, difference_json, difference_views, summary_view, traffic_view
 from ssdsl.simulate.report import Traffic
-from tests.show.test_gantt import shows_all
+from tests.show.charts.test_gantt import shows_all
 from tests.show.timelines import one_f_one_b, repeated, report_of, zb_h1
 
 BEFORE, AFTER = report_of(one_f_one_b(4, 8)), report_of(zb_h1(4, 8), 1_000_000_000)

@@ -16,7 +16,7 @@ from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from tests.simulate.steps import compiled, step
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 MACHINE = '{"device": "a", "torch": "b", "threads": 1, "cores": 2, "processes": 1}'
 WRONG = {
     "no JSON": "TF = 18.5\n",

@@ -15,7 +15,7 @@ from ssdsl.show.view import as_json
 from tests.captured import graph_of
 from tests.verify.test_communication import LEDGER, added
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 
 
 @pytest.fixture(scope="module")

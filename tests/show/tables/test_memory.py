@@ -6,7 +6,7 @@ import pytest
 
 from ssdsl.show.tables.memory import memory_curve, memory_views, parts_view, peaks_view
 from ssdsl.simulate.timeline import Memory, Timeline, TimelineRow
-from tests.show.test_gantt import printed, shows_all
+from tests.show.charts.test_gantt import printed, shows_all
 from tests.show.timelines import one_f_one_b, repeated, zb_h1
 
 

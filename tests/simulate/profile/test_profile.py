@@ -24,7 +24,7 @@ from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
 from tests.simulate.steps import compiled, step
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 CHAIN = "models.py:chain_of_8"
 LAPTOP = ProfiledMachine("core of a test", "2.13", 1, 2, 2)
 COMMAND = "ssdsl profile --model chain_of_8 one_f_one_b,S=2,M=2 --out p.json"

@@ -11,7 +11,7 @@ from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.codec import decoded, from_json, to_json
 from ssdsl.runtime.program.table import TransferEntry, read_table
 
-GOLDEN = Path(__file__).parent.parent / "codegen" / "goldens" / "program.json.txt"
+GOLDEN = Path(__file__).parent.parent.parent / "codegen" / "goldens" / "program.json.txt"
 
 
 class Cut(NamedTuple):

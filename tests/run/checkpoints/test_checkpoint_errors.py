@@ -9,7 +9,7 @@ from ssdsl.run.checkpoints import errors as errors
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic
 from ssdsl.text.render import render
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 CUT = "`runs/a/step-00000100/__1_0.distcp` is cut off: it has 512 bytes, and there were 9216"
 OLDER = "load an older checkpoint of the run, or copy this one again"
 NAMED = 'save {"model": model.state_dict()} with torch.save'

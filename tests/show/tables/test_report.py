@@ -9,10 +9,10 @@ import pytest
 
 from ssdsl.show.tables.report import devices_view, flops, ranks, report_json, report_views, summary_view, traffic_view
 from ssdsl.show.view import as_json, table
-from tests.show.test_gantt import printed, shows_all
+from tests.show.charts.test_gantt import printed, shows_all
 from tests.show.timelines import one_f_one_b, repeated, report_of, zb_h1
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "json.md").read_text("utf-8")
+PAGE = (Path(__file__).parent.parent.parent.parent / "docs" / "json.md").read_text("utf-8")
 
 
 def test_the_tables() -> None:

@@ -22,7 +22,7 @@ from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.captured import graph_of
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 GB = 10**9
 REPLICAS = """\
 param D = 2

@@ -10,7 +10,7 @@ from ssdsl.show.tables.open_params import open_params
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.parametrize(

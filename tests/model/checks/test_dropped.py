@@ -24,7 +24,7 @@ from ssdsl.text.render import render
 from tests.models import dropped
 from tests.models.dropped import Net
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 Forward = Callable[[Net, torch.Tensor], torch.Tensor]
 
 

@@ -20,7 +20,7 @@ from ssdsl.text.render import render
 from tests.model.discover import operators
 from tests.model.parts import outside, run_graph
 
-ERRORS = Path(__file__).parent.parent / "errors"
+ERRORS = Path(__file__).parent.parent.parent / "errors"
 
 
 class Net(nn.Module):

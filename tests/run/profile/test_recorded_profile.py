@@ -27,8 +27,8 @@ from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.profile import Profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.workspace import Compiled
+from tests.simulate.memory.test_program_memory import Alone
 from tests.simulate.steps import compiled, model_of
-from tests.simulate.test_program_memory import Alone
 
 RUNS = "models.py:runs"
 TICK = 1.0
