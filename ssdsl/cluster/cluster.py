@@ -3,6 +3,7 @@
 Ranks are placed in order: 0..7 on the first node of eight devices, the next eight on the second, group after group.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -162,6 +163,27 @@ class Cluster:
     def point_to_point_time(self, size_bytes: float, source: int, target: int, busy: Ranks | None = None) -> float:
         """The seconds of a message from one rank to another, while the `busy` ranks send as well."""
         return 0.0 if source == target else self.link((source, target), busy).point_to_point_time(size_bytes)
+
+    def exchange_time(self, pieces: Iterable[tuple[int, int, float]]) -> float:
+        """The seconds until messages that leave at once have arrived; each has a sender, a receiver, and its bytes.
+
+        Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
+        one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap.
+        """
+        busy: dict[tuple[object, ...], float] = {}
+        latency = 0.0
+        for source, target, size in pieces:
+            if source == target:
+                continue
+            (span,) = self._spanned((source, target))
+            link = span.level.link
+            alone = link.alone_bandwidth or link.send_bandwidth or link.bandwidth
+            latency = max(latency, link.latency if link.send_latency is None else link.send_latency)
+            for end, rank in enumerate((source, target)):
+                unit = span.level, (rank - self._start(rank)) // span.unit, self._start(rank)
+                for key, rate in (((end, rank), alone), ((end, *unit), link.bandwidth * span.unit)):
+                    busy[key] = busy.get(key, 0.0) + size / rate
+        return latency + max(busy.values(), default=0.0)
 
     def node(self, rank: int) -> int:
         """The number of a rank's node, counted over all groups."""

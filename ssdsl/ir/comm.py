@@ -5,6 +5,9 @@ elements that an all_reduce sums, an all_gather returns, a reduce_scatter is giv
 device. docs/extending.md shows how to add a collective.
 """
 
+import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -137,6 +140,15 @@ class Move:
     pieces: tuple[BoxPiece, ...]
     source_shape: Shape
     target_shape: Shape
+
+    def pairs(self, source: Submesh, target: Submesh) -> Iterator[tuple[int, int, int]]:
+        """The rank that sends, the rank that receives, and the elements of each piece, for all aligned coordinates."""
+        sizes = dict(source.axes)
+        for coordinates in itertools.product(*(range(sizes[a]) for a in self.aligned)):
+            held = dict(zip(self.aligned, coordinates, strict=True))
+            for piece in self.pieces:
+                elements = math.prod(length for _, length in piece.target_box)
+                yield source.rank(held, piece.source), target.rank(held, piece.target), elements
 
 
 @dataclass(frozen=True, slots=True)

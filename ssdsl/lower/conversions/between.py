@@ -7,15 +7,14 @@ time, while another one in the same function needs all parts joined.
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.function import Concat, Merge, Sum
-from ssdsl.ir.layout import REPLICATE, Layout, Shard
+from ssdsl.ir.layout import Shard
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.conversions.answer import Need, Received, SentVersions
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.conversions.region_read import region_read
-from ssdsl.lower.conversions.shares import shares_of, with_shares
-from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
+from ssdsl.lower.conversions.route import End, Parts, find_route, with_shares
+from ssdsl.lower.conversions.transfer import keep_boxes
 from ssdsl.lower.conversions.within import Within
-from ssdsl.lower.operators.operand_types import inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +104,21 @@ class ReadsBetween:
     def _sent(self, there: Within, need: Need) -> _Arrival:
         """The value on the way to other devices, in the layout that its first consumer there needs."""
         made, source, target = self.made, self.home.segment, there.segment
-        time, uneven = tuple(s for _, s in made.type.time), self._uneven()
-        times = time, frozenset(factor for factor, _ in uneven)
-        arrives = keep_boxes(need.type.layout.travelling(), need.shape, *times)
-        ends = (source.submesh, made.type.layout.travelling()), (target.submesh, arrives)
-        shares = shares_of(there.lowering, *ends, need.shape, times, there.value.itemsize)
-        arrives = with_shares(arrives, target.submesh, shares)
-        var = self.home.completed(made, need.shape, shares)
-        part, backward = need.shape.local(time), None
-        type_, returned = replace(made.type, layout=arrives), None
-        move = inside(var.type.layout, time), source.submesh, inside(arrives, time), target.submesh
-        forward = plan_move(*move, part)
+        uneven = self._uneven()
+        varying = frozenset(factor for factor, _ in uneven)
+        parts = Parts(need.shape, tuple(s for _, s in made.type.time), varying, there.value.itemsize)
+        arrives = keep_boxes(need.type.layout.travelling(), need.shape, parts.times, varying)
+        produced, needed = (None if g is None else g.layout for g in (need.gradient, made.gradient))
+        ends = End(source.submesh, made.type.layout, needed), End(target.submesh, arrives, produced)
+        leaving, arriving = find_route(there.lowering, *ends, parts)
+        arrives = with_shares(arrives, target.submesh, arriving)
+        var = self.home.completed(made, need.shape, leaving)
+        forward, backward = parts.move(source.submesh, var.type.layout, target.submesh, arrives), None
+        type_, back = replace(made.type, layout=arrives), None
         if made.gradient is not None and var.gradient is not None:
-            whole = Layout(tuple(p if isinstance(p, Shard) else REPLICATE for p in arrives.places))
-            returned = replace(made.gradient, layout=whole)
-            move = inside(whole, time), target.submesh, inside(var.gradient.layout, time), source.submesh
-            backward = plan_move(*move, part)
-        return _Arrival(type_, returned, var.name, SentVersions(forward, backward, uneven))
+            back = replace(made.gradient, layout=arrives)
+            backward = parts.move(target.submesh, arrives, source.submesh, var.gradient.layout)
+        return _Arrival(type_, back, var.name, SentVersions(forward, backward, uneven))
 
     def _uneven(self) -> tuple[tuple[int, TimeIndex], ...]:
         """The factors of the value whose size varies with an index in time."""

@@ -3,12 +3,23 @@
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.cluster.link import Link
-from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
+from ssdsl.ir.comm import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    KeepFirst,
+    Narrow,
+    ReduceScatter,
+    Step,
+    kind_of,
+    travels,
+)
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
 from ssdsl.runtime.layout.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
@@ -65,6 +76,19 @@ def reshard(
                 best[edge.after] = total
                 heapq.heappush(queue, (total, next(tick), edge.after, (*path, edge.step)))
     raise InternalError(f"no path from {before} to {after}")
+
+
+def steps_time(steps: Iterable[Step], axes: Axes, itemsize: int, links: Links) -> float:
+    """The seconds of the steps, one after another; a local step takes none."""
+    numbers = {name: number for number, (name, _) in enumerate(axes)}
+    time = 0.0
+    for step in steps:
+        if travels(step):
+            over = [numbers[a] for a in step.axes]
+            ranks = math.prod(axes[a][1] for a in over)
+            whole = step.elements * (ranks if isinstance(step, AllToAll) else 1) * itemsize
+            time += max(links[a].collective_time(kind_of(step), whole, ranks) for a in over)
+    return time
 
 
 def _edges(

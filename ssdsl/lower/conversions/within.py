@@ -3,7 +3,7 @@
 Consumers with the same need share one conversion, so that their gradients are summed before they travel.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.comm import Step, cuts_of
@@ -14,7 +14,7 @@ from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.conversions.answer import Entering, Need, Received, ValueVersions, What
 from ssdsl.lower.conversions.even import check_even, check_path, even_cut
 from ssdsl.lower.conversions.reshard import reshard
-from ssdsl.lower.conversions.shares import NO_SHARES, with_shares
+from ssdsl.lower.conversions.route import NO_SHARES, Shares, with_shares
 from ssdsl.lower.lowering import Lowering, Segment
 from ssdsl.lower.operators.operand_types import inside, local_sizes
 from ssdsl.model.graph import Value
@@ -181,7 +181,7 @@ class Within:
                 self.answer.moves_rows[self.number, made.result.name.version] = moved
         return self.known[key]
 
-    def completed(self, var: Var, shape: Shape, shares: Mapping[str, Shard] = NO_SHARES) -> Var:
+    def completed(self, var: Var, shape: Shape, shares: Shares = NO_SHARES) -> Var:
         """The value with its sums over devices taken and its regions joined, ready to go to other devices."""
         submesh = self.segment.submesh
         leaves = with_shares(var.type.layout.travelling(), submesh, shares)

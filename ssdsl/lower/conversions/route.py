@@ -1,0 +1,145 @@
+"""The way of a tensor to other devices: the layouts in which it leaves and arrives, so that slow links carry it once.
+
+A tensor may travel in any layout. Where devices that are close to each other hold the same, or need the same, each of
+them can send or receive a share, which fast links gather: t devices that need a tensor whole get a t-th of it each over
+the slow link. Gradients take the same way back. So a route is a shortest path over (submesh, layout): conversions on
+the source's devices, one exchange between the submeshes, conversions on the target's devices.
+
+Sources: scatter/gather of Megatron-LM (Narayanan et al. 2021, section 4.1), where both ends have an axis of one size;
+for any two meshes Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", arXiv 2211.05322.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ssdsl.ir.comm import Move
+from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, is_apart
+from ssdsl.lower.conversions.reshard import reshard, steps_time
+from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.operators.operand_types import inside
+
+Shares = Mapping[str, Shard]  # the digits that divide a tensor among devices that hold it whole, by axis
+NO_SHARES: Shares = {}
+CLEARLY = 0.99  # of the time without shares: below this, shares are worth their gathers
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a transfer: the layouts of the value and of its gradient (None: it has none) on a submesh, as
+    operators there make or need them."""
+
+    submesh: Submesh
+    value: Layout
+    gradient: Layout | None
+
+    def travelling(self, shares: Shares) -> "End":
+        """The end as a tensor leaves it, or arrives there: sums taken, regions joined, in shares."""
+        gradient = self.gradient and with_shares(self.gradient.travelling(), self.submesh, shares)
+        return End(self.submesh, with_shares(self.value.travelling(), self.submesh, shares), gradient)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What travels at once: a part in time of a tensor of `shape`, which has one value of each of the digits `times`;
+    sizes of the factors `uneven` vary from part to part. `itemsize` in bytes."""
+
+    shape: Shape
+    times: tuple[Shard, ...]
+    uneven: frozenset[int]
+    itemsize: int
+
+    @property
+    def size(self) -> Shape:
+        """The shape of one part."""
+        return self.shape.local(self.times)
+
+    def move(self, source: Submesh, before: Layout, target: Submesh, after: Layout) -> Move:
+        """The boxes that bring a part from one submesh and layout to another."""
+        return plan_move(inside(before, self.times), source, inside(after, self.times), target, self.size)
+
+
+def find_route(lowering: Lowering, source: End, target: End, parts: Parts) -> tuple[Shares, Shares]:
+    """The shares in which a tensor leaves its source and arrives at its target; none where they save no time, or where
+    the links are unknown. `target.value` has one box for each device."""
+    plain = NO_SHARES, NO_SHARES
+    if lowering.cluster is None:
+        return plain
+    ways = itertools.product(_choices(lowering, source, parts), _choices(lowering, target, parts))
+    seconds = [(_time(lowering, source, target, way, parts), way) for way in ways]
+    least, way = min(seconds, key=lambda found: found[0])
+    return way if least < CLEARLY * seconds[0][0] else plain
+
+
+def with_shares(layout: Layout, submesh: Submesh, shares: Shares) -> Layout:
+    """The layout with the shares as digits along their axes."""
+    places = zip(submesh.axes, layout.places, strict=True)
+    return Layout(tuple(shares.get(a, place) for (a, _), place in places))
+
+
+def _choices(lowering: Lowering, end: End, parts: Parts) -> Iterator[Shares]:
+    """Yields no shares, then shares along the axis with the fastest links of those along which the tensor is whole,
+    then along the next one too, and so on."""
+    shares: dict[str, Shard] = {}
+    yield dict(shares)
+    links = lowering.links(end.submesh)
+    for number in sorted(range(len(links)), key=lambda n: (-links[n].bandwidth, -n)):
+        axis, ranks = end.submesh.axes[number]
+        there = end.travelling(shares)
+        layouts = [there.value] if there.gradient is None else [there.value, there.gradient]
+        if ranks == 1 or any(layout.places[number] is not REPLICATE for layout in layouts):
+            continue
+        if (share := _share(ranks, layouts, number, parts)) is not None:
+            shares[axis] = share
+            yield dict(shares)
+
+
+def _share(ranks: int, layouts: list[Layout], axis: int, parts: Parts) -> Shard | None:
+    """The digit that divides a tensor into so many parts: of the first factor that can be cut once more at the same
+    place in all parts, with one box for each device; None if there is none."""
+    every = {*(d for layout in layouts for d in layout.shards()), *parts.times}
+    for factor, size in enumerate(parts.shape.factors):
+        held = {d for d in every if d.factor == factor}
+        left = min((d.stride for d in held), default=size)
+        if factor in parts.uneven or any(d.at is not None for d in held) or left % ranks:
+            continue
+        share = Shard(factor, left // ranks, ranks)
+        cut = [layout.replacing(axis, share) for layout in layouts]
+        if is_apart(share, tuple(every - held), parts.shape) and all(
+            keep_boxes(layout, parts.shape, parts.times, parts.uneven) == layout for layout in cut
+        ):
+            return share
+    return None
+
+
+def _time(lowering: Lowering, source: End, target: End, way: tuple[Shares, Shares], parts: Parts) -> float:
+    """The seconds of a value's way, and of its gradient's way back."""
+    left, arrived = source.travelling(way[0]), target.travelling(way[1])
+    time = _within(lowering, source.submesh, source.value, left.value, parts)
+    time += _between(lowering, left.submesh, left.value, arrived.submesh, arrived.value, parts)
+    time += _within(lowering, target.submesh, arrived.value, target.value, parts)
+    if source.gradient is None or target.gradient is None or left.gradient is None:
+        return time
+    time += _within(lowering, target.submesh, target.gradient, arrived.value, parts, sums=True)
+    time += _between(lowering, target.submesh, arrived.value, source.submesh, left.gradient, parts)
+    return time + _within(lowering, source.submesh, left.gradient, source.gradient, parts, sums=True)
+
+
+def _within(
+    lowering: Lowering, submesh: Submesh, before: Layout, after: Layout, parts: Parts, *, sums: bool = False
+) -> float:
+    links, shape = lowering.links(submesh), parts.size
+    here, there = inside(before, parts.times), inside(after, parts.times)
+    steps = reshard(here, there, shape, submesh.axes, parts.itemsize, links, sums=sums)
+    return steps_time(steps, submesh.axes, parts.itemsize, links)
+
+
+def _between(
+    lowering: Lowering, source: Submesh, before: Layout, target: Submesh, after: Layout, parts: Parts
+) -> float:
+    assert lowering.cluster is not None
+    move = parts.move(source, before, target, after)
+    return lowering.cluster.exchange_time(
+        (sender, receiver, elements * parts.itemsize) for sender, receiver, elements in move.pairs(source, target)
+    )
