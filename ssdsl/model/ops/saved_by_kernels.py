@@ -238,9 +238,15 @@ def instance_norm_part_saves(reader: Reader) -> Saved:
     return _norm_part_saves(reader, _shape(reader, "input")[:2])
 
 
-def _norm_part_saves(reader: Reader, statistics: Sequence[int]) -> Saved:
-    """The normalised input, the deviations, and the weight, or ones in its place."""
+def layer_norm_part_saves(reader: Reader) -> Saved:
+    shape, normal = _shape(reader, "input"), len(reader.argument("normalized_shape"))
+    return _norm_part_saves(reader, shape[:-normal], shape[-normal:])
+
+
+def _norm_part_saves(reader: Reader, statistics: Sequence[int], weights: Sequence[int] | None = None) -> Saved:
+    """The normalised input, the deviations, and the weight, or ones in its place: of the shape `weights`, by default
+    one for each channel."""
     shape, dtype = _shape(reader, "input"), reader.value("input").dtype
-    ones = [] if reader.operands("weight") else [extra("ones", shape[1:2], dtype)]
+    ones = [] if reader.operands("weight") else [extra("ones", shape[1:2] if weights is None else weights, dtype)]
     result = reader.named("weight") + extra("normal input", shape, dtype) + extra("deviation", statistics, dtype)
     return sum(ones, result)

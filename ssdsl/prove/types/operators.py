@@ -43,7 +43,7 @@ def _parts(kinds: str, *told: str) -> dict[str, Combining]:
 
 
 COMBINING = {  # by the kind of operator, or by its full name
-    **_parts("batch_norm group_norm instance_norm", "count"),
+    **_parts("batch_norm group_norm instance_norm layer_norm rms_norm", "count"),
     "cross_entropy_loss": Combining("cross_entropy_parts", ("start", "size")),
     **_parts("softmax log_softmax logsumexp amax amin"),
     **_parts("argmax argmin", "start"),

@@ -107,7 +107,7 @@ class _Normalised(torch.autograd.Function):
     """(x - mean) / deviation * weight + bias, where mean and deviation are of all parts.
 
     `over` are the axes that they are taken over, of `count` elements in all parts; `weight` and `bias` have the rank of
-    `x`, with size 1 where they are the same.
+    `x`, with size 1 where they are the same. Without a mean (None) x is not centred, as in RMS norm.
     """
 
     @staticmethod
@@ -116,29 +116,33 @@ class _Normalised(torch.autograd.Function):
         x: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor,
-        mean: torch.Tensor,
+        mean: torch.Tensor | None,
         inverse: torch.Tensor,
         over: list[int],
         count: int,
         group: Group,
     ) -> torch.Tensor:
-        normal = (x - mean) * inverse
+        normal = (x if mean is None else x - mean) * inverse
         ctx.save_for_backward(normal, weight, inverse)
-        ctx.over, ctx.count, ctx.group = over, count, group
+        ctx.over, ctx.count, ctx.group, ctx.centred = over, count, group, mean is not None
         return normal * weight + bias
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         normal, weight, inverse = ctx.saved_tensors
         gradient = gradients[0]
-        alike = [axis for axis in ctx.over if weight.shape[axis] == 1]
-        mine = torch.stack([gradient.sum(alike, keepdim=True), (gradient * normal).sum(alike, keepdim=True)])
-        sums = (mine * weight).sum_to_size(2, *inverse.shape)
+        alike = [
+            n if axis in ctx.over else size
+            for axis, (n, size) in enumerate(zip(weight.shape, normal.shape, strict=True))
+        ]
+        scaled, plain = (gradient * normal).sum_to_size(alike), gradient.sum_to_size(alike)
+        mine = [scaled, plain] if ctx.centred else [scaled]
+        sums = torch.stack([(each * weight).sum_to_size(inverse.shape) for each in mine])
         ctx.group.all_reduce(sums)
-        mean, product = sums / ctx.count
-        given = (gradient * weight - mean - normal * product) * inverse
-        shift, scale = (each.sum_to_size(weight.shape) for each in mine)
-        return given, scale, shift, None, None, None, None, None
+        product, *mean = sums / ctx.count
+        given = gradient * weight - normal * product
+        given = (given - mean[0] if mean else given) * inverse
+        return given, scaled.sum_to_size(weight.shape), plain.sum_to_size(weight.shape), None, None, None, None, None
 
 
 def _normalised(
@@ -150,19 +154,59 @@ def _normalised(
     eps: float,
     count: int,
     group: Group,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The normalised tensor, with the mean and the variance of all parts. `shape` is that of weight and bias."""
+    *,
+    centred: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """The normalised tensor, with the mean and the variance of all parts; if it is not `centred`, no mean and the mean
+    square. `shape` is that of weight and bias."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     with torch.no_grad():
-        mean = wide.sum(over, keepdim=True) / count
-        group.all_reduce(mean)
-        variance = (wide - mean).square().sum(over, keepdim=True) / count
+        mean = wide.sum(over, keepdim=True) / count if centred else None
+        if mean is not None:
+            group.all_reduce(mean)
+        variance = (wide if mean is None else wide - mean).square().sum(over, keepdim=True) / count
         group.all_reduce(variance)
     scale = wide.new_ones(shape) if weight is None else weight.view(shape)
     shift = wide.new_zeros(shape) if bias is None else bias.view(shape)
     inverse = torch.rsqrt(variance + eps)
     result = _Normalised.apply(wide, scale, shift, mean, inverse, over, count, group)  # type: ignore[no-untyped-call]
     return result.to(x.dtype), mean, variance
+
+
+def layer_norm_parts(
+    x: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    count: int,
+    group: Group,
+) -> torch.Tensor:
+    """Layer normalisation of x [..., *normalized_shape], which is split along the axes that it normalises: statistics
+    of the `count` elements that all parts have of a row. `weight` and `bias` are those of the part."""
+    over, shape = _last(x, len(normalized_shape))
+    return _normalised(x, weight, bias, over, shape, eps, count, group)[0]
+
+
+def rms_norm_parts(
+    x: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None,
+    eps: float | None,
+    count: int,
+    group: Group,
+) -> torch.Tensor:
+    """RMS normalisation of x [..., *normalized_shape], which is split along the axes that it normalises: the mean
+    square of the `count` elements that all parts have of a row."""
+    over, shape = _last(x, len(normalized_shape))
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    return _normalised(x, weight, None, over, shape, eps, count, group, centred=False)[0]
+
+
+def _last(x: torch.Tensor, count: int) -> tuple[list[int], list[int]]:
+    """The last `count` axes, and the shape of weights that have only these."""
+    first = x.dim() - count
+    return [*range(first, x.dim())], [1] * first + [*x.shape[first:]]
 
 
 def batch_norm_parts(
@@ -180,7 +224,7 @@ def batch_norm_parts(
     `count` elements that all parts have of a channel."""
     over, shape = [0, *range(2, x.dim())], [1, x.shape[1]] + [1] * (x.dim() - 2)
     result, mean, variance = _normalised(x, weight, bias, over, shape, eps, count, group)
-    if running_mean is not None and running_var is not None:
+    if running_mean is not None and running_var is not None and mean is not None:
         running_mean.lerp_(mean.flatten().to(running_mean.dtype), momentum)
         running_var.lerp_((variance.flatten() * (count / max(1, count - 1))).to(running_var.dtype), momentum)
     return result

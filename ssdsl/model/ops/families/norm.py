@@ -1,6 +1,6 @@
 """The rows of normalisations: dimensions that statistics reduce are whole, or a kernel combines their parts."""
 
-from ssdsl.model.dims.signature import Axis, Letter, Signature, axes, free, signature, whole, whole_axes
+from ssdsl.model.dims.signature import Axis, Letter, Signature, axes, free, signature, whole
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.saved_by_kernels import (
     batch_norm_part_saves,
@@ -8,6 +8,7 @@ from ssdsl.model.ops.saved_by_kernels import (
     group_norm_part_saves,
     instance_norm_part_saves,
     instance_norm_saves,
+    layer_norm_part_saves,
     layer_norm_saves,
     rms_norm_saves,
 )
@@ -15,9 +16,10 @@ from ssdsl.model.ops.typed_call import TypedCall
 
 
 def layer_norm(call: TypedCall) -> Signature:
-    """Normalises over the last axes; its weights have only these."""
+    """Normalises over the last axes; its weights have only these. Split along them, the kernel reduces the statistics
+    of each row over the parts."""
     count = len(call.args[1])
-    normal = [whole("hidden")] if count == 1 else whole_axes(count, "n")
+    normal: list[Axis] = [(Letter("hidden", combined=True),)] if count == 1 else _combined(count, "n")
     names = [*axes(call.rank - count), *normal]
     return signature([names, *[normal] * (len(call.inputs) - 1)], [names])
 
@@ -71,14 +73,30 @@ INSTANCE_NORM_PARTS = PartKernel(
     saved=instance_norm_part_saves,
 )
 
+LAYER_NORM_PARTS = PartKernel(
+    axis=("input", None),
+    call="layer_norm_parts({input}, {normalized_shape}, {weight}, {bias}, {eps}, {count}, {group})",
+    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each row the mean, then the variance
+    backward=(Collective(2, width=4),),
+    saved=layer_norm_part_saves,
+)
+RMS_NORM_PARTS = PartKernel(
+    axis=("input", None),
+    call="rms_norm_parts({input}, {normalized_shape}, {weight}, {eps}, {count}, {group})",
+    forward=(Collective(1, width=4),),
+    backward=(Collective(1, width=4),),
+    saved=layer_norm_part_saves,
+)
+
 OPS = (
     Op(
         "aten::layer_norm",
         layer_norm,
+        kernel=LAYER_NORM_PARTS,
         saved=layer_norm_saves,
         text="F.layer_norm({input}, {normalized_shape}, {weight}, {bias}, {eps})",
     ),
-    Op("aten::rms_norm", layer_norm, saved=rms_norm_saves),
+    Op("aten::rms_norm", layer_norm, kernel=RMS_NORM_PARTS, saved=rms_norm_saves),
     Op("aten::group_norm", group_norm, kernel=GROUP_NORM_PARTS),
     Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS, saved=instance_norm_saves),
     Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS, saved=batch_norm_saves),
