@@ -205,6 +205,7 @@ class Back:
     """The cause of a cycle: a value that goes back to an earlier stage. `own` is set if the maker, or else the reader,
     is an operator that a module calls itself: the path that selects it."""
 
+    value: str
     maker: End
     reader: End
     own: str | None
@@ -212,7 +213,8 @@ class Back:
 
     @property
     def fact(self) -> str:
-        return f"a value goes back from `{self.maker.devices}` to `{self.reader.devices}`, against the order of tasks"
+        ends = f"from `{self.maker.devices}` to `{self.reader.devices}`"
+        return f"the value `{self.value}` goes back {ends}, against the order of tasks"
 
     @property
     def reason(self) -> str:
@@ -265,7 +267,7 @@ class OrderCycle(Diagnostic):
     @property
     def role(self) -> str:
         match self.cause:
-            case Back(maker):
+            case Back(_, maker):
                 return f"puts `{maker.kind}` on {maker.devices}"
         return "one of the statements on the cycle"
 
@@ -285,7 +287,7 @@ class OrderCycle(Diagnostic):
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         match self.cause:
-            case Back(_, reader):
+            case Back(_, _, reader):
                 return tuple((span, f"puts `{reader.kind}` on {reader.devices}") for span in self.places)
         return tuple((span, "and this one") for span in self.places)
 
