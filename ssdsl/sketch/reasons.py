@@ -12,7 +12,7 @@ SAME = 0.0005  # of a step
 MUCH = 100  # times as much: then the other one sends hardly anything
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
 WRITTEN = {Change.CUTS: (CUT,), Change.ORDER: (SCHEDULE, MODULO)}  # the calls that contain the change in the text
-OWN = {Change.CUTS: "stages of equal arithmetic are", Change.ORDER: "the plan's own order is"}
+OWN = {Change.CUTS: "stages cut by arithmetic are", Change.ORDER: "the plan's own order is"}
 LEAST = 0.005  # of a step: smaller differences do not count
 
 
