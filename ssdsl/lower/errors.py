@@ -16,9 +16,11 @@ class UnevenWithOthers(Diagnostic):
     that depend on one index. Beside equal parts, one index of a dimension may have sizes: `split model by batch into
     dp, m = [3, 1]` cuts each part of `dp` into 3 and 1, and `m = [6, 2], dp` says the same for the whole dimension. It
     may not have them where a part has to be a run of the dimension, as in a loss along its classes. Cut a dimension
-    that convolutions read by windows, such as the height of an image, by one index only. In causal attention a part of
-    the queries reads the keys in front of it: another index cannot cut the keys. Write parts of one size in another
-    order behind the index that cuts equal parts: `into m = 4, way parts [[1], [0]]`.
+    that convolutions read by windows, such as the height of an image, by one index only: over an axis of the mesh with
+    as many devices as both have. What is too small for that may have another dimension cut, as the plan `spatial` does:
+    `split model[h = none] by channels into h where possible`. In causal attention a part of the queries reads the keys
+    in front of it: another index cannot cut the keys. Write parts of one size in another order behind the index that
+    cuts equal parts: `into m = 4, way parts [[1], [0]]`.
     """
 
     code: ClassVar[str] = "E0401"
@@ -43,7 +45,9 @@ class UnevenWithOthers(Diagnostic):
         alone = f"cut `{self.dim}` by it alone"
         if self.permuted and self.is_outer and not self.windows:
             return f"put `{self.other}` in front of `{self.index}`: `into {self.other} ..., {self.index} parts ...`"
-        return alone if self.windows else f"give `{self.index}` a number of equal parts, or {alone}"
+        if self.windows:
+            return f"{alone}, in as many parts as both have, or cut along another dimension by `{self.other}`"
+        return f"give `{self.index}` a number of equal parts, or {alone}"
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,7 @@ class Back:
     """The cause of a cycle: a value that goes back to an earlier stage. `own` is set if the maker, or else the reader,
     is an operator that a module calls itself: the path that selects it."""
 
+    value: str
     maker: EdgeEnd
     reader: EdgeEnd
     own: str | None
@@ -212,7 +217,8 @@ class Back:
 
     @property
     def fact(self) -> str:
-        return f"a value goes back from `{self.maker.devices}` to `{self.reader.devices}`, against the order of tasks"
+        ends = f"from `{self.maker.devices}` to `{self.reader.devices}`"
+        return f"the value `{self.value}` goes back {ends}, against the order of tasks"
 
     @property
     def reason(self) -> str:
@@ -265,7 +271,7 @@ class OrderCycle(Diagnostic):
     @property
     def role(self) -> str:
         match self.cause:
-            case Back(maker):
+            case Back(_, maker):
                 return f"puts `{maker.kind}` on {maker.devices}"
         return "one of the statements on the cycle"
 
@@ -285,7 +291,7 @@ class OrderCycle(Diagnostic):
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         match self.cause:
-            case Back(_, reader):
+            case Back(_, _, reader):
                 return tuple((span, f"puts `{reader.kind}` on {reader.devices}") for span in self.places)
         return tuple((span, "and this one") for span in self.places)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.parts import CountMismatch
 from ssdsl.plan.errors.place import NoMesh, NotAssigned, OnAllDevices, RelatesNothing, SplitAndFixed
-from ssdsl.plan.errors.split import OtherName
+from ssdsl.plan.errors.split import Division, LeftWhole, OtherName
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts, SplitIndex
 from ssdsl.plan.hints.in_time import near_axes
@@ -39,7 +39,11 @@ def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic
     idle = (RelatesNothing(span) for span, count in facts.pairs.items() if not count)
     rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
     orders = [d for d in (*idle, *rows, *_on_devices(facts)) if d.span is not None and d.span.source is source]
-    return list(dict.fromkeys([*facts.warnings, *_left_out(facts, model), *near_axes(facts, model), *orders]))
+    return list(
+        dict.fromkeys(
+            [*facts.warnings, *_left_whole(facts, model), *_left_out(facts, model), *near_axes(facts, model), *orders]
+        )
+    )
 
 
 def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
@@ -63,6 +67,16 @@ def _mesh_of_all(facts: Facts, operators: frozenset[str], index: str) -> str | N
     places = [record.place for record in having if record.place is not None]
     in_space = [p for p in places if index in dict(facts.meshes[p.mesh].axes)]
     return min(p.mesh for p in places) if places and len(in_space) == len(places) else None
+
+
+def _left_whole(facts: Facts, model: ModelIndex) -> Iterator[LeftWhole]:
+    """A warning for each dimension that parts do not divide, unless another statement has given the operators this
+    index along another one."""
+    for one in facts.uncut:
+        left = [model.operators[name] for name in one.operators if facts.index(name, one.index) is None]
+        if left:
+            division = Division(one.index, one.count, one.origin)
+            yield LeftWhole(one.span, one.dim, one.size, division, tuple(dict.fromkeys(op.module for op in left)))
 
 
 def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:

@@ -35,6 +35,20 @@ class SplitIndex:
     classes: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Uncut:
+    """Operators that one index of a `split ... where possible` does not cut: its parts do not divide what is left of
+    their dimension."""
+
+    span: Span
+    dim: str
+    size: int
+    index: str
+    count: int
+    origin: NumberOrigin | None
+    operators: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Facts:
     """Facts are added, never taken back or replaced. Only the files in `statements/` add them.
@@ -63,6 +77,7 @@ class Facts:
     checkpoints: int = 0  # how many there are
     shards: list[StateShard] = field(default_factory=list)
     cuts: list[SplitIndex] = field(default_factory=list)
+    uncut: list[Uncut] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)  # about operators that a statement names in vain
     broken: set[str] = field(default_factory=set)  # indices and axes of statements that failed: no second complaint
     _counts: dict[tuple[frozenset[str], str], int] = field(default_factory=dict, repr=False)

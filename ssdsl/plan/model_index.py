@@ -7,6 +7,7 @@ from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import match_paths
 
 Units = tuple[frozenset[str], ...]
+Stages = int | tuple[int, ...]  # how many of equal shares, or the share of each in least whole numbers
 Places = list[tuple[Operator, int]]  # operators, each with the number of a dimension
 
 
@@ -32,7 +33,7 @@ class ModelIndex:
     paths: dict[str, frozenset[str]]  # the operators that each module itself calls
     calls: dict[str, int]  # a number for each operator: equal for those that a plan may cut alike
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
-    balanced: dict[tuple[frozenset[str], int], Units] = field(default_factory=dict, repr=False)  # by number of stages
+    balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)
     _ordered: dict[frozenset[str], list[Operator]] = field(default_factory=dict, repr=False)
     _numbers: dict[frozenset[str], list[int]] = field(default_factory=dict, repr=False)
     _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)

@@ -18,7 +18,7 @@ a | b, a & b, a - b      united, in both, without
 stage[s].fwd[m = 0]      tasks, for `order`: a phase (fwd, bwd, dgrad, wgrad) and a part
 model.weights            state: also grads and optimizer
 each("h.*")              the list of modules that match
-balance(model, S)        a list of S stages of equal work
+balance(model, S)        a list of S stages of equal work; `[4, 2, 2]` for S: with these shares of it
 cut(model, S, before = ["h.3"])   of stages that begin with these modules"""
 VALUES = """\
 A value typed alone is shown and not kept: `model["h.*"].linear`, `2 * S`, `len(stage)`.

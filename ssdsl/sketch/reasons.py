@@ -11,11 +11,9 @@ from ssdsl.sketch.search import PlanChange, SearchResult, Tried
 SAME = 0.0005  # of a step
 MUCH = 100  # times as much: then the other one sends hardly anything
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
-WRITTEN = {
-    PlanChange.CUTS: (CUT,),
-    PlanChange.ORDER: (SCHEDULE, MODULO),
-}  # the calls that contain the change in the text
-OWN = {PlanChange.CUTS: "stages of equal arithmetic are", PlanChange.ORDER: "the plan's own order is"}
+# the calls that contain the change in the text
+WRITTEN = {PlanChange.CUTS: (CUT,), PlanChange.ORDER: (SCHEDULE, MODULO)}
+OWN = {PlanChange.CUTS: "stages cut by arithmetic are", PlanChange.ORDER: "the plan's own order is"}
 LEAST = 0.005  # of a step: smaller differences do not count
 
 

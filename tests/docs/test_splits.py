@@ -29,7 +29,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "splits.md"
 EXAMPLES = ("spatial", "tiles", "context_parallel", "terapipe", "splitbrain", "experts")
 LARGE = "cosmoflow:512,batch=1"
-BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4))
+BLOCKS = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (4, 2, 2), (4, 4, 2), (4, 4, 4),
+          (8, 1, 1), (16, 1, 1), (32, 1, 1))  # fmt: skip
 TOKENS = "gpt:350m,seq=131072,batch=1,dtype=bf16"
 WAYS = {
     "gathered, runs": {"C": 32, "ring": 0, "ends": 0},

@@ -20,6 +20,7 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0366": "moving",
     "E0401": "chain",
     "E0401_permuted": "chain",
+    "E0401_windows": "signal",
     "E0408": "chain",
     "E0203_statistics": "chain_statistics_2",
     "E0402": "chain_norm",
@@ -70,6 +71,10 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "E0366": (in_text("gpus[pp = 1]", "gpus[pp = 0]"),),
     "E0401": (in_text("m = [6, 2]", "m = 2"),),
     "E0401_permuted": (in_text("way parts [[1], [0]], m = 2", "m = 2, way parts [[1], [0]]"),),
+    "E0401_windows": (
+        in_text("a = 2, b = 2)\nsplit model by width into a, b", "a = 4)\nsplit model by width into a"),
+        in_text("into a, b", "into a\nsplit model by batch into b"),
+    ),
     "E0408": (in_text("[[0, 3], [1, 2]]", "[[0, 1], [2, 3]]"),),
     "E0203_statistics": (in_text("r = 2", "r = 1"), statistics),
     "E0402": (in_text("mesh gpus(dp = 1)", "mesh gpus(m = 2)"), statistics),

@@ -133,3 +133,18 @@ def chain_frozen() -> Built:
     model = Chain()
     model.layers[0].requires_grad_(False)
     return model, {"x": torch.randn(8, 4)}, AXES
+
+
+class Signal(nn.Module):
+    """A convolution along a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(2, 2, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).square().mean()
+
+
+def signal() -> Built:
+    return Signal(), {"x": torch.randn(4, 2, 8)}, {"x": ("batch", "channels", "width")}

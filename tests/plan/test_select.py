@@ -1,6 +1,7 @@
 """Selections, expressions and functions."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from time import perf_counter
 
 import pytest
@@ -95,6 +96,16 @@ def test_functions(plan) -> None:
     [
         ("let x = balance(model, 0)", "E0215"),
         ("let x = balance(model, 99)", "E0248"),
+        ("let x = balance(model, 1000000000000)", "E0248"),
+        ("let x = balance(model, 1..99)", "E0248"),
+        ("let x = balance(model, [])", "E0215"),
+        ("let x = balance(model, [2, 0])", "E0288"),
+        ("let x = balance(model, 0..3)", "E0288"),
+        ("let x = balance(model, [2, -0.5])", "E0288"),
+        ("let x = balance(model, [2, true])", "E0210"),
+        ('let x = balance(model, [2, "h.1"])', "E0210"),
+        ("let x = balance(model, model)", "E0210"),
+        ('let x = cut(model, [1, 2, 1], before = ["h.1"])', "E0284"),
         ("let x = balance(3, 7)", "E0210"),
         ("let x = balance(model)", "E0229"),
         ("let x = balance(stages = 3)", "E0229"),
@@ -157,27 +168,44 @@ def test_every_plan_ends(plan, text: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert perf_counter() - start < 10  # alone it takes a second; the machine may be busy
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.data())
-def test_partition_is_the_best(weights: list[int], data: st.DataObject) -> None:
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.booleans(), st.data())
+def test_partition_is_the_best(weights: list[int], equal: bool, data: st.DataObject) -> None:
     parts = data.draw(st.integers(1, len(weights)))
-    bounds = partition(weights, parts)
+    shares = (1,) * parts if equal else tuple(data.draw(st.integers(1, 9)) for _ in range(parts))
+    bounds = partition(weights, shares)
     assert [a for a, _ in bounds[1:]] == [b for _, b in bounds[:-1]]
     assert bounds[0][0] == 0 and bounds[-1][1] == len(weights) and all(a < b for a, b in bounds)
 
-    def least(start: int, left: int) -> int:
-        if left == 1:
-            return sum(weights[start:])
-        ends = range(start + 1, len(weights) - left + 2)
-        return min(max(sum(weights[start:end]), least(end, left - 1)) for end in ends)
+    def least(start: int, run: int) -> Fraction:
+        if run == parts - 1:
+            return Fraction(sum(weights[start:]), shares[run])
+        ends = range(start + 1, len(weights) - (parts - run) + 2)
+        return min(max(Fraction(sum(weights[start:end]), shares[run]), least(end, run + 1)) for end in ends)
 
     if len(weights) <= 8:
-        assert max(sum(weights[a:b]) for a, b in bounds) == least(0, parts)
+        costs = [Fraction(sum(weights[a:b]), share) for (a, b), share in zip(bounds, shares, strict=True)]
+        assert max(costs) == least(0, 0)
 
 
 def test_stages_are_runs_of_the_graph(plan) -> None:
     made = plan("mesh gpus(pp = 3)\nlet s = balance(model, 3)\nassign s[i] to gpus[pp = i] for i in 0..3\n")
     at = [place.fixed[0][1] for op in made.graph.operators if (place := made.of(op.name).place)]
     assert at == sorted(at) and set(at) == {0, 1, 2}
+
+
+def test_stages_with_shares(plan) -> None:
+    def stages(wanted: str) -> list[int]:
+        """The number of layers, of 4, that each stage has some of alone."""
+        text = 'mesh gpus(pp = 4)\nlet layers = model["h.*"]\nassign model - layers to gpus[pp = 0]\n'
+        text += f"let s = balance(layers, {wanted})\nassign s[i] to gpus[pp = i] for i in 0..len(s)\n"
+        made = plan(text)
+        at = {op.name: place.fixed[0][1] for op in made.graph.operators if (place := made.of(op.name).place)}
+        layers = [{at[op.name] for op in made.graph.operators if f".h.{n}" in op.path} for n in range(4)]
+        return [sum(own == {stage} for own in layers) for stage in range(4)]
+
+    assert stages("[3, 1]") == [3, 1, 0, 0] and stages("[1, 2, 1]") == [1, 2, 1, 0]
+    assert stages("4") == stages("[1, 1, 1, 1]") == stages("[0.5, 0.5, 0.5, 0.5]")
+    assert stages("[0.75, 0.25]") == stages("[s for s in [3, 1]]") == [3, 1, 0, 0]
 
 
 def test_a_deep_model(graph_of: Callable[[int], Graph]) -> None:

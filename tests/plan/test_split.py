@@ -161,8 +161,17 @@ def test_split_where_possible(plan) -> None:
     made = plan(text)
     assert {op.kind for op in made.graph.operators if made.of(op.name).indices} == {"linear", "gelu"}
     assert [d.code for d in plan.warnings(text)] == ["E0381"]
+    assert not plan.warnings(text + "split model[tp = none] by batch into tp where possible\n")
     both = MESH + "split model by ffn into tp\nsplit model by hidden into tp where possible\n" + ASSIGN
     assert {len(record.indices) for record in plan(both).operators.values() if record.indices} == {1}
+
+
+def test_of_several_indices_those_cut_that_divide(plan) -> None:
+    """`heads` are 12, `ffn` is 64."""
+    made = plan("mesh gpus(a = 4, b = 2)\nsplit model by heads into a, b where possible\n"
+                "split model by ffn into a, b where possible\n" + ASSIGN)  # fmt: skip
+    assert indices(made, "transformer.h.0.attn") == [("a", 4, "heads")]
+    assert indices(made, "transformer.h.0.mlp.c_fc") == [("a", 4, "ffn"), ("b", 2, "ffn")]
 
 
 def test_a_misspelt_dimension_is_not_hidden_by_a_missing_axis(plan) -> None:

@@ -61,7 +61,7 @@ def test_the_faster_device_gets_more(unlike: Cluster) -> None:
     busy = [device.compute_s for device in cut.report.devices]
     assert max(busy) < 1.25 * min(busy)
     text = written(cut.sketch, cut.setting.params, notes(found, found.best))
-    assert 'cut(model, S, before = ["transformer.h.' in text and "# stages of equal arithmetic are" in text
+    assert 'cut(model, S, before = ["transformer.h.' in text and "# stages cut by arithmetic are" in text
     again = Workspace(graph, unlike)
     candidate = again.candidate(Source("found.ssp", text), {}, None)
     again.proved(candidate)

@@ -47,6 +47,12 @@ def test_other_plans(program: Callable[..., Any], plan: str, model: str) -> None
     program(plan, model).verify()
 
 
+@pytest.mark.parametrize("depth", [8, 16])
+def test_more_parts_than_voxels(program: Callable[..., Any], depth: int) -> None:
+    """Layers of fewer voxels are cut by channels, and the last whole where channels are too few, too."""
+    program("spatial", "cosmoflow:tiny", D=depth, H=1).verify()
+
+
 @pytest.mark.parametrize(("workers", "group"), [(4, 1), (4, 4), (6, 2)])
 def test_groups_of_splitbrain(program: Callable[..., Any], workers: int, group: int) -> None:
     program("splitbrain", "vgg:tiny,batch=12", N=workers, G=group).verify()

@@ -86,7 +86,8 @@ def _problems(
         if why:
             problem = PartsApart(index.span, dim.name, index.name, why, operator.kind, path, operator.source)
             yield problem, index.name
-        if others and (index.sizes is not None or reads_windows):
+        is_told_of = any(i.dim == index.dim and i.sizes is None for i in same[same.index(index) + 1 :])
+        if others and (index.sizes is not None or (reads_windows and not is_told_of)):
             is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
             uneven = UnevenWithOthers(
                 index.span, dim.name, index.name, others[0], path, reads_windows, is_outer, permuted

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh, nests
 from ssdsl.ir.param import Param
 from ssdsl.lower.errors import BufferApart, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
@@ -20,6 +20,7 @@ def place_params(lowering: Lowering) -> Lowering:
     uses: dict[str, dict[Submesh, list[Use]]] = {}
     known: dict[tuple[int, int], Use] = {}  # by the number of a typed call, and of its operand
     shapes: dict[str, Shape] = {}
+    written: dict[str, tuple[Shard, ...]] = {}  # by buffer, the parts in time that are written one by one
     stored = {v.name for v in lowering.graph.values.values() if v.origin in (Origin.WEIGHT, Origin.BUFFER)}
     updates = {value: buffer for buffer, value in lowering.graph.updates.items()}
     for segment in lowering.segments:
@@ -36,12 +37,13 @@ def place_params(lowering: Lowering) -> Lowering:
                 if (buffer := updates.get(operand.value)) is not None:  # a buffer lives, whole, where it is written
                     uses.setdefault(buffer, {}).setdefault(segment.submesh, [])
                     shapes[buffer] = left.shape
+                    written[buffer] = written.get(buffer, ()) + tuple(digit for _, digit in left.type.time)
     for buffer in lowering.graph.users_of_changed:
         _check_together(buffer, [*uses.get(buffer, {})])
     if not lowering.trains:
         return replace(lowering, params=_held(lowering, uses))
     placing = _Placing(lowering)
-    params = tuple(p for w, found in uses.items() for p in placing.of(w, shapes[w], found))
+    params = tuple(p for w, found in uses.items() for p in placing.of(w, shapes[w], found, written.get(w, ())))
     return replace(lowering, params=params)
 
 
@@ -72,22 +74,27 @@ class _Placing:
             self.held.setdefault(p.weight, {})[p.submesh] = p.layout
         self.known: dict[Hashable, list[tuple[Layout, tuple[str, ...]]]] = {}
 
-    def of(self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]]) -> Iterator[Param]:
+    def of(
+        self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]], written: tuple[Shard, ...]
+    ) -> Iterator[Param]:
         """The parameters of a weight. Raises PlanError where they overlap."""
         held = self.held.get(weight, {})
-        key = tuple([(s, *map(id, found)) for s, found in uses.items()]), tuple(held.items())
+        key = tuple([(s, *map(id, found)) for s, found in uses.items()]), tuple(held.items()), written
         if (alike := self.known.get(key)) is None:
             _check_apart(weight, list(uses))
-            alike = self.known[key] = list(_placed(uses, held))
+            alike = self.known[key] = list(_placed(uses, held, shape, written))
         value, lowering = self.lowering.graph.values[weight], self.lowering
         trained = value.origin is Origin.WEIGHT and weight in lowering.learning
         for submesh, (layout, partial) in zip(uses, alike, strict=True):
             yield Param(weight, submesh, shape, layout, partial, trained, value.dtype)
 
 
-def _placed(uses: dict[Submesh, list[Use]], held: Mapping[Submesh, Layout]) -> Iterator[tuple[Layout, tuple[str, ...]]]:
+def _placed(
+    uses: dict[Submesh, list[Use]], held: Mapping[Submesh, Layout], shape: Shape, written: tuple[Shard, ...]
+) -> Iterator[tuple[Layout, tuple[str, ...]]]:
     """Yields for each submesh the layout, and the axes along which gradients are sums. Along an axis on which all uses
-    agree, the layout is theirs; elsewhere the weight is replicated, and each use takes its part."""
+    agree, the layout is theirs; elsewhere the weight is replicated, and each use takes its part. So it is, too, where a
+    device would have no place for a part that is written."""
     alike = len({s.axes for s in uses}) == 1
     needs = [need.places for found in uses.values() for need, _ in found]
     for submesh, found in uses.items():
@@ -95,13 +102,26 @@ def _placed(uses: dict[Submesh, list[Use]], held: Mapping[Submesh, Layout]) -> I
         if submesh in held:
             places = held[submesh].places
         elif alike and needs:
-            places = tuple(p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True))
+            alike_uses = (p[0] if len(set(p)) == 1 else REPLICATE for p in zip(*needs, strict=True))
+            places = tuple(p if _holds(p, written, shape) else REPLICATE for p in alike_uses)
         partial = tuple(
             axis
             for at, (axis, _) in enumerate(submesh.axes)
             if not isinstance(places[at], Shard) and any(gradient.places[at] is PARTIAL for _, gradient in found)
         )
         yield Layout(places), partial
+
+
+def _holds(place: Placement, written: tuple[Shard, ...], shape: Shape) -> bool:
+    """Whether a device has a share of each of the parts in time that are written: none cuts the same positions.
+
+    >>> rows, halves = Shape(((8,),)), Shard(0, 4, 2)
+    >>> _holds(Shard(0, 2, 2), (halves,), rows), _holds(Shard(0, 4, 2), (halves,), rows)
+    (True, False)
+    """
+    if not isinstance(place, Shard):
+        return True
+    return all(nests((place, s), shape.factors[s.factor]) for s in written if s.factor == place.factor)
 
 
 def _check_together(buffer: str, submeshes: list[Submesh]) -> None:

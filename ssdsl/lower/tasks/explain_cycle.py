@@ -65,6 +65,7 @@ def _shortest(after: dict[int, list[int]], start: int) -> list[int]:
 class _Flow:
     """A value that goes from one operator to another on other devices; `distance` is how many operators back."""
 
+    value: str
     maker: Operator
     reader: Operator
     distance: float
@@ -80,7 +81,7 @@ def _back(graph: TaskGraph, tasks: list[Compute]) -> Back | None:
     flow = max(flows, key=lambda f: f.distance)
     own = next((o for o in (flow.maker, flow.reader) if o.path in graph.plan.graph.parents), None)
     path = None if own is None else own.own_path
-    return Back(_end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker)
+    return Back(flow.value, _end(graph, flow.maker), _end(graph, flow.reader), path, own is flow.maker)
 
 
 def _groups(graph: TaskGraph) -> dict[str, Group]:
@@ -113,7 +114,7 @@ def _flow(
     here, there = of[groups[source.name]], of[groups[target.name]]
     if groups[source.name] == groups[target.name] or not _reaches(graph, there, here):
         return None
-    return _Flow(source, target, median(here) - median(there))
+    return _Flow(name.value, source, target, median(here) - median(there))
 
 
 def _reaches(graph: TaskGraph, sources: list[int], targets: list[int]) -> bool:

@@ -1,6 +1,7 @@
 """Mistakes in the parts of a `split`: how many there are, how large, and of which mesh axis."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ssdsl.lang.suggest import joined, listed, suggest
 from ssdsl.plan.errors.split import places
@@ -139,3 +140,16 @@ class BadCount(Traced, Diagnostic):
     title = "cannot cut into {count} parts"
     help = "give at least 1"
     count: int
+
+
+@dataclass(frozen=True)
+class BadShare(Traced, Diagnostic):
+    """A stage's share of the work is above 0: `balance(OPS, [2, 1, 1])` gives the first of three stages half of it.
+
+    Shares need not add up to anything: each counts relative to their sum. `[0.5, 0.25, 0.25]` are the same.
+    """
+
+    code = "E0288"
+    title = "a stage cannot have a share of {share}"
+    help = "give a number above 0, or leave the stage out"
+    share: Fraction | int

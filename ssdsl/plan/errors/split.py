@@ -132,18 +132,23 @@ class LeftWhole(Traced, Diagnostic):
     """`where possible` left operators whole, as their dimension does not go into so many equal parts.
 
     `split model by heads into tp where possible` with 12 heads and `tp = 8` computes all heads on each of the 8
-    devices. `ssdsl check` tells how much work that repeats.
+    devices. `ssdsl check` tells how much work that repeats. What has no such index yet can be cut along another
+    dimension: `split model[tp = none] by head_dim into tp where possible`.
     """
 
     code = "E0381"
     severity = "warning"
     title = "`{dim}` = {size} is left whole: {cut.count} parts do not divide it"
     note = "{where}"
-    help = "{change}"
+    help = "{change}\nor cut these along another dimension: {elsewhere}"
     dim: str
     size: int
     cut: Division
     paths: tuple[str, ...]
+
+    @property
+    def elsewhere(self) -> str:
+        return f"`split model[{self.cut.index} = none] by ... into {self.cut.index} where possible`"
 
     @property
     def where(self) -> str:

@@ -31,6 +31,11 @@ class Wanted(Enum):
     POSITION = "a whole number, the position in a list", "positions begin at 0: `stage[0]`"
     PART = "a whole number, `none` or `any`", "`[m = 0]` is part 0; `[m = any]`: all that have the index `m`"
     PARTS = "a number of parts or a list of sizes", "write `into m = 4`, or sizes: `into m = [3, 5]`"
+    STAGES = "a number of stages or a list of their shares", "write `balance(model, 4)`, or `balance(model, [2, 1, 1])`"
+    SHARE = (
+        "a number, a stage's share of the work",
+        "write numbers: in `[2, 1, 1]` the first stage has half",
+    )
     CHUNKS = "a list of lists of chunks", "say which chunks each part has: `into cp parts [[0, 3], [1, 2]]`"
     TIME = "a number, the nominal time", "write a number behind `at`, such as `2 * m + s`"
 

@@ -1,17 +1,18 @@
 """`balance(OPS, S)`: divides operators into S runs in the order of the graph, so that the heaviest is as light as
-possible."""
+possible; `balance(OPS, [4, 2, 2])` into runs that are as near as possible to these shares of the work."""
 
 from itertools import accumulate
+from math import gcd, lcm
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.parts import BadCount
+from ssdsl.plan.errors.parts import BadCount, BadShare
 from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
-from ssdsl.plan.eval.values import Selection, Value, is_whole
-from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_whole
+from ssdsl.plan.model_index import ModelIndex, Stages
 from ssdsl.text.diagnostic import PlanError
 
 GOOD_ENOUGH = 1.5  # a stage this much heavier than the mean is cut finer, if the modules are nested
@@ -33,7 +34,7 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
     return tuple(Selection(names) for names in ctx.model.balanced[key])
 
 
-def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: int) -> list[list[str]]:
+def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: Stages) -> list[list[str]]:
     best: list[list[str]] | None = None
     units: list[Unit] = []
     deepest = max(1, deepest_level(ctx.model, operators))
@@ -44,42 +45,66 @@ def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: in
             break
         find_all = level > deepest
         units = module_runs(ctx.model, operators) if find_all else repeated_units(ctx.model, operators, level)
-        if len(units) < stages:
+        if len(units) < count_of(stages):
             continue
         best, is_good = _stages(ctx, units, stages)
         if is_good:
             break
     if best is None:
         names = tuple(path or ctx.model.operators[run[0]].module for path, run in units)
-        raise PlanError(TooFewUnits(e.span, names, stages))
+        raise PlanError(TooFewUnits(e.span, names, count_of(stages)))
     return best
 
 
-def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: str) -> tuple[frozenset[str], int]:
-    """Whole operators, some of them placed, and a number of stages; raises PlanError."""
+def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: str) -> tuple[frozenset[str], Stages]:
+    """Whole operators, some of them placed, and the stages; raises PlanError."""
     value, stages = given
-    operators_at, stages_at = (argument.span for argument in e.arguments[:2])
+    operators_at, stages_at = e.arguments[0].span, e.arguments[1]
+    assert not isinstance(stages_at, nodes.Keyed)
     if not isinstance(value, Selection):
         raise PlanError(WrongType(operators_at, Wanted.OPERATORS, value))
-    if not is_whole(stages):
-        raise PlanError(WrongType(stages_at, Wanted.WHOLE, stages))
     require_whole(ctx, value, e, statement)
-    if stages < 1:
-        raise PlanError(BadCount(stages_at, stages))
+    found = _shares(ctx, stages_at, stages) if isinstance(stages, tuple | range) else stages
+    if not isinstance(found, tuple) and not is_whole(found):
+        raise PlanError(WrongType(stages_at.span, Wanted.STAGES, found))
+    if count_of(found) < 1:
+        raise PlanError(BadCount(stages_at.span, count_of(found)))
     if not ctx.model.only_compute(value.operators):
         raise PlanError(NothingSelected(operators_at))
-    return value.operators, stages
+    return value.operators, found
 
 
-def _stages(ctx: Context, units: list[Unit], stages: int) -> tuple[list[list[str]], bool]:
-    """The operators of the stages, and whether the heaviest is near to the mean."""
+def _shares(ctx: Context, at: nodes.Expr, given: tuple[Value, ...] | range) -> Stages:
+    """The stages of a list of shares, in least whole numbers; raises PlanError."""
+    ctx.budget.spend(at, 1 + len(given) // 64)
+    places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(given)
+    shares: list[Number] = []
+    for share, place in zip(given, places, strict=True):
+        if not is_number(share):
+            raise PlanError(WrongType(place.span, Wanted.SHARE, share))
+        if share <= 0:
+            raise PlanError(BadShare(place.span, share))
+        shares.append(share)
+    unit = lcm(*(share.denominator for share in shares))
+    whole = [int(share * unit) for share in shares]
+    return len(whole) if len({*whole}) < 2 else tuple(share // gcd(*whole) for share in whole)
+
+
+def count_of(stages: Stages) -> int:
+    """The number of stages."""
+    return stages if isinstance(stages, int) else len(stages)
+
+
+def _stages(ctx: Context, units: list[Unit], stages: Stages) -> tuple[list[list[str]], bool]:
+    """The operators of the stages, and whether the heaviest for its share is near to the mean."""
+    shares = (1,) * stages if isinstance(stages, int) else stages
     together = joined(ctx.model, units)
-    units = together if len(together) >= stages else units
+    units = together if len(together) >= len(shares) else units
     weights = [sum(ctx.model.operators[n].flops + 1 for n in names) for _, names in units]
-    cuts = partition(weights, stages)
-    heaviest = max(sum(weights[a:b]) for a, b in cuts)
+    cuts = partition(weights, shares)
+    heaviest = max(sum(weights[a:b]) / share for (a, b), share in zip(cuts, shares, strict=True))
     found = [[n for _, names in units[a:b] for n in names] for a, b in cuts]
-    return found, heaviest <= GOOD_ENOUGH * sum(weights) / stages
+    return found, heaviest <= GOOD_ENOUGH * sum(weights) / sum(shares)
 
 
 def joined(model: ModelIndex, units: list[Unit]) -> list[Unit]:
@@ -100,45 +125,57 @@ def joined(model: ModelIndex, units: list[Unit]) -> list[Unit]:
     return found
 
 
-def partition(weights: list[int], parts: int) -> list[tuple[int, int]]:
-    """Bounds of `parts` non-empty runs whose largest sum is minimal; among those, the sums are nearly equal."""
-    cap = _least_cap(weights, parts)
-    need = _runs_needed(weights, cap)
+def partition(weights: list[int], shares: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Bounds of non-empty runs, one for each share, such that the largest of sum / share is minimal; among those, the
+    sums are nearly in proportion to the shares.
+
+    >>> partition([1, 1, 1, 1, 1, 1], (4, 1, 1)), partition([1, 1, 1, 1, 1, 1], (1, 1, 1))
+    ([(0, 4), (4, 5), (5, 6)], [(0, 2), (2, 4), (4, 6)])
+    """
     sums = [0, *accumulate(weights)]
+    unit = lcm(*shares)
+    costs = [unit // share for share in shares]  # of a run: its sum, in whole numbers, divided by its share
+    caps = _least_caps(sums, costs)
+    ends = _ends(sums, caps)
     bounds, start = [], 0
-    for left in range(parts, 0, -1):
-        goal = (sums[-1] - sums[start]) / left
-        fits = [
-            end
-            for end in range(start + 1, len(weights) - left + 2)
-            if sums[end] - sums[start] <= cap and need[end] <= left - 1 and (left > 1 or end == len(weights))
-        ]
+    for number, cap in enumerate(caps):
+        goal = (sums[-1] - sums[start]) * shares[number] / sum(shares[number:])
+        fits = [end for end in ends[number] if end > start and sums[end] - sums[start] <= cap]
         end = min(fits, key=lambda end: (abs(sums[end] - sums[start] - goal), end))
         bounds.append((start, end))
         start = end
     return bounds
 
 
-def _least_cap(weights: list[int], parts: int) -> int:
-    """The least bound on the sums with which `parts` runs suffice, by bisection."""
-    low, high = max(weights), sum(weights)
+def _least_caps(sums: list[int], costs: list[int]) -> list[int]:
+    """The bounds on the runs' sums, all of one cost, with the least cost for which there are such runs: by
+    bisection."""
+    low, high = 0, sums[-1] * max(costs)
     while low < high:
         middle = (low + high) // 2
-        if _runs_needed(weights, middle)[0] <= parts:
+        if _ends(sums, [middle // cost for cost in costs]):
             high = middle
         else:
             low = middle + 1
-    return low
+    return [low // cost for cost in costs]
 
 
-def _runs_needed(weights: list[int], cap: int) -> list[int]:
-    """For each start, the fewest runs up to the end with sums within `cap`."""
-    need = [0] * (len(weights) + 1)
-    end, total = len(weights), 0
-    for start in range(len(weights) - 1, -1, -1):
-        total += weights[start]
-        while total > cap:
-            end -= 1
-            total -= weights[end]
-        need[start] = 1 + need[end]
-    return need
+def _ends(sums: list[int], caps: list[int]) -> list[list[int]]:
+    """For each run, the ends that leave units to each run behind it whose sums are within their caps. Empty if there
+    are no such runs of all the units.
+
+    `sums[n]` is the weight of the first n units.
+    """
+    found = [[len(sums) - 1]]
+    for number in range(len(caps) - 1, 0, -1):
+        ends, cap, at = found[-1], caps[number], 0
+        starts: list[int] = []
+        for start in range(number, ends[-1]):
+            while ends[at] <= start:
+                at += 1
+            if sums[ends[at]] - sums[start] <= cap:
+                starts.append(start)
+        if not starts:
+            return []
+        found.append(starts)
+    return found[::-1] if any(sums[end] <= caps[0] for end in found[-1]) else []

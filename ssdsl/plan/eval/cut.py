@@ -8,7 +8,7 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, WrongType
-from ssdsl.plan.eval.balance import arguments, balance
+from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.values import Selection, Value, is_list
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -22,7 +22,8 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     """
     if before is None:
         return balance(ctx, e, given)
-    operators, stages = arguments(ctx, e, given, "cut")
+    operators, wanted = arguments(ctx, e, given, "cut")
+    stages = count_of(wanted)
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
     paths = [path for path in before if isinstance(path, str)] if is_list(before) else []
     if not is_list(before) or len(paths) != len(before):

@@ -15,7 +15,6 @@ from ssdsl.plan.errors.split import (
     Contradiction,
     Division,
     DoesNotDivide,
-    LeftWhole,
     NoSuchCondition,
     NoSuchDimension,
     Other,
@@ -26,7 +25,7 @@ from ssdsl.plan.eval.paths import match_names, starred, starred_module
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
-from ssdsl.plan.facts import SplitIndex
+from ssdsl.plan.facts import SplitIndex, Uncut
 from ssdsl.plan.model_index import DimPlaces, Places
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.parts import Cutting, SplitParts, cuttings
@@ -249,7 +248,7 @@ def _is_free(ctx: Context, op: Operator, at: int, parts: SplitParts) -> bool:
 
 def _dividing(ctx: Context, s: nodes.SplitStatement, alike: list[_Alike], parts: SplitParts) -> list[_Alike]:
     """The operators whose dimension can be cut into these parts. Of the others, those that no plan places, such as
-    computations on indices alone, stay whole. For the rest, `where possible` adds a warning; otherwise raises
+    computations on indices alone, stay whole. `where possible` leaves the rest whole, too; otherwise raises
     PlanError."""
     kept: list[_Alike] = []
     bad: dict[int, Places] = {}
@@ -265,9 +264,8 @@ def _dividing(ctx: Context, s: nodes.SplitStatement, alike: list[_Alike], parts:
     if bad and s.where is None:
         raise PlanError(_not_so(ctx, s, parts, bad, any(one.like.stage is Stage.COMPUTE for one in kept)))
     for size, those in bad.items():
-        division = Division(parts.cut.name.text, parts.count, parts.origin)
-        place = ctx.stack.site or s.dim.span
-        ctx.facts.warnings.append(LeftWhole(place, s.dim.text, size, division, _modules(those)))
+        place, names = ctx.stack.site or s.dim.span, tuple(op.name for op, _ in those)
+        ctx.facts.uncut.append(Uncut(place, s.dim.text, size, parts.cut.name.text, parts.count, parts.origin, names))
     return kept
 
 
