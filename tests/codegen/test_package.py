@@ -85,7 +85,7 @@ def test_two_folders_in_one_process(build: Path) -> None:
     tables = []
     for name in PLANS:
         importlib.import_module(f"build.{name}")
-        program = importlib.import_module(f"build.{name}.runtime.program")
+        program = importlib.import_module(f"build.{name}.runtime.program.program")
         tables.append(program.Program.read(build / name).table)
         assert Path(program.__file__).parent.parent == build / name
     assert [t.world_size for t in tables] == [2, 4]
@@ -99,5 +99,5 @@ def test_main_leaves_names_to_the_user(build: Path, monkeypatch: pytest.MonkeyPa
     space = runpy.run_path(str(build / "b-4" / "main.py"), run_name="loaded")
     assert sys.modules["runtime"] is own
     assert str(build / "b-4") not in sys.path
-    inside = importlib.import_module(f"{space['NAME']}.runtime.program")
+    inside = importlib.import_module(f"{space['NAME']}.runtime.main")
     assert Path(str(inside.__file__)).parent.parent == build / "b-4"

@@ -8,7 +8,7 @@ import pytest
 from bench.fuzz.trial import SLOW, try_plan
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
-from ssdsl.ir.comm import AllGather, Move, Transfer
+from ssdsl.ir.comm import AllGather, Move, Transfer, kind_of
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
@@ -132,4 +132,30 @@ def test_each_element_once(cube, name: str) -> None:
         by_hosts = devices == 4 and any("h" in axes for axes in cuts.values())
         assert {*crossing(move, *ends).values()} == {elements // hosts if by_hosts else elements}
     outcome = try_plan(cube, capture(cube), text, Training(2, optimizer="sgd", lr=0.02), HOSTS)
+    assert outcome.kind == "equal", outcome.text
+
+
+# -- one conversion for all readers ------------------------------------------------------------------------------------
+
+
+def test_readers_share_a_gather_though_their_gradients_go_back_differently() -> None:
+    """A residual block behind a layer that is cut along the batch: the block gives addends of the gradient, the sum
+    beside it a whole one."""
+    text = """
+mesh gpus(tp = 2)
+let inner = model["up"] | model["down"] | model["norm"]
+split inner by ffn into tp
+split model["a"] | model["out"] by batch into tp
+assign model to gpus
+"""
+    model = load(f"{MODELS / 'residual.py'}:residual")
+    program = compiled(model, text, None)
+    whole = [
+        i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.result.name.value == "linear"
+    ]
+    assert [(len(i.forward), [kind_of(s) for s in i.backward]) for i in whole] == [
+        (1, ["reduce_scatter"]),
+        (0, ["keep_first"]),
+    ]
+    outcome = try_plan(model, capture(model), text, Training(2, optimizer="sgd", lr=0.02))
     assert outcome.kind == "equal", outcome.text

@@ -34,7 +34,10 @@ def convert(
     value's name.
     """
     answer = ValueVersions()
-    within = [Within(lowering, value, segment, n, answer) for n, segment in enumerate(segments)]
+    within = [
+        Within(lowering, value, segment, n, answer, [need for f, need in asked if f == n and need is not None])
+        for n, segment in enumerate(segments)
+    ]
     between = None
     if isinstance(source, TypedOperand):
         between = ReadsBetween(within[0], within[0].version(source.shape, source.type, source.gradient))

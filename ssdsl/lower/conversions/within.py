@@ -3,12 +3,12 @@
 Consumers with the same need share one conversion, so that their gradients are summed before they travel.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ssdsl.ir.comm import Step, cuts_of
 from ssdsl.ir.function import Conversion, Earlier, Extend, First, Reshard, Slice
-from ssdsl.ir.layout import Layout, Placement, Shape, Shard, cut, regions_of
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, regions_of
 from ssdsl.ir.rows import slots_of
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.conversions.answer import Entering, Need, Received, ValueVersions, What
@@ -30,6 +30,7 @@ class Within:
     segment: Segment
     number: int
     answer: ValueVersions
+    needs: Sequence[Need] = ()  # all that operators of the function need of the value
     known: dict[tuple[object, ...], Var] = field(default_factory=dict)
     versions: int = 0
 
@@ -165,6 +166,9 @@ class Within:
         if have == want and produced == returned:
             return var
         key = ("reshard", var.name, want, produced, learns)
+        if key not in self.known and learns and have != want and (shared := self._shared(need)) != need:
+            assert need.gradient is not None
+            self.known[key] = self.owing(self._resharded(var, shared), need.shape, need.gradient)
         if key not in self.known:
             for shard in {*have.shards(), *want.shards()}:
                 check_even(self.lowering.plan, need.shape, shard, common)
@@ -180,6 +184,17 @@ class Within:
                 moved = len(self.answer.versions), var.type, made.result.type
                 self.answer.moves_rows[self.number, made.result.name.version] = moved
         return self.known[key]
+
+    def _shared(self, need: Need) -> Need:
+        """The need for one conversion that serves all operators which need the value so, although the gradients of some
+        come back as addends of a sum: a whole gradient is one as well, if only the first device keeps it."""
+        assert need.gradient is not None
+        places = list(need.gradient.layout.places)
+        for other in self.needs:
+            if other.type == need.type and other.gradient is not None:
+                for axis, (mine, theirs) in enumerate(zip(places, other.gradient.layout.places, strict=True)):
+                    places[axis] = PARTIAL if mine is REPLICATE and theirs is PARTIAL else mine
+        return replace(need, gradient=replace(need.gradient, layout=Layout(tuple(places))))
 
     def completed(self, var: Var, shape: Shape, shares: Shares = NO_SHARES) -> Var:
         """The value with its sums over devices taken and its regions joined, ready to go to other devices."""
