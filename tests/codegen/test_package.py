@@ -86,8 +86,8 @@ def test_two_folders_in_one_process(build: Path) -> None:
     for name in PLANS:
         importlib.import_module(f"build.{name}")
         program = importlib.import_module(f"build.{name}.runtime.program.program")
-        tables.append(program.Program.read(build / name).table)
-        assert Path(program.__file__).parent.parent == build / name
+        tables.append(program.CompiledProgram.read(build / name).table)
+        assert Path(program.__file__).parents[2] == build / name
     assert [t.world_size for t in tables] == [2, 4]
 
 

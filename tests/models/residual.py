@@ -1,3 +1,5 @@
+"""A residual block between layers that a plan cuts in unlike ways."""
+
 import torch
 from torch import nn
 
