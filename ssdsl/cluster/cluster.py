@@ -164,8 +164,9 @@ class Cluster:
         """The seconds of a message from one rank to another, while the `busy` ranks send as well."""
         return 0.0 if source == target else self.link((source, target), busy).point_to_point_time(size_bytes)
 
-    def exchange_time(self, pieces: Iterable[tuple[int, int, float]]) -> float:
-        """The seconds until messages that leave at once have arrived; each has a sender, a receiver, and its bytes.
+    def exchange(self, pieces: Iterable[tuple[int, int, float]]) -> tuple[float, float]:
+        """The seconds for which messages that leave at once occupy their links, and those that the last byte takes to
+        arrive; each message has a sender, a receiver, and its bytes.
 
         Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
         one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap.
@@ -183,7 +184,7 @@ class Cluster:
                 unit = span.level, (rank - self._start(rank)) // span.unit, self._start(rank)
                 for key, rate in (((end, rank), alone), ((end, *unit), link.bandwidth * span.unit)):
                     busy[key] = busy.get(key, 0.0) + size / rate
-        return latency + max(busy.values(), default=0.0)
+        return max(busy.values(), default=0.0), latency
 
     def node(self, rank: int) -> int:
         """The number of a rank's node, counted over all groups."""

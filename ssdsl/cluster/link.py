@@ -19,10 +19,18 @@ class Link:
     send_latency: float | None = None
     alone_bandwidth: float | None = None
 
+    @property
+    def message_latency(self) -> float:
+        """The seconds from when a byte of a message leaves until it arrives."""
+        return self.latency if self.send_latency is None else self.send_latency
+
+    def leaving_time(self, size_bytes: float) -> float:
+        """The seconds for which a message occupies the link: its bytes leave one after another."""
+        return size_bytes / (self.send_bandwidth or self.bandwidth)
+
     def point_to_point_time(self, size_bytes: float) -> float:
         """The seconds from the start of a send until the receiver has everything."""
-        latency = self.latency if self.send_latency is None else self.send_latency
-        return latency + size_bytes / (self.send_bandwidth or self.bandwidth)
+        return self.message_latency + self.leaving_time(size_bytes)
 
     def collective_time(self, kind: str, size_bytes: float, ranks: int) -> float:
         """The seconds of a collective whose *whole* tensor, before or after, has `size_bytes`.

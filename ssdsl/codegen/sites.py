@@ -43,7 +43,7 @@ class Origins:
                 operators = [*self._made_by(value)]
             case _:
                 return None
-        return Site(*place, value, self._of(value), self._cut_by(operators, axes)) if axes else None
+        return Site(*place, value, self.value(value), self._cut_by(operators, axes)) if axes else None
 
     def _operator(self, operator: Operator, place: Place) -> Site:
         """The site of an operator: the line of the model that calls it, and the statement that cuts or places it."""
@@ -59,7 +59,7 @@ class Origins:
 
     def message(self, consumer: Function) -> str:
         """The statement that places the reader of a message."""
-        return next((self._place(op.operator) for op in consumer.operators()), "")
+        return next(filter(None, (self._place(op.operator) for op in consumer.operators())), "")
 
     def flat(self, flat: FlatParam) -> str:
         """The statement that makes ranks exchange a flat parameter: it shards it, or splits or places its readers."""
@@ -87,7 +87,8 @@ class Origins:
         spans = (i.span for o in operators for i in self.program.plan.of(o.name).indices if i.name in axes)
         return next((self.said(span) for span in spans), "")
 
-    def _of(self, value: str) -> str:
+    def value(self, value: str) -> str:
+        """The words for a value: the path and the kind of the operator that makes it."""
         made = next(self._made_by(value), None)
         return f"{made.path} {made.kind}".strip() if made is not None else "an input"
 

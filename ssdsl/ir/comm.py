@@ -182,7 +182,10 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """An `order` across devices that share no data: the later task waits until the earlier one is done."""
+    """An `order` across devices that share no data: the later task waits until the earlier one is done. It sends one
+    byte."""
+
+    dtype: ClassVar[str] = "uint8"
 
     number: int
     producer: int

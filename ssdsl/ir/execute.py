@@ -18,10 +18,14 @@ Roles = tuple[int, ...]
 
 
 class TimedAction(Protocol):
-    """The cost of an action: it occupies its roles, or a link, for `time_s` seconds."""
+    """The cost of an action: it occupies its roles, or a link, for `time_s` seconds. What has left a link arrives
+    `latency_s` seconds later, and occupies nothing meanwhile."""
 
     @property
     def time_s(self) -> float: ...
+
+    @property
+    def latency_s(self) -> float: ...
 
 
 Cost = TypeVar("Cost", bound=TimedAction)
@@ -40,9 +44,9 @@ class Meet(NamedTuple):
 
 
 class Post(NamedTuple):
-    """One end of an exchange. The role goes on at once; if the post `blocks`, a source goes on when it has sent. The
-    data starts to travel to a target when all `sources` and that target have posted. Exchanges in one `lane` between
-    the same roles travel one after another."""
+    """One end of an exchange. The role goes on at once; if the post `blocks`, a source goes on when its data has left.
+    The data leaves when all `sources` have posted, so early that the target has posted when it arrives. Exchanges in
+    one `lane` between the same roles leave one after another."""
 
     action: Action
     key: Hashable
@@ -84,8 +88,8 @@ class ActionPart(Enum):
     """The part of an action that an interval shows."""
 
     RUN = "run"
-    SENT = "sent"  # a message's journey, as its source sees it
-    RECEIVED = "received"  # ... and as its target does
+    SENT = "sent"  # a message leaves its source
+    RECEIVED = "received"  # ... and arrives at its target, a latency later
 
 
 class Interval(NamedTuple, Generic[Cost]):
@@ -99,15 +103,33 @@ class Interval(NamedTuple, Generic[Cost]):
     part: ActionPart = ActionPart.RUN
 
 
+class Stall(NamedTuple):
+    """The time for which a role waited in an action: until `came` for the role `last`, which posted or met later than
+    all others, and then for the data, which left its link from `left` on."""
+
+    role: int
+    action: Action
+    start: float
+    end: float
+    last: int
+    came: float
+    left: float
+
+    @property
+    def on_its_way(self) -> tuple[float, float]:
+        """The part of this time for which the data was on its way."""
+        return min(self.end, max(self.start, self.left)), self.end
+
+
 @dataclass(slots=True)
 class Trace(Generic[Cost]):
     """The result of an execution. `flows` are pairs of positions in `intervals`: a message where it is sent, and where
-    it arrives. `waits` are the times in which a role waited for data that was on its way; `ended` are the roles'
+    it arrives. `stalls` are in an order in which each comes behind those that delayed it; `ended` are the roles'
     ends."""
 
     intervals: list[Interval[Cost]] = field(default_factory=list)
     flows: list[tuple[int, int]] = field(default_factory=list)
-    waits: list[Interval[Cost]] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
 
 
@@ -187,8 +209,11 @@ class _Execution(Generic[Cost]):
             return None
         del self.meetings[step.key]
         cost = max((self.cost(m, step.action) for m in step.roles), key=lambda c: c.time_s)
-        start = max(here.values())
+        last = max(here, key=lambda m: here[m])
+        start = here[last]
         for m in step.roles:
+            if here[m] < start:
+                self.trace.stalls.append(Stall(m, step.action, here[m], start, last, start, start))
             self._run(m, step, start, cost)
         return [m for m in step.roles if m != r]
 
@@ -212,13 +237,14 @@ class _Execution(Generic[Cost]):
         return woken
 
     def _travel(self, step: Post, target: int, exchange: _Exchange[Cost]) -> Interval[Cost]:
-        """The journey to a target: it starts once all ends are posted and the lane is free."""
+        """The journey to a target: it starts once all sources have posted, the lane is free, and the target will have
+        posted when the first byte arrives."""
         source, cost = step.sources[0], self.cost(target, step.action)
-        lane = (step.lane, source, target)
+        lane, latency = (step.lane, source, target), cost.latency_s
         sent = max(exchange.posted[s] for s in step.sources)
-        start = max(sent, exchange.posted[target], self.lanes.get(lane, 0.0))
+        start = max(sent, exchange.posted[target] - latency, self.lanes.get(lane, 0.0))
         end = self.lanes[lane] = start + cost.time_s
-        journey = Interval(target, step.action, start, end, cost, ActionPart.RECEIVED)
+        journey = Interval(target, step.action, start + latency, end + latency, cost, ActionPart.RECEIVED)
         if not step.is_collective:
             self.trace.flows.append((len(self.trace.intervals), len(self.trace.intervals) + 1))
             self.trace.intervals.append(Interval(source, step.action, start, end, cost, ActionPart.SENT))
@@ -232,8 +258,9 @@ class _Execution(Generic[Cost]):
             exchange.waiting.append(r)
             return None
         if journey.end > self.clock[r]:
-            start = max(self.clock[r], journey.start)
-            self.trace.waits.append(Interval(r, step.action, start, journey.end, journey.cost))
+            last = max(step.sources, key=lambda s: exchange.posted[s])
+            came, left = exchange.posted[last], journey.start - journey.cost.latency_s
+            self.trace.stalls.append(Stall(r, step.action, self.clock[r], journey.end, last, came, left))
             self.clock[r] = journey.end
         self.position[r] += 1
         return []

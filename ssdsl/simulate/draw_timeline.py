@@ -12,7 +12,8 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.run import Epilogue, Interval, Trace
-from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
+from ssdsl.simulate.stalls import held_up
+from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait, Stream, Timeline, TimelineRow, TransferArrow
 from ssdsl.text.source import Source, Span
 
 KINDS = {
@@ -59,6 +60,12 @@ def draw(
         flows=tuple(TransferArrow(place[number_of[a]], place[number_of[b]]) for a, b in trace.flows),
         memory=tuple(replace(memory[r], row=row_of[r]) for r in kept),
         params=tuple(program.plan.params.items()),
+        waits=tuple(
+            MessageWait(row_of[r], *carried, time_s)
+            for r, held in enumerate(held_up(trace))
+            for carried, time_s in held.items()
+            if r in row_of
+        ),
     )
 
 

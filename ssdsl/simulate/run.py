@@ -1,12 +1,15 @@
 """Discrete-event simulation of a program. A task starts when its inputs have arrived.
 
-A message travels while its devices compute. So do the gradients of a flat parameter once they are complete, if devices
-can communicate in the background: as fast as if nothing else used the links, and without slowing down the computing.
-A role stands for all of its devices, so the work of simulating a step depends on the number of roles, not of devices.
+A message leaves and arrives while its devices compute: what leaves one link waits for what leaves it before, and
+arrives a latency later, so that the latencies of several messages overlap. The gradients of a flat parameter are also
+reduced while devices compute, once they are complete, if devices can communicate in the background: as fast as if
+nothing else used the links, and without slowing down the computing. A role stands for all of its devices, so the work
+of simulating a step depends on the number of roles, not of devices.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ssdsl.ir import execute
 from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update, WaitReduce
@@ -21,7 +24,7 @@ Trace = execute.Trace[Cost]
 def run(program: Program, costs: Costs, *, overlaps: bool = True, blocks: bool = False) -> Trace:
     """The trace of one step. Without `overlaps` gradients are reduced after all tasks: if ranks are processes on the
     cores of one machine, communication takes time from computing, so that the background hides nothing. With `blocks` a
-    device that sends waits until the message is sent.
+    device that sends waits until the message has left.
 
     Raises InternalError if roles wait for each other in a circle; the proof has checked that none does.
     """
@@ -58,9 +61,12 @@ def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:
     return cost
 
 
-def by_role(intervals: list[Interval], roles: int) -> list[list[Interval]]:
-    """The intervals of each role."""
-    found: list[list[Interval]] = [[] for _ in range(roles)]
+OfRole = TypeVar("OfRole", Interval, execute.Stall)
+
+
+def by_role(intervals: list[OfRole], roles: int) -> list[list[OfRole]]:
+    """The intervals, or the stalls, of each role."""
+    found: list[list[OfRole]] = [[] for _ in range(roles)]
     for x in intervals:
         found[x.role].append(x)
     return found
@@ -90,16 +96,16 @@ class Epilogue:
 def epilogues(program: Program, trace: Trace) -> list[Epilogue]:
     """The end of each role's step."""
     roles = len(program.roles)
-    own = zip(by_role(trace.intervals, roles), by_role(trace.waits, roles), trace.ended, strict=True)
-    return [_epilogue(ran, waits, ended) for ran, waits, ended in own]
+    own = zip(by_role(trace.intervals, roles), by_role(trace.stalls, roles), trace.ended, strict=True)
+    return [_epilogue(ran, stalls, ended) for ran, stalls, ended in own]
 
 
-def _epilogue(intervals: list[Interval], waits: list[Interval], ended: float) -> Epilogue:
+def _epilogue(intervals: list[Interval], stalls: list[execute.Stall], ended: float) -> Epilogue:
     ran = [x for x in intervals if x.part is execute.ActionPart.RUN]
     start = max((x.end for x in ran if isinstance(x.action, Compute)), default=0.0)
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
     reduces = [(x.start, x.end) for x in ran if isinstance(x.action, StartReduce | WaitReduce)]
-    reduces += [(x.start, x.end) for x in waits if isinstance(x.action, WaitReduce)]
+    reduces += [x.on_its_way for x in stalls if isinstance(x.action, WaitReduce)]
     updates = ended
     for x in (x for x in ran if isinstance(x.action, Update)):
         updates = x.start + x.cost.communication_s

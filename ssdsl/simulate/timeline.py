@@ -76,6 +76,17 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageWait:
+    """The seconds for which the devices of a row wait for a message of the program, or for its gradient, on whatever
+    device it arrives: also where they wait for other devices that wait for it."""
+
+    row: int
+    message: int
+    gradient: bool
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineRow:
     """Devices that do the same at the same time: the name of their role, and their ranks."""
 
@@ -87,7 +98,8 @@ class TimelineRow:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """The timeline of one step. `plan` and `text` are the name and the text of the plan's file, `params` the values of
-    its params. Events are sorted by start. `bubble` is the report's, if it is known."""
+    its params. Events are sorted by start. `bubble` is the report's, if it is known, and so are the `waits` for
+    messages."""
 
     title: str
     plan: str
@@ -99,3 +111,4 @@ class Timeline:
     memory: tuple[Memory, ...] = ()
     params: tuple[tuple[str, int], ...] = ()
     bubble: float | None = None
+    waits: tuple[MessageWait, ...] = ()

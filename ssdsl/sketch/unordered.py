@@ -54,10 +54,10 @@ class Unordered:
         return self._of(function, Phase.WGRAD, role) if function.backward is Backward.HALVES else 0.0
 
     def travel(self, given: FunctionInput, gradient: bool) -> float:
-        """The seconds of an input's message, or of its gradient's."""
+        """The seconds until an input's message, or its gradient's, has arrived."""
         if given.message is None:
             return 0.0
-        return self.prices.costs.network.message(self.program.messages[given.message], gradient).time_s
+        return self.prices.costs.network.message(self.program.messages[given.message], gradient).arrives_s
 
     def kept_bytes(self, function: Function) -> int:
         """The bytes that a task keeps on a device until its backward, without values that others read soon."""

@@ -13,6 +13,7 @@ from ssdsl.text.diagnostic import InternalError
 @dataclass(frozen=True)
 class Seconds:
     time_s: float
+    latency_s: float = 0.0
 
 
 def run(*roles: list[Step], **costs: float) -> Trace[Seconds]:
@@ -49,7 +50,7 @@ def test_what_is_posted_travels_while_its_roles_go_on() -> None:
     send = posted(0, (0,), (1,))
     trace = run([send, task(0, 0)], [send, task(1, 1), awaited(0, 0)], Compute=1.0, StartReduce=5.0)
     assert trace.ended == [1.0, 5.0]
-    assert [(x.start, x.end) for x in trace.waits] == [(2.0, 5.0)]
+    assert [(x.role, x.start, x.end, x.last, *x.on_its_way) for x in trace.stalls] == [(1, 2.0, 5.0, 0, 2.0, 5.0)]
     ((sent, received),) = trace.flows
     assert trace.intervals[sent].part is ActionPart.SENT and trace.intervals[received].part is ActionPart.RECEIVED
 

@@ -1,9 +1,11 @@
 """A bound is never crossed: no simulated step is faster, and no peak smaller, than a plan's text promises at least."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
@@ -51,6 +53,34 @@ def test_bounds_hold(model: str) -> None:
                 assert least.step_s <= report.step_s * (1 + 1e-9), where
                 assert least.memory_bytes <= report.peak_bytes, where
     assert seen > 10
+
+
+@pytest.mark.parametrize("micro_batches", [2, 8])
+def test_bounds_hold_where_latencies_overlap(micro_batches: int) -> None:
+    """A trip to the last stage is in the bound once, not once for each micro-batch."""
+    graph, cluster = graph_of("gpt:tiny,layers=4,batch=8"), far(load_cluster("a100x64"), 1.0)
+    workspace, bounds = Workspace(graph, cluster), Bounds(graph, cluster, MIXED)
+    for name in ("pipeline", "zero_bubble", "interleaved", "v_shaped"):
+        path = ROOT / f"examples/{name}.ssp"
+        script, settings = parse(read_source(path)), {"S": 2, "M": micro_batches}
+        reading = read_plan(script, workspace.model, settings, path.parent)
+        step_s = workspace.simulate(workspace.formed(reading), cluster).step_s
+        without = read_plan(script, workspace.model, settings, path.parent, orders=False)
+        halved = without.context.facts.halved
+        least_s = least_of(without.plan, cluster, MIXED, halved).step_s
+        assert 1 < least_s <= step_s * (1 + 1e-9)
+        assert bounds.step_s(without.plan, halved) <= step_s * (1 + 1e-9)
+        if name == "pipeline":
+            assert least_s == pytest.approx(step_s, abs=0.1)
+
+
+def far(cluster: Cluster, latency: float) -> Cluster:
+    """The cluster with this latency, in seconds, for every message."""
+    groups = [
+        replace(g, levels=tuple(replace(x, link=replace(x.link, send_latency=latency)) for x in g.levels))
+        for g in cluster.groups
+    ]
+    return replace(cluster, groups=tuple(groups))
 
 
 ONLY = """

@@ -139,6 +139,5 @@ def _between(
 ) -> float:
     assert lowering.cluster is not None
     move = parts.move(source, before, target, after)
-    return lowering.cluster.exchange_time(
-        (sender, receiver, elements * parts.itemsize) for sender, receiver, elements in move.pairs(source, target)
-    )
+    pairs = move.pairs(source, target)
+    return sum(lowering.cluster.exchange((sender, receiver, n * parts.itemsize) for sender, receiver, n in pairs))

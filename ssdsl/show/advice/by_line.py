@@ -1,8 +1,9 @@
 """The memory and the communication that each statement of a plan causes: a table of `ssdsl simulate`.
 
-Memory is that of the fullest device at its peak, communication the time for which tasks wait for collectives. A tensor
-belongs to the innermost `split` of the operator that makes it, a weight to the `split` that cuts it; if no statement
-splits them, to the `assign` that places them. A collective belongs to the `split` along whose axis it goes.
+Memory is that of the fullest device at its peak, communication the time for which a device waits for collectives and
+for transfers. A tensor belongs to the innermost `split` of the operator that makes it, a weight to the `split` that
+cuts it; if no statement splits them, to the `assign` that places them. A collective belongs to the `split` along whose
+axis it goes, a transfer to the `assign` that places its reader.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from ssdsl.ir.param import FlatParam, Param, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
+from ssdsl.show.advice.transfer_waits import transfer_waits
 from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.draw_timeline import KINDS
@@ -24,7 +26,7 @@ from ssdsl.simulate.price.collectives import ProgramIndex, of_gathers, of_instr,
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
-from ssdsl.simulate.timeline import Event, Memory, Stream
+from ssdsl.simulate.timeline import Event, Memory, MessageWait, Stream
 from ssdsl.simulate.timeline import EventKind as What
 
 COLUMNS = (
@@ -44,8 +46,8 @@ def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
     if not report.devices:
         return View("by line of the plan", COLUMNS, ())
     fullest = next(d for d in report.devices if d.peak_bytes == report.peak_bytes)
-    waiting = max(report.devices, key=waiting_s)
     lines = _Lines(program, cluster, report)
+    waiting = max(report.devices, key=lambda device: waiting_s(device) + lines.held_up_s(device))
     held, waits = lines.memory(fullest), lines.communication(waiting)
     names = sorted({**held, **waits}, key=lambda name: (-held.get(name, 0.0), -waits.get(name, 0.0), name))
     peak, step = fullest.peak_bytes or 1, report.step_s or 1.0
@@ -54,8 +56,10 @@ def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
         for name in names
     )
     notes = (
-        f"peak memory: of a device of {fullest.name}; waits: for collectives, of a device of {waiting.name}",
+        f"peak memory: of a device of {fullest.name}",
+        f"waits: of a device of {waiting.name}, for collectives and transfers, also those that others wait for first",
         "a tensor is of the innermost split that made it, a collective of the split along whose axis it goes",
+        "a transfer is of the assign that places its reader",
     )
     return View("by line of the plan", COLUMNS, rows, notes)
 
@@ -151,7 +155,7 @@ class _Lines:
     # -- communication -------------------------------------------------------------------------------------------------
 
     def communication(self, device: DeviceReport) -> Shares:
-        """The seconds of a step for which tasks and the optimizer wait for collectives, by statement."""
+        """The seconds of a step for which tasks and the optimizer wait for collectives and transfers, by statement."""
         role, network, found = self._role(device), Network(self.cluster), Shares()
         events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
         for function in self._functions(role):
@@ -167,7 +171,16 @@ class _Lines:
             statement = self.origins.flat(flat)
             sizes[statement] = sizes.get(statement, 0.0) + flat.elements
         _add(found, sizes, reduced)
+        held = transfer_waits(self.program, self.origins, self._waits(device), self.report.step_s)
+        _add(found, held, sum(held.values()))
         return found
+
+    def held_up_s(self, device: DeviceReport) -> float:
+        """The seconds for which a device waits for transfers."""
+        return sum(wait.time_s for wait in self._waits(device))
+
+    def _waits(self, device: DeviceReport) -> list[MessageWait]:
+        return [wait for wait in self.report.timeline.waits if self._row(wait.row) == device.name]
 
     def _collectives(self, function: Function, phase: Phase, network: Network) -> Iterator[tuple[str, float]]:
         found: Shares = {}

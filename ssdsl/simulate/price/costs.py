@@ -22,16 +22,24 @@ class CommCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of an action: the seconds that it computes and communicates, and its communication."""
+    """The cost of an action: the seconds that it computes and communicates, and its communication. A message
+    communicates for as long as its bytes leave, and arrives `latency_s` seconds after they have left; the latencies of
+    a collective are in `communication_s`, as its rounds follow each other."""
 
     compute_s: float = 0.0
     communication_s: float = 0.0
     sent: tuple[CommCost, ...] = ()
+    latency_s: float = 0.0
 
     @property
     def time_s(self) -> float:
-        """The seconds that the action takes in all."""
+        """The seconds for which the action occupies its devices, or a message its link."""
         return self.compute_s + self.communication_s
+
+    @property
+    def arrives_s(self) -> float:
+        """The seconds from the start of the action until all of it has arrived."""
+        return self.time_s + self.latency_s
 
 
 FREE = Cost()
@@ -54,4 +62,5 @@ def total(costs: Iterable[Cost]) -> Cost:
         sum(c.compute_s for c in found),
         sum(c.communication_s for c in found),
         tuple(s for c in found for s in c.sent),
+        sum(c.latency_s for c in found),
     )

@@ -1,11 +1,9 @@
 """The time of communication: alpha-beta on the links that groups of ranks span."""
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.comm import Message, Move, Signal, Transfer
+from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.simulate.price.collectives import SizedCollective
@@ -43,25 +41,22 @@ class Network:
         return Cost(0.0, time, (sent,))
 
     def message(self, message: Message, gradient: bool) -> Cost:
-        """The cost of a message for the device that takes longest to receive its pieces, one after another."""
+        """The cost of a message, whose pieces all leave at once."""
         move = message.backward if gradient and isinstance(message, Transfer) else message.forward
         assert move is not None
         source_mesh, target_mesh = message.ends(gradient)
-        itemsize = 4 if isinstance(message, Signal) else ITEMSIZE.get(message.dtype, 4)
-        busy = self._ranks(source_mesh)
-        received: dict[int, float] = {}
-        sizes: dict[int, int] = {}
-        levels: dict[int, str] = {}
-        for source, target, elements in _pairs(move, source_mesh, target_mesh):
-            time = self.cluster.point_to_point_time(elements * itemsize, source, target, busy)
-            received[target] = received.get(target, 0.0) + time
-            if source != target:
-                sizes[target] = sizes.get(target, 0) + elements * itemsize
-                levels[target] = self.cluster.level((source, target))
-        slowest = max(received, key=lambda r: received[r])
-        size = sizes.get(slowest, 0)
-        sent = CommCost("send", levels.get(slowest, ""), 1, size, target_mesh.size)
-        return Cost(0.0, received[slowest], (sent,) if size else ())
+        itemsize = ITEMSIZE.get(message.dtype, 4)
+        pieces = [(s, t, n * itemsize) for s, t, n in move.pairs(source_mesh, target_mesh) if s != t]
+        if not pieces:
+            return FREE
+        received: dict[tuple[int, str], int] = {}
+        for source, target, size in pieces:
+            key = target, self.cluster.level((source, target))
+            received[key] = received.get(key, 0) + size
+        (_, level), most = max(received.items(), key=lambda found: found[1])
+        sent = CommCost("send", level, 1, most, target_mesh.size)
+        occupied_s, latency_s = self.cluster.exchange(pieces)
+        return Cost(0.0, occupied_s, (sent,) if most else (), latency_s)
 
     def _ranks(self, submesh: Submesh) -> Ranks:
         if submesh not in self._busy:
@@ -77,15 +72,3 @@ class Network:
 
 def _time(cost: Cost) -> float:
     return cost.time_s
-
-
-def _pairs(move: Move, source: Submesh, target: Submesh) -> Iterator[tuple[int, int, int]]:
-    """Yields the source rank, target rank and elements of each piece, only for the first and the last of the aligned
-    coordinates: others have the same pieces."""
-    sizes = dict(source.axes)
-    corners = [(0,) * len(move.aligned), tuple(sizes[a] - 1 for a in move.aligned)]
-    for corner in dict.fromkeys(corners):
-        held = dict(zip(move.aligned, corner, strict=True))
-        for piece in move.pieces:
-            elements = math.prod(length for _, length in piece.target_box)
-            yield source.rank(held, piece.source), target.rank(held, piece.target), elements

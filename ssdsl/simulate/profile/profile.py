@@ -89,6 +89,19 @@ class Curve:
         before, earlier = self.points[-2]
         return last + (size - most) * max(0.0, last - earlier) / (most - before)
 
+    @property
+    def empty_s(self) -> float:
+        """The seconds that do not grow with the size, for communication with a latency and a bandwidth: on the line
+        through the two smallest sizes, at most the time of the smallest; 0 where one size alone is known.
+
+        >>> Curve(((10, 2.0), (30, 4.0))).empty_s
+        1.0
+        """
+        if len(self.points) == 1:
+            return 0.0
+        (least, first), (more, second) = self.points[:2]
+        return min(first, max(0.0, first - least * (second - first) / (more - least)))
+
     def _between(self, size: int) -> float:
         at = bisect_left(self.points, (size, 0.0))
         if at < len(self.points) and self.points[at][0] == size:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
-from ssdsl.ir.comm import Message, Signal, Transfer
+from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Backward, Function, Instr, OpPart, Section, Side, Write, results_of
 from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
 from ssdsl.ir.program import Program, Role
@@ -148,11 +148,14 @@ class Profiled:
         return Cost(0.0, curve.reaching(size), (sent,))
 
     def _message(self, action: Start) -> Cost:
-        """The cost of a message for the device that receives most."""
+        """The cost of a message for the device that receives most. Of the time of a send, that of an empty one is its
+        latency."""
         message = self.program.messages[action.message]
         size, ranks = received_bytes(message, action.gradient), message.ends(action.gradient)[1].size
-        cost = self._among("send", size, 2)
-        return Cost(0.0, cost.communication_s, (CommCost("send", "", 1, size, ranks),))
+        whole_s = self._among("send", size, 2).communication_s
+        curve = self.profile.network.get(("send", 2))
+        latency_s = min(whole_s, curve.empty_s) if curve is not None else 0.0
+        return Cost(0.0, whole_s - latency_s, (CommCost("send", "", 1, size, ranks),), latency_s)
 
     def _tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
@@ -175,8 +178,7 @@ def received_bytes(message: Message, gradient: bool) -> int:
     for piece in move.pieces:
         elements = math.prod(length for _, length in piece.target_box)
         received[piece.target] = received.get(piece.target, 0) + elements
-    itemsize = 1 if isinstance(message, Signal) else ITEMSIZE.get(message.dtype, 4)
-    return max(received.values(), default=0) * itemsize
+    return max(received.values(), default=0) * ITEMSIZE.get(message.dtype, 4)
 
 
 # -- the content of a task, for users of a profile and for its recorder ------------------------------------------------

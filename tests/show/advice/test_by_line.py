@@ -1,10 +1,12 @@
 """Memory and communication by line of the plan: they add up to the simulator's figures, each at the right line."""
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
 import pytest
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
@@ -42,6 +44,14 @@ let stage = balance(model - wide, 2)
 assign wide to gpus
 assign stage[1 - s] to gpus[pp = s] for s in 0..2
 """
+PIPELINE = """\
+use pipeline: gpipe
+mesh gpus(pp = 2)
+split model by batch into m = 4
+let stage = balance(model, 2)
+assign stage[s] to gpus[pp = s] for s in 0..2
+gpipe(stage, 4)
+"""
 FROZEN = """\
 mesh gpus(dp = 2)
 split model by batch into dp
@@ -56,9 +66,9 @@ def graph() -> Graph:
     return graph_of("gpt:350m,layers=2,batch=32,seq=64")
 
 
-def by_line(graph: Graph, text: str) -> tuple[Report, dict[str, Row]]:
-    """The rows by the number of their line, or by their words."""
-    cluster = load_cluster("v100x32")
+def by_line(graph: Graph, text: str, cluster: Cluster | None = None) -> tuple[Report, dict[str, Row]]:
+    """The rows by the number of their line, with the transfer behind it if they name one, or by their words."""
+    cluster = cluster or load_cluster("v100x32")
     compiled = compile_source(Source("p.ssp", text), graph, {}, Path(), cluster)
     report = simulate(compiled.program, compiled.source, cluster)
     rows = as_json(by_line_view(compiled.program, cluster, report))
@@ -66,16 +76,20 @@ def by_line(graph: Graph, text: str) -> tuple[Report, dict[str, Row]]:
     for row in rows:
         statement = str(row.pop("statement"))
         name, _, rest = statement.partition(":")
-        found[rest.partition(":")[0] if name == "p.ssp" else statement] = {k: float(v or 0) for k, v in row.items()}
+        line, (_, named, transfer) = rest.partition(":")[0], statement.partition("; ")
+        key = f"{line}{named}{transfer}" if name == "p.ssp" else statement
+        found[key] = {k: float(v or 0) for k, v in row.items()}
     return report, found
 
 
-@pytest.mark.parametrize("text", [PLAN, SHARDED, PLAN.replace(", m = 2", ""), ONE_NAME])
+@pytest.mark.parametrize("text", [PLAN, SHARDED, PLAN.replace(", m = 2", ""), ONE_NAME, PIPELINE])
 def test_they_add_up(graph: Graph, text: str) -> None:
     report, rows = by_line(graph, text)
     assert sum(r["peak_bytes"] for r in rows.values()) == pytest.approx(report.peak_bytes, abs=len(rows))
     assert sum(r["peak_share"] for r in rows.values()) == pytest.approx(1)
-    assert sum(r["waits_s"] for r in rows.values()) == pytest.approx(max(map(waiting_s, report.devices)))
+    held = [sum(w.time_s for w in report.timeline.waits if w.row == row) for row in range(len(report.devices))]
+    waits = (waiting_s(device) + held_s for device, held_s in zip(report.devices, held, strict=True))
+    assert sum(r["waits_s"] for r in rows.values()) == pytest.approx(max(waits))
 
 
 def test_functions_of_one_name_are_told_apart(graph: Graph) -> None:
@@ -93,6 +107,24 @@ def test_collectives_come_from_the_split_along_whose_axis_they_go(graph: Graph) 
     _, without = by_line(graph, PLAN.replace("split model by heads into tp\n", "\n"))
     assert "3" not in without and without["4"]["waits_s"] == pytest.approx(rows["4"]["waits_s"], rel=0.01)
     assert rows["6"]["waits_s"] < 0.05 * rows["4"]["waits_s"]  # only a weight whose readers no statement splits
+
+
+def test_a_transfer_is_of_the_assign_that_places_its_reader(graph: Graph) -> None:
+    """Two stages on two nodes that are a second apart: a step is a trip there, one back, and the sum of a tied
+    weight."""
+    cluster = load_cluster("v100x32")
+    (group,) = cluster.groups
+    slow = tuple(replace(x, link=replace(x.link, send_latency=1.0)) for x in group.levels)
+    report, rows = by_line(graph, PIPELINE, replace(cluster, groups=(replace(group, levels=slow),)))
+    named = {key.partition("; ")[2]: row["waits_s"] for key, row in rows.items() if key.startswith("5; ")}
+    there, back = (f"from gpus[pp = {a}] to gpus[pp = {1 - a}]" for a in (0, 1))
+    assert [name.rpartition(" from ")[0] for name in named] == [
+        "transfer of gradient of transformer.h.1 add",
+        "transfer of transformer.h.1 add",
+    ]
+    assert [name.endswith(way) for name, way in zip(named, (back, there), strict=True)] == [True, True]
+    assert list(named.values()) == pytest.approx([1.0, 1.0], abs=0.1)
+    assert sum(row["waits_s"] for row in rows.values()) == pytest.approx(report.step_s, rel=0.2)
 
 
 def test_memory_comes_from_what_cuts_it(graph: Graph) -> None:
