@@ -15,7 +15,10 @@ SIZES = {
     "h100x1024": 1024,
     "h200x8": 8,
     "laptop": None,
+    "lassenx256": 256,
+    "p38x32": 32,
     "p3x64": 64,
+    "rtxtitanx8": 8,
     "two_sites": 64,
     "v100x32": 32,
 }

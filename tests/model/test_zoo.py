@@ -17,10 +17,14 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.cosmoflow import SIZES as COSMOFLOW
+from ssdsl.model.zoo.ga_planes import SIZES as GA_PLANES
+from ssdsl.model.zoo.moe_gpt import ALPA, MoeGpt
 from ssdsl.model.zoo.moe_gpt import SIZES as MOE_GPT
-from ssdsl.model.zoo.moe_gpt import MoeGpt
 from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net, EvoformerBlock
+from ssdsl.model.zoo.nets.argus import Codebook, projected, sampled_plane
+from ssdsl.model.zoo.nets.ga_planes import sampled
 from ssdsl.model.zoo.nets.moe_gpt import Mixture
+from ssdsl.model.zoo.resnet import WIDE
 from ssdsl.model.zoo.unet3d import SIZES as UNET3D
 from ssdsl.model.zoo.unet3d import Unet3d
 from ssdsl.model.zoo.vgg import SIZES as VGG
@@ -30,14 +34,20 @@ GRAPHS = {
     "llama": "llama:tiny,layers=1",
     "mixtral": "mixtral:tiny,layers=1",
     "moe_gpt": "moe_gpt:tiny,layers=1,every=1",
+    "bert": "bert:tiny,layers=1",
+    "vit": "vit:tiny,layers=1",
     "swin": "swin:tiny,depths=2,heads=2,hidden=8,image=32",
     "mbart": "mbart:tiny,layers=1",
     "t5": "t5:tiny,layers=1",
     "alphafold2": "alphafold2:tiny,blocks=1,passes=1",
     "vgg": "vgg:tiny",
     "resnet": "resnet:tiny",
+    "wide_resnet": "wide_resnet:tiny",
     "unet3d": "unet3d:tiny,levels=1",
+    "u_transformer": "u_transformer:tiny,levels=2",
     "cosmoflow": "cosmoflow:tiny",
+    "argus": "argus:tiny",
+    "ga_planes": "ga_planes:tiny,decoder=convex",
 }
 
 
@@ -59,6 +69,11 @@ def test_graphs(name: str, golden: Callable[[Path, str], None]) -> None:
         ("vgg:16", 138.36),
         ("resnet:18", 11.69),
         ("resnet:50", 25.56),
+        ("resnet:101", 44.55),
+        ("resnet:152", 60.19),
+        ("resnet:50x8", 1517.40),
+        ("resnet:101x8", 2729.97),
+        ("resnet:152x8", 3728.58),
         ("unet3d:256", 19.07),
         ("llama:7b", 6738.42),
         ("llama:70b", 68976.65),
@@ -68,6 +83,12 @@ def test_graphs(name: str, golden: Callable[[Path, str], None]) -> None:
         ("swin:5b", 4968.25),
         ("swin:10b", 10434.04),
         ("swin:27b", 27033.62),
+        ("bert:24x1024", 335.17),
+        ("bert:256x2048", 12959.51),
+        ("bert:huge-32", 671.08),
+        ("bert:huge-48", 985.92),
+        ("vit:huge-32", 632.20),
+        ("vit:huge-48", 947.04),
         ("gpt:1.7b", 1652.23),
         ("gpt:18.4b", 18449.76),
         ("gpt:39b", 39096.04),
@@ -78,6 +99,11 @@ def test_graphs(name: str, golden: Callable[[Path, str], None]) -> None:
         ("gpt:1t", 1008038.76),
         ("alphafold2:87m", 87.88),
         ("t5:3.9b", 3867.40),
+        ("ga_planes:3.2m", 3.19),
+        ("argus:prior", 3653.64),
+        ("u_transformer:470m", 483.78),
+        ("u_transformer:1b", 1088.31),
+        ("u_transformer:2b", 2132.89),
     ],
 )
 def test_published_numbers_of_parameters(spec: str, millions: float) -> None:
@@ -85,18 +111,36 @@ def test_published_numbers_of_parameters(spec: str, millions: float) -> None:
     assert round(ZOO[name].sizes[size].parameters() / 1e6, 2) == millions
 
 
+@pytest.mark.parametrize("size", [size for size in WIDE if size != "tiny"])
+def test_wide_resnets_have_about_the_parameters_of_their_names(size: str) -> None:
+    named = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
+    assert WIDE[size].parameters() == pytest.approx(named, rel=0.03)
+
+
 def test_mixtures_have_the_billions_of_their_names() -> None:
     assert round(MOE_GPT["base"].parameters() / 1e9, 1) == 7.4
-    assert round(MOE_GPT["70b"].parameters() / 1e9) == 70
+    for name in ALPA:
+        named = float(name[:-1]) * {"m": 1e6, "b": 1e9}[name[-1]]
+        assert MOE_GPT[name].parameters() == pytest.approx(named, rel=0.04)
 
 
 @pytest.mark.parametrize(
     "spec",
     [
+        "bert:tiny",
+        "bert:tiny,layers=1,hidden=48,heads=3,seq=24,vocab=100",
+        "vit:tiny",
+        "vit:tiny,layers=3,hidden=48,image=48,patch=12,labels=5",
         "mbart:tiny",
         "mbart:tiny,layers=1,hidden=48,seq=24",
         "t5:tiny",
         "t5:tiny,layers=3,heads=2",
+        "u_transformer:tiny",
+        "u_transformer:tiny,base=24,levels=4,groups=3",
+        "argus:tiny",
+        "argus:tiny,halvings=1,levels=3,reduced=2",
+        "argus:tiny-prior",
+        "argus:tiny-prior,layers=1,hidden=48,classes=5",
         "alphafold2:tiny",
         "alphafold2:tiny,passes=1,outer=3,head=2,pair=6,blocks=1",
     ],
@@ -187,13 +231,17 @@ def test_unet_has_the_convolutions_that_its_paper_counts() -> None:
 
 
 @pytest.mark.parametrize(("width", "channels"), [("128", 5), ("256", 6), ("512", 7)])
-def test_cosmoflow_leaves_four_voxels(width: str, channels: int) -> None:
-    """log2(W) - 2 blocks, whatever W is; the number of what they leave is that of the first linear layer."""
+def test_cosmoflow_leaves_few_voxels(width: str, channels: int) -> None:
+    """4 x 4 x 4 after log2(W) - 2 blocks, 2 x 2 x 2 of the largest volume: what the first linear layer takes."""
     model = load(f"cosmoflow:{width},batch=1")
     made = [m for _, m in COSMOFLOW[width].channels()]
     assert made == [16, 32, 64, 128, 256, 256, 256][:channels]
     left = model.module.blocks(model.example()["volume"])  # type: ignore[operator]
-    assert left.shape == (1, 256, 4, 4, 4)
+    assert left.shape == (1, 256, *[2 if width == "512" else 4] * 3)
+
+
+def test_cosmoflow_has_the_parameters_of_its_paper() -> None:
+    assert COSMOFLOW["512"].parameters() == 9_438_644
 
 
 def test_batch_norm_is_an_option_of_cosmoflow() -> None:
@@ -202,6 +250,57 @@ def test_batch_norm_is_an_option_of_cosmoflow() -> None:
     norms = [m for m in model.module.modules() if isinstance(m, nn.BatchNorm3d)]
     assert len(norms) == 2  # two numbers a channel in place of a bias
     assert sum(p.numel() for p in model.module.parameters()) == size + sum(n.num_features for n in norms)
+
+
+@pytest.mark.parametrize("task", ["regression", "segmentation"])
+@pytest.mark.parametrize("decoder", ["linear", "convex", "relu"])
+@pytest.mark.parametrize("combine", ["concat", "sum", "product"])
+def test_ga_planes_learn_and_count_their_parameters(combine: str, decoder: str, task: str) -> None:
+    options = f"combine={combine},decoder={decoder},task={task}"
+    model = load(f"ga_planes:tiny,batch=512,{options}")
+    size = replace(GA_PLANES["tiny"], combine=combine, decoder=decoder)
+    assert sum(p.numel() for p in model.module.parameters()) == size.parameters()
+    optimizer, batch = torch.optim.Adam(model.module.parameters(), lr=0.03), model.batches[0]
+    losses = []
+    for _ in range(60):
+        losses.append(model.compute(batch))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_points_read_grids_by_linear_interpolation() -> None:
+    """The first axis of a grid is the first coordinate; of a line, a plane and a volume."""
+    ramp = torch.linspace(-1, 1, 5)
+    points = torch.tensor([[0.3, -0.7, 0.1], [-1.0, 0.25, 1.0]])
+    for axes in ((1,), (0, 2), (0, 1, 2)):
+        for at, axis in enumerate(axes):
+            shape = [5 if other == at else 1 for other in range(len(axes))]
+            grid = ramp.view(1, 1, *shape).expand(1, 1, *(5 for _ in axes))
+            torch.testing.assert_close(sampled(grid, points, axes)[:, 0], points[:, axis])
+
+
+def test_vectors_are_replaced_by_their_nearest_codes_and_get_their_gradients() -> None:
+    torch.manual_seed(0)
+    book, x = Codebook(6, 2, 5), torch.randn(2, 6, 3, 4, requires_grad=True)
+    y, distance = book(x)
+    z = book.reduce(x.permute(0, 2, 3, 1))
+    chosen = (z[..., None, :] - book.codes.weight).square().sum(-1).argmin(-1)
+    codes = book.codes.weight[chosen]
+    torch.testing.assert_close(y, book.expand(codes).permute(0, 3, 1, 2))
+    assert distance.item() == pytest.approx(1.4 * (z - codes).square().mean().item())
+    (passed,) = torch.autograd.grad(y.sum(), x)
+    (through,) = torch.autograd.grad(book.expand(z).sum(), x)
+    torch.testing.assert_close(passed, through)  # as if the codes were the vectors
+
+
+def test_cells_of_a_plane_have_the_means_of_their_points() -> None:
+    features = torch.tensor([[[1.0, 2.0, 4.0, 8.0]]])
+    places = torch.tensor([[[-1.0, -1.0], [-0.6, -0.9], [1.0, -0.1], [0.1, 0.9]]])
+    assert projected(features, places, 2).tolist() == [[[[1.5, 0.0], [4.0, 8.0]]]]
+    plane = torch.arange(4.0).view(1, 1, 2, 2)
+    assert sampled_plane(plane, torch.tensor([[[-0.5, 0.5], [0.0, 0.0]]])).tolist() == [[[1.0], [1.5]]]
 
 
 SMALL = MoeGpt(layers=2, hidden=8, heads=2, ffn=16, experts=4, seq=12, batch=3, vocab=16)

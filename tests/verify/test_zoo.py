@@ -22,7 +22,22 @@ assign model to gpus
 
 
 @pytest.mark.thinned(3)
-@pytest.mark.parametrize("model", ["vgg", "resnet", "unet3d", "cosmoflow", "llama", "mixtral", "moe_gpt"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "vgg",
+        "resnet",
+        "unet3d",
+        "cosmoflow",
+        "llama",
+        "mixtral",
+        "moe_gpt",
+        "bert",
+        "vit",
+        "wide_resnet",
+        "u_transformer",
+    ],
+)
 def test_data_parallel(program: Callable[..., Any], model: str) -> None:
     program("data_parallel", f"{model}:tiny").verify()
 
@@ -33,10 +48,17 @@ def test_data_parallel(program: Callable[..., Any], model: str) -> None:
         ("tensor_parallel", "vgg:tiny"),
         ("tensor_parallel", "cosmoflow:tiny"),
         ("tensor_parallel", "mixtral:tiny"),
+        ("tensor_parallel", "bert:tiny"),
+        ("tensor_parallel", "vit:tiny"),
         ("megatron", "llama:tiny"),
         ("megatron", "moe_gpt:tiny"),
         ("pipeline", "mixtral:tiny"),  # its balance is a product of means over the whole batch
         ("pipeline", "resnet:tiny,statistics=4"),
+        ("pipeline", "wide_resnet:tiny,statistics=4"),
+        ("pipeline", "u_transformer:tiny"),  # its skips cross stages
+        ("tensor_parallel", "ga_planes:tiny,decoder=convex,task=segmentation"),
+        ("pipeline", "argus:tiny"),  # codes are chosen by each micro-batch, their gradients are added
+        ("tensor_parallel", "argus:tiny-prior"),
         ("splitbrain", "vgg:tiny"),
         ("spatial", "cosmoflow:tiny"),
         ("spatial", "unet3d:tiny"),  # skips, transposed convolutions, batch norms

@@ -17,6 +17,9 @@ CHOICES = {  # of options whose values are words
     "block": ("basic", "bottleneck"),
     "norm": ("none", "batch"),
     "group": ("sequence", "batch"),
+    "combine": ("concat", "sum", "product"),
+    "decoder": ("linear", "convex", "relu"),
+    "task": ("regression", "segmentation"),
 }
 HIDDEN = {"transformers_version", "architectures", "model_type"}  # fields that are no options
 MORE = {"num_labels": (int,), "attn_implementation": (str,), "decoder_start_token_id": (int,)}  # that are no fields

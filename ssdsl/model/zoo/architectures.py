@@ -176,6 +176,56 @@ MIXTRAL_SIZES = sizes_of(
     balance=0.02,
 )
 
+# -- encoders ----------------------------------------------------------------------------------------------------------
+
+
+def _bert_parameters(*, layers: int, hidden: int, seq: int, vocab: int, **_: Any) -> int:
+    """Per layer twelve hidden x hidden matrices with their biases and norms; embeddings of words, positions and two
+    kinds of segments with a norm; before the scores a linear layer and a norm, and a bias of the scores."""
+    embeddings, head = (vocab + seq + 4) * hidden, hidden**2 + 3 * hidden + vocab
+    return layers * (12 * hidden**2 + 13 * hidden) + embeddings + head
+
+
+BERT = Architecture(
+    "bert",
+    "masked",
+    {
+        "layers": "num_hidden_layers",
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "seq": "max_position_embeddings",
+        "vocab": "vocab_size",
+        "dropout": "hidden_dropout_prob attention_probs_dropout_prob",
+    },
+    "{layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}",
+    _heads,
+    _bert_parameters,
+    lambda hidden, **_: {"intermediate_size": 4 * hidden},
+)
+# BERT (Devlin et al. 2018, arXiv 1810.04805), with its vocabulary of 30522, its sequence of 512 and its batch of 256.
+# The loss is that of masked words alone: the layer of the loss of the next sentence, hidden x (hidden + 1) parameters,
+# is left out.
+# - `24x1024` (BERT-Large) to `256x2048` are the layers x hidden of RaNNC's evaluation (Tanaka et al. 2021, arXiv
+#   2103.16063), heads 64 wide; the largest has its 12.9 billion parameters.
+# - `huge-32` and `huge-48` are BERT-Huge-32 and 48 of Galvatron (Miao et al. 2022, arXiv 2211.13878, table 1), with the
+#   16 heads of its configs. Its 672 and 987 million are ours with that layer: 671.1 and 985.9 without.
+ENLARGED = {
+    f"{layers}x{hidden}": (layers, hidden, hidden // 64, 512, 256, 30522)
+    for hidden in (1024, 1536, 2048)
+    for layers in (24, 48, 96, 144, 192, 256)
+}
+BERT_SIZES = sizes_of(
+    BERT,
+    "layers hidden heads seq batch vocab",
+    {
+        "tiny": (2, 32, 4, 16, 8, 256),
+        "huge-32": (32, 1280, 16, 512, 256, 30522),
+        "huge-48": (48, 1280, 16, 512, 256, 30522),
+        **ENLARGED,
+    },
+    dropout=0.0,
+)
+
 # -- encoder-decoders: `layers` of each; one embedding is that of source, target and scores ----------------------------
 
 TRANSLATES = "{layers} + {layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}"
@@ -328,12 +378,59 @@ SWIN_SIZES = sizes_of(
     },
 )
 
+
+def _vit_problem(*, hidden: int, heads: int, image: int, patch: int, **_: Any) -> str:
+    if image % patch:
+        return f"image = {image} is no multiple of patch = {patch}"
+    return _heads(hidden=hidden, heads=heads)
+
+
+def _vit_parameters(*, layers: int, hidden: int, image: int, patch: int, labels: int, **_: Any) -> int:
+    """Per layer twelve hidden x hidden matrices with their biases and norms; patches, the place of each and of a token
+    for the class, that token, the last norm and the scores."""
+    embedding = (CHANNELS * patch**2 + 1 + (image // patch) ** 2 + 2 + 2) * hidden
+    return layers * (12 * hidden**2 + 13 * hidden) + embedding + (hidden + 1) * labels
+
+
+VIT = Architecture(
+    "vit",
+    "image",
+    {
+        "layers": "num_hidden_layers",
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "image": "image_size",
+        "patch": "patch_size",
+        "labels": "num_labels",
+        "dropout": "hidden_dropout_prob attention_probs_dropout_prob",
+    },
+    "{layers} layers, hidden {hidden}, {heads} heads, {image} px, patch {patch}",
+    _vit_problem,
+    _vit_parameters,
+    lambda hidden, **_: {"intermediate_size": 4 * hidden, "num_channels": CHANNELS},
+)
+# Vision Transformer (Dosovitskiy et al. 2020, arXiv 2010.11929). `huge-32` and `huge-48` are ViT-Huge-32 and 48 of
+# Galvatron (Miao et al. 2022, arXiv 2211.13878, table 1: 632 and 947 million parameters), with patches of 16 pixels and
+# the 16 heads of its configs. The batch of 256 is ours.
+VIT_SIZES = sizes_of(
+    VIT,
+    "layers hidden heads image patch batch labels",
+    {
+        "tiny": (2, 32, 4, 32, 8, 8, 16),
+        "huge-32": (32, 1280, 16, 224, 16, 256, 1000),
+        "huge-48": (48, 1280, 16, 224, 16, 256, 1000),
+    },
+    dropout=0.0,
+)
+
 FAMILIES = {
     "gpt": ModelFamily("GPT-2's architecture, next-token loss", GPT_SIZES, ("tiny", "small")),
     "llama": ModelFamily("Llama's architecture, next-token loss", LLAMA_SIZES, ("tiny",)),
     "mixtral": ModelFamily(
         "Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES, ("tiny",)
     ),
+    "bert": ModelFamily("BERT's architecture, masked-word loss", BERT_SIZES, ("tiny",)),
+    "vit": ModelFamily("Vision Transformer, image classification", VIT_SIZES, ("tiny",)),
     "swin": ModelFamily("Swin Transformer, image classification", SWIN_SIZES, ("tiny", "small")),
     "mbart": ModelFamily("mBART's architecture, a target from a source", MBART_SIZES, ("tiny",)),
     "t5": ModelFamily("T5's architecture, a target from a source", T5_SIZES, ("tiny",)),

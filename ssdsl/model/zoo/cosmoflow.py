@@ -5,6 +5,10 @@ convolution, leaky ReLU (0.3) and average pooling 3/2/1 leave 4 x 4 x 4; linear 
 convolutions make 16, 32, 64, 128, 256 channels, and 256 from there on, as in the authors' code (LBANN,
 applications/physics/cosmology/cosmoflow). That has dropout between the linear layers (here an option), takes the
 logarithm of its input and the tanh of its output, which are left out. The batch is ours.
+
+`512` has the 9 438 644 parameters that the paper counts: 4 716 720 of seven convolutions, and linear layers behind 2 x
+2 x 2 voxels, so another layer halves. Here the last convolution does it (`stride=2`). With `stride=1`, as in `128` and
+`256`, which are those of LBANN's code, it leaves 4 x 4 x 4 and has 38.8 million.
 """
 
 from dataclasses import dataclass
@@ -20,14 +24,15 @@ if TYPE_CHECKING:
 
 ABOUT = "CosmoFlow, 4 numbers of a volume, squared error"
 CHANNELS, TARGETS = 4, 4
-LEFT = 4  # voxels that the last pooling leaves, along each axis
+LEFT = 4  # voxels that the last pooling leaves along each axis, if no convolution has a stride
 
 
 @dataclass(frozen=True, slots=True)
 class Cosmoflow(ModelSize):
     """The numbers of a CosmoFlow; the first convolution makes `base` channels, each next one doubles them up to `most`.
 
-    `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.
+    `stride` is that of the last convolution. `statistics` is the number of equal parts of the batch that have their own
+    statistics in batch norm.
     """
 
     AXES: ClassVar = {"volume": ("batch", "channel", "depth", "height", "width"), "target": ("batch", "target")}
@@ -35,6 +40,7 @@ class Cosmoflow(ModelSize):
     batch: int
     base: int = 16
     most: int = 256
+    stride: int = 1
     hidden: tuple[int, ...] = (2048, 256)
     norm: str = "none"
     dropout: float = 0.0
@@ -44,6 +50,8 @@ class Cosmoflow(ModelSize):
     def problem(self) -> str:
         if self.width < 2 * LEFT or self.width & (self.width - 1):
             return f"width = {self.width} is no power of two from {2 * LEFT} on"
+        if LEFT % self.stride:
+            return f"stride = {self.stride} has to be 1, 2 or {LEFT}"
         if len(self.hidden) != 2:
             return f"hidden = {option_text(self.hidden)} has to be two widths, as 2048-256"
         return group_problem(self.batch, self.statistics)
@@ -55,7 +63,7 @@ class Cosmoflow(ModelSize):
 
     def connected(self) -> list[tuple[int, int]]:
         """Numbers in and out of each linear layer."""
-        return list(pairwise([self.channels()[-1][1] * LEFT**3, *self.hidden, TARGETS]))
+        return list(pairwise([self.channels()[-1][1] * (LEFT // self.stride) ** 3, *self.hidden, TARGETS]))
 
     def parameters(self) -> int:
         """The parameters of the convolutions, with a bias or two numbers of a batch norm per channel, and of the linear
@@ -84,6 +92,6 @@ SIZES = {
     "tiny": Cosmoflow(width=16, batch=8, base=8, hidden=(64, 32)),
     "128": Cosmoflow(width=128, batch=64),
     "256": Cosmoflow(width=256, batch=64),
-    "512": Cosmoflow(width=512, batch=64),
+    "512": Cosmoflow(width=512, batch=64, stride=2),
 }
 LAPTOP = ("tiny",)

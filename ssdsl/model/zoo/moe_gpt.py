@@ -17,8 +17,10 @@ whose two best scores differ by no more than rounding may take another expert th
 - `base` has the numbers of Switch-Base (table 9: hidden 768, 12 heads, 128 experts in every second layer), whose 12
   layers of encoder and decoder each are 24 layers here; two matrices of 3072 have the parameters of the paper's three
   of 2048. It has 7.4 billion parameters, as there. Batch and sequence are those of T5: 2048 x 512 tokens.
-- `70b` is the largest GShard MoE of Alpa (Zheng et al. 2022, arXiv 2201.12023, table 7), for 64 GPUs: inner dimensions
-  of 8 x hidden, 64 experts in every second layer. It routes each token to one expert here, to two there (`top=2`).
+- `380m` to `140b` are the GShard MoE of Alpa (Zheng et al. 2022, arXiv 2201.12023, table 7; `140b` and its 128 experts
+  stand in `benchmark/alpa/suite_manual_moe.py` of its code alone): inner dimensions of 8 x hidden, experts in every
+  second layer. Each token goes to one expert here, to two there (`top=2`), and competes with those of its sequence,
+  there with those of two.
 """
 
 from dataclasses import dataclass
@@ -106,9 +108,22 @@ class MoeGpt(ModelSize):
         return {"input_ids": tokens, "labels": tokens.clone()}
 
 
+ALPA = {  # layers, hidden, experts
+    "380m": (8, 768, 8),
+    "690m": (8, 768, 16),
+    "1.3b": (16, 768, 16),
+    "2.4b": (16, 1024, 16),
+    "10b": (16, 1536, 32),
+    "27b": (16, 2048, 48),
+    "70b": (32, 2048, 64),
+    "140b": (32, 2048, 128),
+}
 SIZES = {
     "tiny": MoeGpt(layers=2, hidden=32, heads=4, ffn=64, experts=4, seq=16, batch=8, vocab=128),
     "base": MoeGpt(layers=24, hidden=768, heads=12, ffn=3072, experts=128, seq=512, batch=2048, vocab=32128),
-    "70b": MoeGpt(layers=32, hidden=2048, heads=16, ffn=16384, experts=64, seq=1024, batch=1024, vocab=32000),
+    **{
+        name: MoeGpt(layers, hidden, 16, ffn=8 * hidden, experts=experts, seq=1024, batch=1024, vocab=32000)
+        for name, (layers, hidden, experts) in ALPA.items()
+    },
 }
 LAPTOP = ("tiny",)

@@ -1,7 +1,15 @@
-"""ResNet (He et al. 2015, arXiv 1512.03385, table 1): 18 and 50 layers, images of 224 pixels, a batch of 256.
+"""ResNet (He et al. 2015, arXiv 1512.03385, table 1): 18 to 152 layers, images of 224 pixels, a batch of 256.
 
 In a block of three convolutions the 3 x 3 has the stride, not the first 1 x 1 as in the paper. PyTorch's and NVIDIA's
-("v1.5") do the same; the numbers of parameters do not change: 11 689 512 and 25 557 032.
+("v1.5") do the same; the numbers of parameters do not change: 11 689 512 with 18 layers, 25 557 032 with 50.
+
+`50x8` to `152x8` are 8 times as wide in all layers, as RaNNC trains them (Tanaka et al. 2021, arXiv 2103.16063); BiT
+has the widths (Kolesnikov et al. 2019, arXiv 1912.11370). The largest has the paper's 3.7 billion parameters.
+
+Wide-ResNet is the one of Alpa (Zheng et al. 2022, arXiv 2201.12023, and `benchmark/alpa/suite_wresnet.py` of its code):
+only the 3 x 3 convolution of a block is wider, by `factor`; there are 1024 classes and 1536 images. Sizes have the
+names of Alpa's table. The layers have 0.254, 0.495, 1.006, 1.965, 4.001, 6.728 (named 6.8b) and 12.633 billion
+parameters.
 """
 
 from collections.abc import Iterator
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 ABOUT = "ResNet, image classification"
+ABOUT_WIDE = "Wide-ResNet, image classification"
 CHANNELS = 3
 EXPANSION = {"basic": 1, "bottleneck": 4}  # channels out of a block, for each channel inside it
 
@@ -37,7 +46,8 @@ class Convolution:
 class Resnet(ModelSize):
     """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles each time.
 
-    `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.
+    The convolutions inside a block are `factor` times as wide. `statistics` is the number of equal parts of
+    the batch that have their own statistics in batch norm.
     """
 
     depths: tuple[int, ...]
@@ -46,6 +56,7 @@ class Resnet(ModelSize):
     classes: int
     batch: int
     block: str = "basic"
+    factor: int = 1
     statistics: int = 1
     dtype: str = "fp32"
 
@@ -73,10 +84,11 @@ class Resnet(ModelSize):
                 given = made
 
     def _body(self, given: int, width: int, stride: int) -> list[Convolution]:
+        inside = width * self.factor
         if self.block == "basic":
-            return [Convolution(given, width, kernel=3, stride=stride), Convolution(width, width, kernel=3)]
-        last = Convolution(width, EXPANSION[self.block] * width, kernel=1)
-        return [Convolution(given, width, kernel=1), Convolution(width, width, kernel=3, stride=stride), last]
+            return [Convolution(given, inside, kernel=3, stride=stride), Convolution(inside, width, kernel=3)]
+        last = Convolution(inside, EXPANSION[self.block] * width, kernel=1)
+        return [Convolution(given, width, kernel=1), Convolution(width, inside, kernel=3, stride=stride), last]
 
     def parameters(self) -> int:
         """The parameters of the convolutions, with two per channel for batch norm, and of the linear layer."""
@@ -85,7 +97,8 @@ class Resnet(ModelSize):
         return convolutions + (self.features + 1) * self.classes
 
     def describe(self) -> str:
-        return f"{option_text(self.depths)} {self.block} blocks, width {self.width}, {self.image} px"
+        wide = f" x {self.factor}" if self.factor > 1 else ""
+        return f"{option_text(self.depths)} {self.block} blocks, width {self.width}{wide}, {self.image} px"
 
     def net(self) -> "torch.nn.Module":
         from ssdsl.model.zoo.nets.resnet import ResNet
@@ -98,9 +111,27 @@ class Resnet(ModelSize):
         return {"pixel_values": pixels, "labels": labels}
 
 
+DEPTHS = {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}
 SIZES = {
     "tiny": Resnet((1, 1), width=8, image=32, classes=16, batch=8),
     "18": Resnet((2, 2, 2, 2), width=64, image=224, classes=1000, batch=256),
-    "50": Resnet((3, 4, 6, 3), width=64, image=224, classes=1000, batch=256, block="bottleneck"),
+    **{name: Resnet(depths, 64, 224, classes=1000, batch=256, block="bottleneck") for name, depths in DEPTHS.items()},
+    **{f"{name}x8": Resnet(d, 8 * 64, 224, classes=1000, batch=256, block="bottleneck") for name, d in DEPTHS.items()},
+}
+
+
+def _wide(layers: str, width: int, factor: int) -> Resnet:
+    return Resnet(DEPTHS[layers], width, image=224, classes=1024, batch=1536, block="bottleneck", factor=factor)
+
+
+WIDE = {
+    "tiny": Resnet((1, 1), width=8, image=32, classes=16, batch=8, block="bottleneck", factor=2),
+    "250m": _wide("50", 160, 2),
+    "500m": _wide("50", 224, 2),
+    "1b": _wide("50", 320, 2),
+    "2b": _wide("50", 448, 2),
+    "4b": _wide("50", 640, 2),
+    "6.8b": _wide("50", 320, 16),
+    "13b": _wide("101", 320, 16),
 }
 LAPTOP = ("tiny",)

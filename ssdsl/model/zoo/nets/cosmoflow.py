@@ -17,9 +17,12 @@ class CosmoFlowNet(nn.Module):
 
     def __init__(self, size: "Cosmoflow") -> None:
         super().__init__()
-        self.blocks = nn.Sequential(
-            *(PooledConvolution(given, made, size.norm == "batch") for given, made in size.channels())
-        )
+        *before, last = size.channels()
+        blocks = [
+            *(PooledConvolution(*c, size.norm == "batch") for c in before),
+            PooledConvolution(*last, size.norm == "batch", size.stride),
+        ]
+        self.blocks = nn.Sequential(*blocks)
         layers = (nn.Linear(given, made) for given, made in size.connected())
         self.first, self.second, self.last = layers
         self.drop = nn.Dropout(size.dropout)
@@ -32,11 +35,11 @@ class CosmoFlowNet(nn.Module):
 
 
 class PooledConvolution(nn.Module):
-    """A convolution that keeps the size, leaky ReLU, an average over windows of 3 that halves the size."""
+    """A convolution that divides the size by `stride`, leaky ReLU, an average over windows of 3 that halves it."""
 
-    def __init__(self, given: int, made: int, norm: bool) -> None:
+    def __init__(self, given: int, made: int, norm: bool, stride: int = 1) -> None:
         super().__init__()
-        self.conv = nn.Conv3d(given, made, 3, padding=1, bias=not norm)
+        self.conv = nn.Conv3d(given, made, 3, stride, padding=1, bias=not norm)
         self.norm = nn.BatchNorm3d(made) if norm else nn.Identity()
         self.pool = nn.AvgPool3d(3, stride=2, padding=1)
 

@@ -1,0 +1,141 @@
+"""A U-Net of residual blocks, which know the step of a diffusion, and of transformers, which know a context."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from ssdsl.model.zoo.u_transformer import UTransformer
+
+from ssdsl.model.zoo.u_transformer import CHANNELS, TARGETS
+
+LONGEST = 10_000  # of the periods of sine and cosine in the embedding of a step
+
+
+class UTransformerNet(nn.Module):
+    """Returns the mean squared error of the predicted target."""
+
+    def __init__(self, size: "UTransformer") -> None:
+        super().__init__()
+        *upper, lowest = size.widths()
+        self.base = size.base
+        self.time = nn.Sequential(nn.Linear(size.base, size.timed), nn.SiLU(), nn.Linear(size.timed, size.timed))
+        self.stem = nn.Conv2d(CHANNELS, size.base, 3, padding=1)
+        self.down = nn.ModuleList(Level(size, a, w) for a, w in zip([size.base, *upper], upper, strict=False))
+        self.smaller = nn.ModuleList(nn.Conv2d(w, w, 3, stride=2, padding=1) for w in upper)
+        self.bottom = Residual(size, upper[-1], lowest)
+        self.middle = Level(size, lowest, lowest)
+        self.after = Residual(size, lowest, lowest)
+        self.rise = nn.ModuleList(Residual(size, 2 * lowest, lowest) for _ in range(2))
+        self.larger = nn.ModuleList(nn.Conv2d(w, w, 3, padding=1) for w in (lowest, *upper[:0:-1]))
+        levels = zip(size.given_upwards(), upper, strict=True)
+        self.up = nn.ModuleList(Level(size, a, w) for a, w in reversed(list(levels)))
+        self.norm, self.head = nn.GroupNorm(size.groups, size.base), nn.Conv2d(size.base, TARGETS, 3, padding=1)
+
+    def forward(
+        self, image: torch.Tensor, step: torch.Tensor, context: torch.Tensor, target: torch.Tensor
+    ) -> torch.Tensor:
+        time = F.silu(self.time(waves(step, self.base).to(image.dtype)))
+        x, skips = self.stem(image), []
+        for level, smaller in zip(self.down, self.smaller, strict=True):
+            skips.append(level(x, time, context))
+            x = smaller(skips[-1])
+        y = self.bottom(x, time)
+        z = self.after(self.middle(y, time, context), time)
+        for skip, residual in zip((y, x), self.rise, strict=True):
+            z = residual(torch.cat([z, skip], dim=1), time)
+        for level, larger, skip in zip(self.up, self.larger, reversed(skips), strict=True):
+            z = larger(F.interpolate(z, scale_factor=2.0, mode="nearest"))
+            z = level(torch.cat([z, skip], dim=1), time, context)
+        return F.mse_loss(self.head(F.silu(self.norm(z))), target)
+
+
+def waves(step: torch.Tensor, width: int) -> torch.Tensor:
+    """Cosines and sines of a number, with `width` / 2 periods up to 10 000 (Ho et al. 2020, arXiv 2006.11239)."""
+    half = width // 2
+    rates = torch.exp(torch.arange(half, device=step.device) * (-math.log(LONGEST) / half))
+    angles = step[:, None] * rates
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+
+class Residual(nn.Module):
+    """Adds to its input two convolutions, with the step's embedding added between them."""
+
+    def __init__(self, size: "UTransformer", given: int, made: int) -> None:
+        super().__init__()
+        self.norm_in, self.norm_out = nn.GroupNorm(size.groups, given), nn.GroupNorm(size.groups, made)
+        self.first, self.second = nn.Conv2d(given, made, 3, padding=1), nn.Conv2d(made, made, 3, padding=1)
+        self.time = nn.Linear(size.timed, made)
+        self.shortcut = nn.Conv2d(given, made, 1) if given != made else nn.Identity()
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        y = self.first(F.silu(self.norm_in(x))) + self.time(time)[:, :, None, None]
+        y = self.second(F.silu(self.norm_out(y)))
+        z: torch.Tensor = y + self.shortcut(x)
+        return z
+
+
+class Level(nn.Module):
+    """A residual block and a transformer."""
+
+    def __init__(self, size: "UTransformer", given: int, made: int) -> None:
+        super().__init__()
+        self.residual, self.transformer = Residual(size, given, made), Transformer(size, made)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.transformer(self.residual(x, time), context)
+        return y
+
+
+class Transformer(nn.Module):
+    """Adds to pixels attention among them, attention to the context, and a feed-forward."""
+
+    def __init__(self, size: "UTransformer", width: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(size.groups, width)
+        self.enter, self.leave = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.among, self.across = (ToContext(width, given, size.heads) for given in (width, size.widths()[-1]))
+        self.ffn = Gated(width)
+
+    def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        y = self.enter(self.norm(x)).flatten(2).transpose(1, 2)
+        own = self.norms[0](y)
+        y = y + self.among(own, own)
+        y = y + self.across(self.norms[1](y), context)
+        y = y + self.ffn(self.norms[2](y))
+        z: torch.Tensor = x + self.leave(y.transpose(1, 2).unflatten(2, x.shape[2:]))
+        return z
+
+
+class ToContext(nn.Module):
+    """Attention of the tokens of `x` to those of a context, without a mask."""
+
+    def __init__(self, width: int, given: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q = nn.Linear(width, width, bias=False)
+        self.k, self.v = nn.Linear(given, width, bias=False), nn.Linear(given, width, bias=False)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        pairs = ((self.q, x), (self.k, context), (self.v, context))
+        q, k, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f, y in pairs)
+        y: torch.Tensor = self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return y
+
+
+class Gated(nn.Module):
+    """A feed-forward whose inner numbers are multiplied by GELU of others (Shazeer 2020, arXiv 2002.05202)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.gate = nn.Linear(width, 4 * width), nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.down(self.up(x) * F.gelu(self.gate(x)))
+        return y
