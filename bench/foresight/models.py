@@ -127,7 +127,9 @@ korthikanti_1t = gpt(128, 25600, 160, batch=512)
 
 # Alpa (Zheng et al. 2022, arXiv 2201.12023), table 5; dropout is left out there
 alpa_2_6b = gpt(32, 2560, 32, batch=1024, seq=1024, dropout=0.0)
+alpa_6_7b = gpt(32, 4096, 32, batch=1024, seq=1024, dropout=0.0)
 alpa_15b = gpt(48, 5120, 32, batch=1024, seq=1024, dropout=0.0)
+alpa_39b = gpt(48, 8192, 64, batch=1024, seq=1024, dropout=0.0)
 
 # Zero Bubble (Qi et al. 2023, arXiv 2401.10241), table 3
 zero_bubble_1_5b = gpt(22, 2304, 24, batch=144, seq=1024)

@@ -19,7 +19,8 @@ stage[s].fwd[m = 0]      tasks, for `order`: a phase (fwd, bwd, dgrad, wgrad) an
 model.weights            state: also grads and optimizer
 each("h.*")              the list of modules that match
 balance(model, S)        a list of S stages of equal work; `[4, 2, 2]` for S: with these shares of it
-cut(model, S, before = ["h.3"])   of stages that begin with these modules"""
+cut(model, S, before = ["h.3"])   of stages that begin with these modules
+widths(D, S, [1, 2, 4])   numbers of devices for S stages, D together"""
 VALUES = """\
 A value typed alone is shown and not kept: `model["h.*"].linear`, `2 * S`, `len(stage)`.
 Numbers: + - * // %    lists: [a, b], [x for s in 0..S], a + b    ranges: 0..S

@@ -22,7 +22,7 @@ class Ahead:
     made.
 
     `soon` names questions that may come next, `ask` answers one. The copies end with `close`, or when this process
-    ends. Where processes cannot be copied, everything is computed here.
+    ends. Where processes cannot be copied, or no more of them can (no memory, a limit), the rest is computed here.
     """
 
     def __init__(self, function: Callable[[Question], Answer], copies: int | None = None) -> None:
@@ -31,8 +31,9 @@ class Ahead:
         self.known: dict[Question, Answer] = {}
         self.at_work: dict[Question, _Copy] = {}
         self.copies: list[_Copy] = []
-        for _ in range(min(MOST, _other_cores()) if copies is None else copies):
-            self.copies.append(_Copy(function, self.copies))
+        with contextlib.suppress(OSError):  # as many copies as the system gives
+            for _ in range(min(MOST, _other_cores()) if copies is None else copies):
+                self.copies.append(_Copy(function, self.copies))
 
     def soon(self, questions: Iterable[Question]) -> None:
         """Replaces the list of questions that may come next, the likeliest first."""
@@ -89,7 +90,8 @@ class Ahead:
 
 
 class _Copy:
-    """A forked process that answers questions in order; `asked` are those that it has not answered yet."""
+    """A forked process that answers questions in order; `asked` are those that it has not answered yet. Raises OSError
+    where the system gives no further process."""
 
     def __init__(self, function: Callable[[Question], Answer], others: Iterable["_Copy"]) -> None:
         self.asked: deque[Question] = deque()
@@ -97,7 +99,12 @@ class _Copy:
         self.pipe, theirs = Pipe()
         with warnings.catch_warnings():  # about other threads: they hold no lock that the copy needs
             warnings.simplefilter("ignore", DeprecationWarning)
-            self.process = os.fork()
+            try:
+                self.process = os.fork()
+            except OSError:
+                self.pipe.close()
+                theirs.close()
+                raise
         if not self.process:
             for pipe in (self.pipe, *(other.pipe for other in others)):
                 pipe.close()  # so that each copy sees the end of its pipe when this process ends

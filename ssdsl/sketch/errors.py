@@ -18,3 +18,29 @@ class TooManySettings(Diagnostic):
     plans: str
     most: int
     param: str
+
+
+@dataclass(frozen=True)
+class OpenInUsedFile(Diagnostic):
+    """A search fills in what the plan's own text leaves open. In a file that the plan uses, a `param` keeps its default
+    whatever stands behind `in`, and `cut(model, S)` is balanced.
+
+    What another file needs is given to its functions: `use "mine.ssp": f`, then `f(T)` with `param T = 2 in [1, 2]` in
+    the plan.
+    """
+
+    code = "E0285"
+    severity = "warning"
+    title = "`{written}` is in a file that the plan uses, where no search fills it in"
+    help = "{change}"
+    param: str = ""  # its name; empty for a call
+
+    @property
+    def written(self) -> str:
+        return self.span.source.text[self.span.start : self.span.end] if self.span else ""
+
+    @property
+    def change(self) -> str:
+        if self.param:
+            return f"write it in the plan, and give {self.param} to the functions of the file as an argument"
+        return "call it in the plan, and give its value to the functions of the file as an argument"

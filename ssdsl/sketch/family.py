@@ -9,8 +9,11 @@ KINDS = ("data", "tensor", "sequence", "expert", "pipeline")
 
 
 def family(plan: Plan) -> str:
-    """`data + tensor + pipeline, ZeRO-1`: what the axes of its meshes cut; `one device` where they cut nothing."""
+    """`data + tensor + pipeline, ZeRO-1`: what the axes of its meshes cut, and a pipeline where it has several meshes;
+    `one device` where they cut nothing."""
     kinds = {kind for mesh, axis in _axes(plan) if (kind := _kind(plan, mesh, axis))}
+    if len({record.place.mesh for _, record in _distinct(plan) if record.place is not None}) > 1:
+        kinds.add("pipeline")
     words = " + ".join(kind for kind in KINDS if kind in kinds) or "one device"
     sharded = max((s.state.stage for s in plan.shards if _wide(plan, s.axes)), default=0)
     return f"{words}, ZeRO-{sharded}" if sharded else words

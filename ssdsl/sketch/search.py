@@ -19,7 +19,7 @@ from ssdsl.simulate.profile.fit import costs_for
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Timeline
-from ssdsl.sketch import clocks, cuts, orders
+from ssdsl.sketch import clocks, cuts, orders, widths
 from ssdsl.sketch.ahead import Ahead
 from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
@@ -198,6 +198,7 @@ class Search:
     _workspace: Workspace = field(init=False)
     _looks: Looks = field(init=False)
     _ahead: Ahead = field(init=False)
+    _spreads: widths.Spreads = field(init=False)
     _tried: dict[Point, Tried] = field(default_factory=dict)
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
@@ -214,6 +215,7 @@ class Search:
         model, is_measured = self._workspace.model, self.costs is not None
         about = self.sketches, self.devices, self.state, self.memory, is_measured
         self._looks = Looks(model, self.cluster, *about)
+        self._spreads = widths.Spreads(model, self.cluster, self.state)
 
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[SearchResult]:
         """The result so far after each simulation; the first has only the baseline, the last is the answer. Raises
@@ -266,7 +268,7 @@ class Search:
         each kind, if they could make it the best of all. Cuts come first, then orders for the better of both."""
         if time.monotonic() > self._until:
             return found
-        new: list[Tried] = []
+        found, new = replace(found, tried=(*found.tried, *self._with_widths(found))), list[Tried]()
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
             cut = list(self._changed(best, PlanChange.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
             best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
@@ -276,6 +278,25 @@ class Search:
             elif clocks.is_open(best.sketch):
                 new += self._changed(best, PlanChange.ORDER, self._clock)
         return replace(found, tried=(*found.tried, *new))
+
+    def _with_widths(self, found: SearchResult) -> Iterator[Tried]:
+        """For plans that leave open over how many devices each stage goes: other stages for the best setting of each
+        number of stages, and for the best setting with each of these numbers. Yields settings that had not been
+        simulated as well."""
+        for sketch in filter(widths.is_open, found.sketches):
+            name = widths.stages_param(sketch)
+            known = [t for t in found.tried if t.sketch is sketch and t.setting.report is not None]
+            known.sort(key=lambda t: (not t.fits, t.cost))
+            first: dict[int | None, Tried] = {}
+            for tried in known:
+                first.setdefault(tried.values.get(name), tried)
+            counts = next((p.tried for p in sketch.open if p.name == name), ())
+            others = [{**t.values, name: count} for t in known[:1] for count in counts]
+            new = [self._simulated(sketch, v) for v in others if all(v != t.values for t in known)]
+            for tried in (*first.values(), *new):
+                yield from (tried,) if tried in new else ()
+                if tried.setting.report is not None and time.monotonic() < self._until:
+                    yield from self._changed(tried, PlanChange.CUTS, self._spread)
 
     def _changed(self, best: Tried, change: PlanChange, sketched: Changed) -> Iterator[Tried]:
         """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
@@ -297,6 +318,14 @@ class Search:
         program, share = candidate.lowered.program, self.memory * SMALLER ** len(over)
         paths = cuts.cuts_of(candidate.plan, program, best.report, model, self.cluster, self.state, share)
         return None if paths is None else cuts.with_cuts(best.sketch, dict(best.values), paths)
+
+    def _spread(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with other numbers of devices for its stages, and other cuts; with less memory for each of `over`,
+        which took too much."""
+        values, share = dict(best.values), self.memory * SMALLER ** len(over)
+        like = self.candidate(best.sketch, self._open(best))
+        found = self._spreads.of(best.sketch, values, like, best.report, share)
+        return None if found is None else widths.with_widths(best.sketch, values, found)
 
     def _order(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with another order; with less memory for activations for each of `over`, which took too much."""

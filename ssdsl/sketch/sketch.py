@@ -14,6 +14,7 @@ from ssdsl.plan.facts import Facts
 from ssdsl.plan.interpret import said
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.statements.param import names_in
+from ssdsl.sketch.used_files import open_in_used_files
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 
@@ -42,7 +43,7 @@ class Sketch:
     default.
 
     `meshes` is None where a width is more than a number or a param: then the number of devices of a setting is known
-    only after the plan has been read.
+    only after the plan has been read. `elsewhere` warns of what files that the plan uses leave open.
     """
 
     source: Source
@@ -52,6 +53,7 @@ class Sketch:
     fixed: Mapping[str, int]
     given: frozenset[str]  # the params in `fixed` that the user set
     meshes: Meshes | None
+    elsewhere: tuple[Diagnostic, ...] = ()
 
     @property
     def name(self) -> str:
@@ -130,8 +132,8 @@ def sketch_of(
     param's value; several are tried, the first is the default. Names that are no params of this plan are ignored.
 
     Open params are those with `in`, with the numbers listed; those that are an axis's width, with the divisors of the
-    number of devices; and those that are a number of parts, with the divisors of the dimensions that they cut. Raises
-    PlanError if the text does not parse.
+    number of devices; those that `widths` divides among stages, with the numbers of devices; and those that are a
+    number of parts, with the divisors of the dimensions that they cut. Raises PlanError if the text does not parse.
     """
     script = parse(source)
     names = {s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement)}
@@ -140,10 +142,11 @@ def sketch_of(
     facts = said(script, model, chosen, folder)
     ones = said(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder)  # defaults may cut unevenly
     sizes = {*_cut_sizes(facts, model), *_cut_sizes(ones, model)}
+    divided = {e.text for e in _divided(script)}
     free: dict[str, OpenParam] = {}
     for s in script.statements:
         if isinstance(s, nodes.ParamStatement) and (name := s.name.text) in facts.params:
-            tried, why = _tried(facts, sizes, name, devices, asked.get(name, ()))
+            tried, why = _tried(facts, sizes, divided, name, devices, asked.get(name, ()))
             varies = why == LISTED and s.domain is not None and not free.keys().isdisjoint(_names(s.domain))
             if len(tried) > 1 or varies:
                 value = facts.params[name]
@@ -151,7 +154,8 @@ def sketch_of(
     fixed = {**facts.params, **chosen}
     fixed = {name: value for name, value in fixed.items() if name not in free}
     given = frozenset(chosen.keys() - free.keys())
-    return Sketch(source, script, folder, tuple(free.values()), fixed, given, _meshes(script, facts, free))
+    meshes, elsewhere = _meshes(script, facts, free), open_in_used_files(script, folder)
+    return Sketch(source, script, folder, tuple(free.values()), fixed, given, meshes, elsewhere)
 
 
 def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:
@@ -171,7 +175,12 @@ def wanted_devices(first: int, last: int, cluster: Cluster) -> range:
 
 
 def _tried(
-    facts: Facts, sizes: set[tuple[int, str]], name: str, devices: range, asked: Sequence[int]
+    facts: Facts,
+    sizes: set[tuple[int, str]],
+    divided: set[str],
+    name: str,
+    devices: range,
+    asked: Sequence[int],
 ) -> tuple[Sequence[int], str]:
     if asked:
         return asked, ASKED
@@ -181,6 +190,8 @@ def _tried(
     cut = {size for size, param in sizes if param == name}
     if axes:
         return _widths(devices), f"the width of {axes[0]}"
+    if name in divided:
+        return list({facts.params[name]: 0} | dict.fromkeys(devices)), "the number of devices of all stages"
     if cut:
         return _divisors(math.gcd(*cut)), "a number of parts"
     return (), ""
@@ -209,11 +220,24 @@ def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
     yield from seen
 
 
+def _divided(script: nodes.Script) -> Iterator[nodes.NameExpression]:
+    """The names of the numbers of devices that `widths` divides among stages."""
+    for node in nodes.walk(script):
+        match node:
+            case nodes.Call(
+                function=nodes.NameExpression(text="widths"), arguments=(nodes.NameExpression() as name, *_)
+            ):
+                yield name
+            case _:
+                pass
+
+
 def _meshes(script: nodes.Script, facts: Facts, free: Mapping[str, object]) -> Meshes | None:
     """The widths of all axes, as numbers and names of open params; None where a width is more than that."""
     written = [s for s in script.statements if isinstance(s, nodes.MeshStatement)]
-    if len(written) != len(facts.meshes):
-        return None  # some stand in a loop or a condition
+    everywhere = sum(isinstance(node, nodes.MeshStatement) for node in nodes.walk(script))
+    if not len(written) == everywhere == len(facts.meshes):
+        return None  # some stand in a loop or a condition, or are wrong at the defaults
     found = []
     for s in written:
         sizes = dict(facts.meshes[s.name.text].axes)

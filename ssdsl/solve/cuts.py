@@ -1,37 +1,51 @@
 """Cuts a row of layers into stages of a pipeline, and chooses the kind of devices for each stage.
 
-A step of M micro-batches takes the seconds of all stages together, for the first of them, and M - 1 times those of the
-slowest stage for the others. The answer is exact. For a bound t on the slowest stage a dynamic programme finds the
-least sum: best(s, i, d), of the first s stages with the first i layers on d devices, is the least over the kinds k of
+A stage begins when the first of M micro-batches has passed the stages before it, computes M of them, and waits for the
+first one to come back from the stages behind it, where the forwards that it may run meanwhile do not fill that time.
+A step takes the longest of these times:
+
+    step = max over stages s of   t(0..s-1) + M t(s) + max(0, t(s+1..) - (in_flight(s) - 1) forward(s))
+
+A stage that holds all micro-batches at once runs all forwards first, and hides nothing.
+
+The answer is exact. For a bound T on the step and a number A, a dynamic programme finds the least sum of the seconds of
+all stages: best(s, i, d), of the first s stages with the first i layers on d devices, is the least over the kinds k of
 stage s and the j < i with which it begins,
 
-    best(s - 1, j, d - devices(k)) + seconds(k, j..i),   where that is at most t and fits the memory.
+    best(s - 1, j, d - devices(k)) + seconds(k, j..i),
 
-As seconds are sums over layers, a window moves over j: O(layers) for each s, d and k. The least t is found by bisection
-over the seconds of all runs of layers (as RaNNC and PipeDream do). Then t goes down from the largest value at which a
-smaller sum could still make up for a slower stage (as Alpa's does over all t), each time below the slowest stage of the
-last cut.
+where no stage takes the step beyond T if all stages together take A, and the layers fit the memory. If the sum is at
+most A, the step is at most T. Else A grows to the sum, which is the least that it can be. Then T is found by bisection
+(over the slowest stage that is what RaNNC, PipeDream and Alpa do). Ends of stages are left out where more work remains
+than the other devices can do within T.
 """
 
 import math
-from bisect import bisect_left, bisect_right
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+
+EXACT = 1e-10  # of a step: where the search for a shorter one ends
+NEAR = 0.001  # of a step: so near to the least, a bound just below the best cut is tried as well
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
     """Devices on which a stage may run: their number, the seconds of each layer for one micro-batch (forward and
-    backward), and per device the bytes of each layer's state, the bytes that a micro-batch of each layer keeps for
-    backward, and the memory."""
+    backward) and those of its forward alone; per device the bytes of each layer's state, the bytes that a micro-batch
+    of each layer keeps for backward, and the memory.
+
+    `behind` are the numbers of devices of all stages before it with which such devices follow; None: any.
+    """
 
     devices: int
     seconds: tuple[float, ...]
+    forward: tuple[float, ...]
     state: tuple[float, ...]
     kept: tuple[float, ...]
     memory_bytes: float = math.inf
+    behind: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +64,46 @@ class LayerRow:
         """The number of layers."""
         return len(self.kinds[0].seconds)
 
+    def hidden(self, stage: int) -> float:
+        """The forwards of a stage that run while the first micro-batch is in the stages behind it."""
+        held = self.in_flight[stage]
+        return 0.0 if held >= self.micro_batches else max(0.0, held - 1)
+
+    def step_s(self, starts: Sequence[int], kinds: Sequence[int]) -> float:
+        """The seconds of a step of stages that begin at these layers, on these kinds of devices."""
+        stages = [*zip(kinds, starts, (*starts[1:], self.layers), strict=True)]
+        times = [sum(self.kinds[k].seconds[a:b]) for k, a, b in stages]
+        step, before, total = 0.0, 0.0, sum(times)
+        for s, ((k, a, b), each) in enumerate(zip(stages, times, strict=True)):
+            idle = total - before - each - self.hidden(s) * sum(self.kinds[k].forward[a:b])
+            step = max(step, before + self.micro_batches * each + max(0.0, idle))
+            before += each
+        return step
+
 
 @dataclass(frozen=True, slots=True)
 class StageCuts:
-    """`starts[s]` is the first layer of stage s, `kinds[s]` its kind of devices; then the seconds of the step, and of
-    the slowest stage for one micro-batch."""
+    """`starts[s]` is the first layer of stage s, `kinds[s]` its kind of devices; then the seconds of the step."""
 
     starts: tuple[int, ...]
     kinds: tuple[int, ...]
     step_s: float
-    slowest_s: float
 
 
 def cut(row: LayerRow) -> StageCuts | None:
     """The cut with the shortest step; None where no cut fits the memory and the number of devices."""
     table = _Table(row)
-    shortest = table.solved(math.inf)
-    if shortest is None:
-        return None
-    runs = table.runs()
-    low, high = 0, len(runs) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if table.solved(runs[middle]) is not None else (middle + 1, high)
-    best = table.solved(runs[low])
-    assert best is not None, "the longest run is a bound that none exceeds"
-    found: StageCuts | None = shortest
-    least = shortest.step_s - (row.micro_batches - 1) * shortest.slowest_s  # no sum is smaller
-    while found is not None:
-        best = min(best, found, key=lambda c: c.step_s)
-        number = bisect_left(runs, found.slowest_s) - 1  # below the slowest stage that was found
-        if row.micro_batches > 1:
-            number = min(number, bisect_right(runs, (best.step_s - least) / (row.micro_batches - 1)) - 1)
-        found = table.solved(runs[number]) if number >= low else None
+    best, low = table.within(math.inf), row.micro_batches * table.work[-1] / row.devices
+    while best is not None and best.step_s - low > EXACT * best.step_s:
+        middle = (low + best.step_s) / 2
+        if (found := table.within(middle)) is None:
+            low = middle
+        else:
+            best = found
+        if best.step_s - low < NEAR * best.step_s:
+            if (found := table.within(best.step_s * (1 - EXACT))) is None:
+                break
+            best = found
     return best
 
 
@@ -96,77 +117,87 @@ class _Best:
 
 
 class _Table:
-    """The dynamic programme, for one bound on the slowest stage at a time."""
+    """The dynamic programme, for one bound on the step at a time."""
 
     def __init__(self, row: LayerRow) -> None:
         self.row = row
         self.seconds = [[0.0, *accumulate(k.seconds)] for k in row.kinds]
+        self.forward = [[0.0, *accumulate(k.forward)] for k in row.kinds]
         self.state = [[0.0, *accumulate(k.state)] for k in row.kinds]
         self.kept = [[0.0, *accumulate(k.kept)] for k in row.kinds]
+        most = [min(k.devices * k.seconds[n] for k in row.kinds) for n in range(row.layers)]
+        self.work = [0.0, *accumulate(most)]  # the least device-seconds of the first layers
+        sizes = [[row.kinds[k].devices for k in stage] for stage in reversed(row.stages)]
+        self.least = [0, *accumulate(map(min, sizes))][::-1]  # devices that the stages from each on have at least
+        self.most = [0, *accumulate(map(max, sizes))][::-1]
 
-    def runs(self) -> list[float]:
-        """The seconds of all runs of layers on all kinds that a stage may have, ascending."""
-        kinds = {k for stage in self.row.stages for k in stage}
-        n = self.row.layers
-        return sorted(
-            {self.seconds[k][b] - self.seconds[k][a] for k in kinds for a in range(n) for b in range(a + 1, n + 1)}
-        )
+    def within(self, most_s: float) -> StageCuts | None:
+        """A cut whose step takes at most so long; None if there is none."""
+        total = 0.0
+        while (found := self._solved(most_s, total)) is not None:
+            cut, sum_s = found
+            if sum_s <= total or most_s == math.inf:
+                return cut
+            total = sum_s
+        return None
 
-    def solved(self, bound: float) -> StageCuts | None:
-        """The cut with the least sum whose slowest stage takes at most `bound`; None if there is none."""
-        row, n = self.row, self.row.layers
+    def _solved(self, most_s: float, total_s: float) -> tuple[StageCuts, float] | None:
+        """The cut with the least sum, and that sum, where no stage takes longer than `most_s` if all together take
+        `total_s`; None if there is none."""
+        row, n, least, most = self.row, self.row.layers, self.least, self.most
         rows: list[dict[int, _Best]] = [{0: _Best([0.0] + [math.inf] * n, [0] * (n + 1), [0] * (n + 1))}]
         for s, allowed in enumerate(row.stages):
             here: dict[int, _Best] = {}
             for used, before in rows[-1].items():
                 for k in allowed:
-                    total = used + row.kinds[k].devices
-                    if total <= row.devices:
+                    kind = row.kinds[k]
+                    total = used + kind.devices
+                    if least[s + 1] <= row.devices - total <= most[s + 1] and (
+                        kind.behind is None or used in kind.behind
+                    ):
                         if total not in here:
                             here[total] = _Best([math.inf] * (n + 1), [0] * (n + 1), [0] * (n + 1))
-                        self._extend(before, here[total], s, k, bound)
+                        self._extend(before, here[total], s, k, self._first_end(s, total, most_s), most_s, total_s)
             rows.append(here)
         if row.devices not in rows[-1] or rows[-1][row.devices].seconds[n] == math.inf:
             return None
-        return self._cut(rows)
+        return self._cut(rows), rows[-1][row.devices].seconds[n]
 
-    def _extend(self, before: _Best, here: _Best, stage: int, kind: int, bound: float) -> None:
-        """Adds one more stage: for each end, the feasible start with the least sum before it."""
-        seconds = self.seconds[kind]
-        # With running sums, seconds(start..end) = seconds[end] - seconds[start]: the best start for every end has the
-        # least before[start] - seconds[start].
-        window: deque[tuple[float, int]] = deque()  # (before[start] - seconds[start], start), ascending
-        first = 0
-        for end in range(1, self.row.layers + 1):
-            start = end - 1
-            if before.seconds[start] < math.inf:
-                value = before.seconds[start] - seconds[start]
-                while window and window[-1][0] >= value:
-                    window.pop()
-                window.append((value, start))
-            while first < end and not self._fits(stage, kind, first, end, bound):
-                first += 1
-            while window and window[0][1] < first:
-                window.popleft()
-            if window and window[0][0] + seconds[end] < here.seconds[end]:
-                here.seconds[end] = window[0][0] + seconds[end]
-                here.start[end], here.kind[end] = window[0][1], kind
+    def _first_end(self, stage: int, used: int, most_s: float) -> int:
+        """The least end of a stage behind which no more work is left than the other devices can do."""
+        left = (self.row.devices - used) * most_s / self.row.micro_batches
+        if left == math.inf or not left:
+            return stage + 1 if left else self.row.layers
+        return max(stage + 1, bisect_left(self.work, self.work[-1] - left * (1 + EXACT)))
 
-    def _fits(self, stage: int, kind: int, start: int, end: int, most: float) -> bool:
-        held = self.state[kind][end] - self.state[kind][start]
-        held += self.row.in_flight[stage] * (self.kept[kind][end] - self.kept[kind][start])
-        return self.seconds[kind][end] - self.seconds[kind][start] <= most and held <= self.row.kinds[kind].memory_bytes
+    def _extend(
+        self, before: _Best, here: _Best, stage: int, kind: int, first_end: int, most_s: float, total_s: float
+    ) -> None:
+        """Adds one more stage: for each end from the first on, the feasible start with the least sum before it."""
+        seconds, forward, sums = self.seconds[kind], self.forward[kind], before.seconds
+        state, kept, room = self.state[kind], self.kept[kind], self.row.kinds[kind].memory_bytes
+        held, hidden, count = self.row.in_flight[stage], self.row.hidden(stage), self.row.micro_batches
+        longest = most_s / count
+        for end in range(first_end, self.row.layers + 2 - len(self.row.stages) + stage):
+            for start in range(end - 1, stage - 1, -1):
+                each = seconds[end] - seconds[start]
+                if each > longest or state[end] - state[start] + held * (kept[end] - kept[start]) > room:
+                    break  # more layers take longer, and more memory
+                through = sums[start] + each
+                if through < here.seconds[end] and through <= most_s - (count - 1) * each:
+                    idle = total_s - hidden * (forward[end] - forward[start])
+                    if idle + (count - 1) * each <= most_s:
+                        here.seconds[end], here.start[end], here.kind[end] = through, start, kind
 
     def _cut(self, rows: Sequence[dict[int, _Best]]) -> StageCuts:
         stages = list(self._stages(rows))[::-1]
-        times = [self.seconds[k][b] - self.seconds[k][a] for a, b, k in stages]
-        step = sum(times) + (self.row.micro_batches - 1) * max(times)
-        return StageCuts(tuple(a for a, _, _ in stages), tuple(k for _, _, k in stages), step, max(times))
+        starts, kinds = tuple(start for start, _ in stages), tuple(kind for _, kind in stages)
+        return StageCuts(starts, kinds, self.row.step_s(starts, kinds))
 
-    def _stages(self, rows: Sequence[dict[int, _Best]]) -> Iterator[tuple[int, int, int]]:
-        """The start, end and kind of each stage, the last stage first."""
+    def _stages(self, rows: Sequence[dict[int, _Best]]) -> Iterator[tuple[int, int]]:
+        """The start and the kind of each stage, the last stage first."""
         devices, end = self.row.devices, self.row.layers
         for best in reversed(rows[1:]):
             start, kind = best[devices].start[end], best[devices].kind[end]
-            yield start, end, kind
+            yield start, kind
             devices, end = devices - self.row.kinds[kind].devices, start

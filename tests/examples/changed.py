@@ -118,8 +118,10 @@ def _other_devices(devices: nodes.Expr, axes: dict[str, str]) -> Iterator[tuple[
     if isinstance(devices, nodes.Pick):
         yield devices.span, _text(devices.target)
         for key in devices.keys:
-            assert isinstance(key, nodes.Keyed)
-            yield key.value.span, f"{axes[key.name.text]} - 1 - ({_text(key.value)})"
+            if isinstance(key, nodes.Keyed):
+                yield key.value.span, f"{axes[key.name.text]} - 1 - ({_text(key.value)})"
+            else:  # an item of a list of meshes
+                yield key.span, f"len({_text(devices.target)}) - 1 - ({_text(key)})"
     else:
         yield devices.span, f"{_text(devices)}[{next(iter(axes))} = 0]"
 

@@ -24,6 +24,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "sketch_large_images": (SWIN, [{"S": 2, "T": 2, "M": 2, "A": 2}]),
     "sketch_long_sequences": (GPT, [{"S": 2, "M": 2, "C": 2, "P": 1}]),
     "sketch_passes": ("alphafold2:tiny", [{"S": 2, "M": 2}]),
+    "sketch_stages": (GPT, [{"D": 4, "S": 3, "M": 2}, {"D": 4, "T": 2, "M": 2, "R": 0}]),
     "swin_co_shard": (SWIN, [{}, {"S": 3, "T": 1, "C": 4, "R": 1}]),
     "swin_megatron": (SWIN, [{}]),
     "swin_spmd": (SWIN, [{}, {"B": 1, "R": 0}]),

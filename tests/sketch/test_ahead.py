@@ -1,5 +1,6 @@
 """Copies of a process answer as it would; what they cannot answer it answers itself; none is left behind."""
 
+import errno
 import os
 import signal
 import time
@@ -61,6 +62,26 @@ def test_what_a_copy_takes_with_it_is_worked_out_here() -> None:
         asked.soon([3, 4])
         assert [asked.ask(number) for number in (3, 4, 5)] == [3, 4, 5]
         assert not asked.copies[0].is_alive
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_where_no_process_is_left_it_is_worked_out_here(given: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system refuses all copies, or all but the first: the answers are the same, and no pipe stays open."""
+    forks, left = os.fork, [None] * given
+
+    def fork() -> int:
+        if not left:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        left.pop()
+        return forks()
+
+    monkeypatch.setattr(os, "fork", fork)
+    before = len(os.listdir("/proc/self/fd"))
+    with ahead(in_a_copy, 3) as asked:
+        assert len(asked.copies) == given
+        asked.soon(range(10))
+        assert [asked.ask(number)[0] for number in range(12)] == [n * n for n in range(12)]
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_fails_in_a_copy_fails_here() -> None:

@@ -14,13 +14,20 @@ def step(row: LayerRow, starts: tuple[int, ...], kinds: tuple[int, ...]) -> floa
     """The seconds of a cut by the formula; infinite where it does not fit."""
     if sum(row.kinds[k].devices for k in kinds) != row.devices:
         return math.inf
-    times = []
+    times, used = [], 0
     for s, (start, end, k) in enumerate(zip(starts, (*starts[1:], row.layers), kinds, strict=True)):
         kind = row.kinds[k]
+        if kind.behind is not None and used not in kind.behind:
+            return math.inf
+        used += kind.devices
         times.append(sum(kind.seconds[start:end]))
         if sum(kind.state[start:end]) + row.in_flight[s] * sum(kind.kept[start:end]) > kind.memory_bytes * (1 + 1e-9):
             return math.inf
-    return sum(times) + (row.micro_batches - 1) * max(times)
+    m, longest = row.micro_batches, 0.0
+    for s, (start, end, k) in enumerate(zip(starts, (*starts[1:], row.layers), kinds, strict=True)):
+        hides = 0.0 if row.in_flight[s] >= m else (row.in_flight[s] - 1) * sum(row.kinds[k].forward[start:end])
+        longest = max(longest, sum(times[:s]) + m * times[s] + max(0.0, sum(times[s + 1 :]) - hides))
+    return longest
 
 
 def enumerated(row: LayerRow) -> float:
@@ -37,15 +44,17 @@ def made_up(seed: int) -> LayerRow:
         DeviceKind(
             n,
             tuple(t / n ** rng.uniform(0.6, 1) for t in whole),
+            tuple(t / n * rng.uniform(0.2, 0.4) for t in whole),
             tuple(rng.uniform(0, 2) / n for _ in whole),
             tuple(rng.uniform(0, 1) / n for _ in whole),
             rng.choice([math.inf, 8.0, 4.0]),
+            rng.choice([None, None, frozenset(range(0, 16, n)), frozenset(rng.sample(range(6), 3))]),
         )
         for n in sizes
     )
     numbers = tuple(range(len(kinds)))
     slots = tuple(numbers if rng.random() < 0.7 else (rng.choice(numbers),) for _ in range(stages))
-    flight = tuple(stages - s for s in range(stages))
+    flight = tuple(rng.choice([1, 1, 2, 64]) * (stages - s) for s in range(stages))
     return LayerRow(kinds, slots, flight, rng.randint(stages, stages * max(sizes)), rng.choice([1, 2, 8, 64]))
 
 
@@ -65,7 +74,7 @@ def test_it_is_the_best_of_all() -> None:
 def test_96_layers_in_64_stages_take_a_second() -> None:
     rng = random.Random(0)
     seconds = tuple(rng.uniform(1, 1.3) for _ in range(96))
-    kind = DeviceKind(1, seconds, (1.0,) * 96, (0.1,) * 96)
+    kind = DeviceKind(1, seconds, tuple(t / 3 for t in seconds), (1.0,) * 96, (0.1,) * 96)
     began = perf_counter()
     found = cut(LayerRow((kind,), ((0,),) * 64, tuple(range(64, 0, -1)), 64, 256))
     assert found is not None and perf_counter() - began < 3  # on a busy machine

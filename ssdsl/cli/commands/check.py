@@ -41,12 +41,15 @@ def check(
     chosen = named_cluster(cluster)
     loaded = load(plan, model, meta=meta)
     program = compiled(loaded, overrides, cluster=chosen)
+    from ssdsl.lang.parse import parse
     from ssdsl.plan.model_index import index_model
     from ssdsl.show.tables.check import check_json, check_views, repeated_warnings
     from ssdsl.show.tables.open_params import open_params
     from ssdsl.show.view import table
+    from ssdsl.sketch.used_files import open_in_used_files
 
     found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
+    found += open_in_used_files(parse(loaded.source), loaded.path.parent)
     if chosen is not None:
         from ssdsl.show.advice.across_nodes import across_nodes
         from ssdsl.show.advice.capacity import capacity

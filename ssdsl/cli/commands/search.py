@@ -14,7 +14,7 @@ from ssdsl.cli.commands.sweep import Values, numbers_of
 from ssdsl.cli.names import complete_plan
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
-from ssdsl.cli.terminal import print_json, print_text, results, talk
+from ssdsl.cli.terminal import print_json, print_text, results, show_diagnostics, talk
 from ssdsl.lang.save import check_folder, save_text
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def search(
     found = work.proved(_searched(work, tries, seconds, orders), top)
     title = f"search for {graph.name} on {on.name}"
     if json:
+        show_diagnostics(tuple(d for sketch in work.sketches for d in sketch.elsewhere))
         print_json(search_json(found, graph, on, top))
     else:
         for view in search_views(title, found, graph, on, top):

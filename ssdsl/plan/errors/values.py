@@ -17,6 +17,7 @@ class Wanted(Enum):
     WHOLE = "a whole number", "write a number such as `4`, or the name of a `param`"
     NUMBER = "a number", "write a number such as `4`, or the name of a `param`"
     NUMBERS = "numbers", "give numbers, `min(S, M)`, or one list of them that is not empty"
+    WIDTHS = "a list of numbers of devices such as [1, 2, 4]", "list numbers of devices: `[1, 2, 4]`"
     TRIED = "a list of whole numbers", "write those that are tried: `param T = 2 in [1, 2, 4]`"
     TRUTH = "a truth value such as `D > 1`", "compare it: `D > 1`, `S == 2`"
     LIST = "a list", "write `[a, b]` or a range such as `0..S`; one item is added by `list + [item]`"

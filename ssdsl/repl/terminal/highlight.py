@@ -8,7 +8,7 @@ from rich.text import Text
 from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.plan.plan import Phase, State
 
-BUILTINS = frozenset(("model", "balance", "cut", "each", "len", "min", "max", "none", "any", "true", "false"))
+BUILTINS = frozenset(("model", "balance", "cut", "widths", "each", "len", "min", "max", "none", "any", "true", "false"))
 BEHIND_DOT = frozenset((*map(str, Phase), *map(str, State)))
 PIECE = re.compile(
     r'(?P<comment>#.*)|(?P<string>"[^"]*"?)|(?P<number>\b[0-9]+(\.[0-9]+)?)|(?P<sign>->|\.\.)'

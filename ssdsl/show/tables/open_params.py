@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.sketch import clocks, cuts, orders
+from ssdsl.sketch import clocks, cuts, orders, widths
 from ssdsl.sketch.sketch import sketch_of
 from ssdsl.text.source import Source
 
@@ -25,7 +25,11 @@ def open_params(source: Source, folder: Path | None, model: ModelIndex, count: i
     opened = "; ".join(f"{p.name} in {listed(p.tried)}" for p in sketch.open)
     clocked = clocks.is_open(sketch) and clocks.parts_of(sketch, sketch.default, model)
     ordered = orders.is_open(sketch) or bool(clocked)
-    ways = {"where stages are cut": cuts.is_open(sketch), "which task runs when": ordered}
+    ways = {
+        "where stages are cut": cuts.is_open(sketch),
+        "on how many devices each runs": widths.is_open(sketch),
+        "which task runs when": ordered,
+    }
     also = joined([words for words, is_open in ways.items() if is_open], "and")
     return f"open to `ssdsl search`: {opened}: {plans} on {counted(count, 'device')}{f'; {also}' if also else ''}"
 

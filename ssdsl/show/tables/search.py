@@ -167,6 +167,7 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
         opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"
         fixed = "".join(f", {param} = {value}" for param, value in sketch.fixed.items())
         yield f"{_name(sketch, found)}: open: {opened}{'; fixed' if fixed else ''}{fixed.removeprefix(',')}"
+        yield from (f"{d.code} {d.span}: {d.text(d.title)}; {d.text(d.help)}" for d in sketch.elsewhere)
     yield "for the sizes of this example's batch"
 
 

@@ -53,13 +53,16 @@ class Roofline:
             case _:
                 assert_never(action)
 
-    def of_section(self, function: Function, number: int, device: Device) -> float:
-        """The seconds of a section's forward and backward on a device, with its collectives."""
+    def of_section(self, function: Function, number: int, device: Device) -> tuple[float, float]:
+        """The seconds of a section's forward, and of its backward, on a device; with its collectives."""
         times = self.computing.of_section(function, number, device)
-        phases = Phase.FORWARD, *BACK_PHASES[function.backward]
-        found = (c for p in phases for c in self.facts.collectives(function, function.sections[number], p))
-        talks = sum(self.network.collective(c, function.submesh).time_s for c in found)
-        return times.forward + times.recompute + times.dgrad + times.wgrad + talks
+
+        def talks(*phases: Phase) -> float:
+            found = (c for p in phases for c in self.facts.collectives(function, function.sections[number], p))
+            return sum(self.network.collective(c, function.submesh).time_s for c in found)
+
+        back = times.recompute + times.dgrad + times.wgrad
+        return times.forward + talks(Phase.FORWARD), back + talks(*BACK_PHASES[function.backward])
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
         """The cost of a task: its computing, and the time of its collectives beyond what computes meanwhile."""

@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ("data_parallel", "D in 2, 1: at most 1 plan on 2 devices"),
         ("pipeline", "M in 4, 1, 2, 8: at most 4 plans on 2 devices; where stages are cut and which task runs when"),
         ("v_shaped", "; where stages are cut"),
+        ("papers/sketch_stages", "; where stages are cut, on how many devices each runs and which task runs when"),
     ],
 )
 def test_what_is_open(plan: str, said: str) -> None:

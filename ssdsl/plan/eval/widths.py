@@ -1,0 +1,106 @@
+"""`widths(D, S, ALLOWED)`: the numbers of devices of S stages, D together; `each` lists them."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ssdsl.lang import nodes
+from ssdsl.lang.suggest import joined
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.parts import BadCount
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.eval.values import Value, is_list, is_whole
+from ssdsl.text.diagnostic import Diagnostic, PlanError
+
+
+def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = None) -> tuple[int, ...]:
+    """The numbers of `each`; without it, numbers of the list that are as equal as can be, the smaller ones first.
+
+    Raises PlanError if `each` is no list of S numbers with the sum D, or if no S numbers of the list have that sum.
+    """
+    (devices, stages), allowed = given[:2], _numbers(e.arguments[2], given[2])
+    for value, at in zip(given[:2], e.arguments, strict=False):
+        if not is_whole(value):
+            raise PlanError(WrongType(at.span, Wanted.WHOLE, value))
+    assert is_whole(devices) and is_whole(stages)
+    if stages < 1:
+        raise PlanError(BadCount(e.arguments[1].span, stages))
+    if each is None:
+        ctx.budget.spend(e, 1 + len(allowed) * stages // 64)
+        found = most_equal(devices, stages, allowed)
+        if found is None:
+            raise PlanError(BadWidths(e.span, devices, stages, allowed))
+        return found
+    at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
+    numbers = _numbers(at, each)
+    if len(numbers) != stages or sum(numbers) != devices or min(numbers) < 1:
+        raise PlanError(BadWidths(at.span, devices, stages, allowed, numbers))
+    return numbers
+
+
+def _numbers(at: nodes.Expr | nodes.Keyed, value: Value) -> tuple[int, ...]:
+    """The whole numbers of a list that is not empty. Raises PlanError."""
+    found = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
+    if not is_list(value) or not found or len(found) != len(value):
+        raise PlanError(WrongType(at.span, Wanted.WIDTHS, value))
+    return found
+
+
+@lru_cache(1000)
+def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int, ...] | None:
+    """So many of the allowed numbers with the sum `devices`, ascending, with the least sum of squares; None if there
+    are none.
+
+    >>> most_equal(8, 3, (1, 2, 4, 8))
+    (2, 2, 4)
+    """
+    numbers = sorted({n for n in allowed if 1 <= n <= devices})
+    rows: list[dict[int, tuple[int, int]]] = [{0: (0, 0)}]  # by sum: the squares, and the last number
+    for _ in range(stages):
+        row: dict[int, tuple[int, int]] = {}
+        for total, (squares, _) in rows[-1].items():
+            for n in numbers:
+                if total + n <= devices and squares + n * n < row.get(total + n, (math.inf, 0))[0]:
+                    row[total + n] = squares + n * n, n
+        rows.append(row)
+    if devices not in rows[-1]:
+        return None
+    found: list[int] = []
+    for row in rows[:0:-1]:
+        found.append(row[devices][1])
+        devices -= found[-1]
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class BadWidths(Traced, Diagnostic):
+    """`widths(D, S, ALLOWED)` gives S stages numbers of devices out of a list, D together; `each` lists them.
+
+    `ssdsl search` finds them, and writes `each`; without it they are as equal as the list allows.
+    """
+
+    code = "E0286"
+    title = "{reason}"
+    help = "{change}"
+    devices: int
+    stages: int
+    allowed: tuple[int, ...]
+    each: tuple[int, ...] = ()  # empty where the plan gives none
+
+    @property
+    def reason(self) -> str:
+        if not self.each:
+            allowed = joined([*map(str, self.allowed)], "and")
+            return f"no {self.stages} of the numbers {allowed} make {self.devices} devices"
+        if len(self.each) != self.stages:
+            return f"{len(self.each)} numbers of devices are given for {self.stages} stages"
+        if min(self.each) < 1:
+            return "a stage has no devices"
+        return f"the stages have {sum(self.each)} devices, not {self.devices}"
+
+    @property
+    def change(self) -> str:
+        if self.each:
+            return f"list {self.stages} numbers that make {self.devices}, or leave `each` out"
+        return "list more numbers, or change the number of stages or of devices"
