@@ -19,11 +19,11 @@ from ssdsl.show.charts.sweep_html import sweep_html
 from ssdsl.show.tables.search import search_views
 from ssdsl.show.view import table
 from ssdsl.simulate.profile.read_costs import read_costs
+from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import TRIES, SearchResult, Tried, search_of
 from ssdsl.sketch.sketch import wanted_devices
 from ssdsl.sketch.texts import read_texts
-from ssdsl.sketch.write import written
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import GroupName, assignment, expression
-from ssdsl.codegen.identifiers import Identifiers
+from ssdsl.codegen.python_words import Identifiers
 from ssdsl.ir.function import (
     Extend,
     First,

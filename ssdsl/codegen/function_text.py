@@ -5,7 +5,7 @@ from functools import cache, partial
 
 from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
-from ssdsl.codegen.quote import quoted, quoted_tuple
+from ssdsl.codegen.python_words import quoted, quoted_tuple
 from ssdsl.codegen.scope import FileScope, SectionText
 from ssdsl.codegen.section_text import section_text, time_of, write
 from ssdsl.ir.function import (

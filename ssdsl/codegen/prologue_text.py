@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ssdsl.codegen.communication import reshard_text, slice_text
 from ssdsl.codegen.expressions import assignment, constant_expression, expression
-from ssdsl.codegen.quote import quoted
+from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
 from ssdsl.ir.function import First, OpPart, Prologue, Reshard, Slice, Write
 from ssdsl.ir.value import Name

@@ -4,7 +4,7 @@ import re
 
 from ssdsl.codegen.function_text import function_text
 from ssdsl.codegen.prologue_text import constants_text, prepare_text
-from ssdsl.codegen.quote import quoted
+from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import RUNTIME, FileScope
 from ssdsl.codegen.step_text import step_text
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.expressions import GroupName
-from ssdsl.codegen.identifiers import Identifiers
+from ssdsl.codegen.python_words import Identifiers
 from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
 from ssdsl.ir.function import Backward, Function, Instr, OpPart, Reshard

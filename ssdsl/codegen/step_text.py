@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import assert_never
 
-from ssdsl.codegen.quote import quoted
+from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
 from ssdsl.ir.action import (
     Action,

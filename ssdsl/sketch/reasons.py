@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ssdsl.simulate.report import Report
-from ssdsl.sketch.clocks import MODULO
-from ssdsl.sketch.cuts import CUT
-from ssdsl.sketch.orders import SCHEDULE
+from ssdsl.sketch.answers.clocks import MODULO
+from ssdsl.sketch.answers.cuts import CUT
+from ssdsl.sketch.answers.orders import SCHEDULE
 from ssdsl.sketch.search import PlanChange, SearchResult, Tried
 
 SAME = 0.0005  # of a step

@@ -19,11 +19,11 @@ from ssdsl.simulate.profile.fit import costs_for
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Timeline
-from ssdsl.sketch import clocks, cuts, orders, widths
-from ssdsl.sketch.ahead import Ahead
+from ssdsl.sketch.answers import clocks, cuts, orders, widths
+from ssdsl.sketch.bounds.ahead import Ahead
+from ssdsl.sketch.bounds.looks import Look, Looks
 from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
-from ssdsl.sketch.looks import Look, Looks
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
 from ssdsl.sketch.texts import Texts

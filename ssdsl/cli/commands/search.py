@@ -177,8 +177,8 @@ def _progress() -> "Iterator[Callable[[SearchResult], None]]":
 
 def _write(file: str, found: "SearchResult", best: "Tried", before: str, console: "Console") -> None:
     """Saves the best plan, and prints how it differs from the original."""
+    from ssdsl.sketch.answers.write import written
     from ssdsl.sketch.reasons import notes
-    from ssdsl.sketch.write import written
 
     text = written(best.sketch, best.setting.params, notes(found, best), Path(file).resolve().parent)
     save_text(file, text)

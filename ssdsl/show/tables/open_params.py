@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.sketch import clocks, cuts, orders, widths
+from ssdsl.sketch.answers import clocks, cuts, orders, widths
 from ssdsl.sketch.sketch import sketch_of
 from ssdsl.text.source import Source
 

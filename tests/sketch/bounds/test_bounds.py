@@ -12,14 +12,14 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
 from ssdsl.simulate.memory.state import MIXED
-from ssdsl.sketch.bounds import Bounds
-from ssdsl.sketch.task_bounds import least_of
+from ssdsl.sketch.bounds.bounds import Bounds
+from ssdsl.sketch.bounds.task_bounds import least_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SLOW = [pytest.param(m, marks=pytest.mark.slow) for m in ("swin:tiny", "t5:tiny", "mixtral:tiny", "alphafold2:tiny")]
 CLUSTERS = ("a100x64", "two_sites")
 PLANS = (*sorted((ROOT / "examples").glob("*.ssp")), *sorted((ROOT / "tests/prove/plans").glob("*.ssp")))

@@ -11,11 +11,11 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.plan.model_index import index_model
 from ssdsl.simulate.memory.state import MIXED
+from ssdsl.sketch.answers.widths import Spread, Spreads, is_open, stages_param, with_widths
+from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import PlanChange, Search, SearchResult, Tried
 from ssdsl.sketch.sketch import Sketch, sketch_of
-from ssdsl.sketch.widths import Spread, Spreads, is_open, stages_param, with_widths
-from ssdsl.sketch.write import written
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace

@@ -9,11 +9,11 @@ from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.sketch import clocks
-from ssdsl.sketch.bounds import Bounds
+from ssdsl.sketch.answers import clocks
+from ssdsl.sketch.bounds.bounds import Bounds
+from ssdsl.sketch.bounds.task_bounds import least_of
 from ssdsl.sketch.family import family
 from ssdsl.sketch.sketch import Sketch, Values
-from ssdsl.sketch.task_bounds import least_of
 from ssdsl.solve.grid import Point, Worth
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 

@@ -24,8 +24,8 @@ from ssdsl.plan.plan import Placement, Plan
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, prices
+from ssdsl.sketch.answers.write import with_answer
 from ssdsl.sketch.sketch import Sketch, Values
-from ssdsl.sketch.write import with_answer
 from ssdsl.solve.cuts import DeviceKind, LayerRow, StageCuts, cut
 
 CUT = "cut"

@@ -16,7 +16,7 @@ from ssdsl.ir.action import Update
 from ssdsl.ir.function import Earlier, Function
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.sketch.unordered import Unordered, unordered
+from ssdsl.sketch.bounds.unordered import Unordered, unordered
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from statistics import median
 from ssdsl.lang import nodes
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Event, EventKind, Memory
-from ssdsl.sketch.schedules import called, with_import
+from ssdsl.sketch.answers.schedules import called, with_import
+from ssdsl.sketch.answers.write import with_answer
 from ssdsl.sketch.sketch import Sketch, Values
-from ssdsl.sketch.write import with_answer
 from ssdsl.solve.order import Schedule, order
 from ssdsl.solve.pipeline import Pipeline
 

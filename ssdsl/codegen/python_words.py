@@ -1,7 +1,9 @@
-"""Makes Python identifiers from the names of the graph."""
+"""Python words: identifiers made from the names of the graph, and words in quotes."""
 
+import json
 import keyword
 import re
+from collections.abc import Sequence
 
 
 class Identifiers:
@@ -31,3 +33,13 @@ class Identifiers:
     def copy(self) -> "Identifiers":
         """Identifiers of an inner scope, different from all of these."""
         return Identifiers(tuple(self._taken))
+
+
+def quoted(word: str) -> str:
+    """A word in double quotes."""
+    return json.dumps(word)
+
+
+def quoted_tuple(words: Sequence[str]) -> str:
+    """A tuple of words: `("a", "b")`, `("a",)`."""
+    return f"({', '.join(map(quoted, words))}{',' if len(words) == 1 else ''})"

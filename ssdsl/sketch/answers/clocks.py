@@ -24,10 +24,10 @@ from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.simulate import capacity_bytes
-from ssdsl.sketch.orders import PLAIN
-from ssdsl.sketch.schedules import called, is_schedule, with_import, with_use
+from ssdsl.sketch.answers.orders import PLAIN
+from ssdsl.sketch.answers.schedules import called, is_schedule, with_import, with_use
+from ssdsl.sketch.bounds.unordered import Unordered, unordered
 from ssdsl.sketch.sketch import Sketch, Values
-from ssdsl.sketch.unordered import Unordered, unordered
 from ssdsl.solve.loop import Loop, Task, clock
 from ssdsl.solve.pipeline import Pipeline
 from ssdsl.solve.vee import Vee, vee

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.sketch.ahead import Ahead
+from ssdsl.sketch.bounds.ahead import Ahead
 
 HERE = os.getpid()
 

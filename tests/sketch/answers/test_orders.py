@@ -6,17 +6,17 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
-from ssdsl.sketch.orders import is_open, with_order
+from ssdsl.sketch.answers.orders import is_open, with_order
+from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import PlanChange, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
-from ssdsl.sketch.write import written
 from ssdsl.solve.order import Schedule
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 MODEL = "gpt:350m,layers=8,batch=32"
 SETTING = {"D": (1,), "T": (1,), "S": (4,), "M": (8,)}
 

@@ -6,12 +6,12 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.declarations import params
 from ssdsl.plan.model_index import index_model
+from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.sketch import Sketch, sketch_of
-from ssdsl.sketch.write import written
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def sketch(source: Source, folder: Path | None, **asked: tuple[int, ...]) -> Sketch:

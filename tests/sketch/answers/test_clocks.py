@@ -9,16 +9,16 @@ from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
-from ssdsl.sketch import clocks
-from ssdsl.sketch.clocks import Modulo, with_clock
+from ssdsl.sketch.answers import clocks
+from ssdsl.sketch.answers.clocks import Modulo, with_clock
+from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.search import PlanChange, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
-from ssdsl.sketch.write import written
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 CLUSTER = "a100x8"
 GPT, T5, ALPHAFOLD = "gpt:tiny", "t5:3.9b,layers=4,batch=8", "alphafold2:tiny"
 VEE = "gpt:350m,layers=8,batch=16,vocab=64"

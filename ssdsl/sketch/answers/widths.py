@@ -22,10 +22,10 @@ from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import capacity_bytes, prices
-from ssdsl.sketch import cuts
+from ssdsl.sketch.answers import cuts
+from ssdsl.sketch.answers.write import with_answer
+from ssdsl.sketch.bounds.unordered import Unordered, unordered
 from ssdsl.sketch.sketch import Sketch, Values
-from ssdsl.sketch.unordered import Unordered, unordered
-from ssdsl.sketch.write import with_answer
 from ssdsl.solve.cuts import DeviceKind, LayerRow, cut
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

@@ -8,16 +8,16 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
-from ssdsl.sketch.cuts import is_open, with_cuts
+from ssdsl.sketch.answers.cuts import is_open, with_cuts
+from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import PlanChange, Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
-from ssdsl.sketch.write import written
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 MODEL = "gpt:350m,layers=8,batch=32"
 SETTING = {"D": (1,), "T": (1,), "S": (2,), "M": (8,)}
 NODES = """

@@ -1,0 +1,1 @@
+"""Lower bounds on the cost of a setting, before it is simulated."""
