@@ -1,8 +1,9 @@
 """What all tests share: goldens, rewritten by `pytest --update-golden`; a last line that says what was left out."""
 
+import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what `thinned(n)` leaves out as slow, before slow tests are deselected. An n that shares no factor with the
-    lengths of the lists of a product still has each pair of lists' items."""
-    seen = Counter[str]()
+    """Marks what `thinned(n)` and `covering` leave out as slow, before slow tests are deselected."""
+    marked: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
-        if (thinned := item.get_closest_marker("thinned")) is not None:
-            function = item.nodeid.partition("[")[0]
-            if seen[function] % thinned.args[0]:
-                item.add_marker(pytest.mark.slow)
-            seen[function] += 1
+        for mark in ("thinned", "covering"):
+            if item.get_closest_marker(mark) is not None:
+                marked.setdefault((mark, item.nodeid.partition("[")[0]), []).append(item)
+    for (mark, _), cases in marked.items():
+        if mark == "thinned":
+            quick = {*range(0, len(cases), cases[0].get_closest_marker(mark).args[0])}  # type: ignore[union-attr]
+        else:
+            quick = cover([tuple(map(repr, case.callspec.params.values())) for case in cases])  # type: ignore[attr-defined]
+        for number, case in enumerate(cases):
+            if number not in quick:
+                case.add_marker(pytest.mark.slow)
+
+
+def cover(cases: Sequence[tuple[str, ...]]) -> set[int]:
+    """The numbers of few cases that have each value of each parameter that any case has; of three parameters or more,
+    each pair of values. Greedy: next comes the case with most that is new, the first of equals."""
+    size = 1 if len(cases[0]) < 3 else 2
+    has = [{*combinations(enumerate(case), size)} for case in cases]
+    left, chosen = set().union(*has), set[int]()
+    while left:
+        best = max(range(len(cases)), key=lambda n: len(has[n] & left))
+        chosen.add(best)
+        left -= has[best]
+    return chosen
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -64,9 +83,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What experiments with operators find is not kept in the user's folder, nor read from it."""
+    """Graphs, tables and experiments with operators are not kept in the user's folder, nor read from it. The processes
+    of a run share them."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
         yield
 
 

@@ -59,10 +59,12 @@ def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return run
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    (tmp_path / "net.py").write_text(MODEL)
-    return f"{tmp_path / 'net.py'}:net"
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A user's model, of which the first command keeps the graph."""
+    path = tmp_path_factory.mktemp("model") / "net.py"
+    path.write_text(MODEL)
+    return f"{path}:net"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["models"], ["plans"], ["explain", "E0301"]])
@@ -121,8 +123,8 @@ def test_wrong_usage_is_2_and_on_stderr(words: list[str], said: str) -> None:
         (["fmt", "nowhere.ssp"], "there is no plan `nowhere.ssp`"),
     ],
 )
-def test_a_wrong_plan_or_model_is_1_and_on_stderr(words: list[str], said: str) -> None:
-    done = ssdsl(*words)
+def test_a_wrong_plan_or_model_is_1_and_on_stderr(here: Callable[..., Done], words: list[str], said: str) -> None:
+    done = here(*words)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr and "Traceback" not in done.stderr and "\x1b" not in done.stderr
 
@@ -183,19 +185,19 @@ def test_mistakes_as_json(here: Callable[..., Done], model: str, tmp_path: Path)
     assert nowhere["code"] == "E0101" and nowhere["file"] is None and nowhere["end"] is None
 
 
-def test_every_listed_model_and_code_is_explained() -> None:
-    text = ssdsl("explain").stdout
+def test_every_listed_model_and_code_is_explained(here: Callable[..., Done]) -> None:
+    text = here("explain").stdout
     assert "E0101" in text and "E0301" in text and "E0501" in text
-    assert "path/to/file.py:function" in ssdsl("explain", "error[e0301]").stdout
-    assert ssdsl("explain", "E0203").stdout.startswith("E0203: cannot split ... into ... equal parts\n")
+    assert "path/to/file.py:function" in here("explain", "error[e0301]").stdout
+    assert here("explain", "E0203").stdout.startswith("E0203: cannot split ... into ... equal parts\n")
 
 
-def test_fmt_rewrites_and_checks(tmp_path: Path) -> None:
+def test_fmt_rewrites_and_checks(here: Callable[..., Done], tmp_path: Path) -> None:
     plan = tmp_path / "p.ssp"
     plan.write_text("let  x=1  # one\n")
-    assert ssdsl("fmt", "--check", str(plan)).returncode == 1 and plan.read_text() == "let  x=1  # one\n"
-    assert ssdsl("fmt", str(plan)).returncode == 0 and plan.read_text() == "let x = 1  # one\n"
-    assert ssdsl("fmt", "--check", str(plan)).returncode == 0
+    assert here("fmt", "--check", str(plan)).returncode == 1 and plan.read_text() == "let  x=1  # one\n"
+    assert here("fmt", str(plan)).returncode == 0 and plan.read_text() == "let x = 1  # one\n"
+    assert here("fmt", "--check", str(plan)).returncode == 0
     assert list(tmp_path.iterdir()) == [plan]
 
 
@@ -244,7 +246,7 @@ def test_run_reports(here: Callable[..., Done], model: str, tmp_path: Path) -> N
     assert (tmp_path / "out" / "results" / "rank1.json").exists()
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [["--optimizer", "sgd"], ["--optimizer", "adamw", "--lr", "1e-3"]])
 def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> None:
     done = here("verify", "data_parallel", "--model", model, *optimizer)
@@ -254,7 +256,8 @@ def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> 
 
 def test_verify_a_model_that_draws(here: Callable[..., Done], tmp_path: Path) -> None:
     model = str(Path(__file__).parent.parent / "models" / "noisy.py") + ":net"
-    words = ["--seed", "7", "--steps", "2", "--generator", "philox", "--out", str(tmp_path / "kept")]
+    words = ["--seed", "7", "--steps", "2", "--optimizer", "sgd", "--generator", "philox"]
+    words += ["--out", str(tmp_path / "kept")]
     done = here("verify", "data_parallel", "--model", model, *words)
     assert done.returncode == 0 and "equal:" in done.stdout, done.stderr
     (role,) = (tmp_path / "kept" / "program").glob("role_*.py")
@@ -265,8 +268,9 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     words = ["compile", "data_parallel", "--model", model, "--out"]
     assert "torchrun --nproc-per-node=2" in here(*words, str(tmp_path / "p")).stdout
     assert here(*words, str(tmp_path / "p")).returncode == 0
-    done = here(*words, str(tmp_path))
-    assert done.returncode == 1 and "E0507" in done.stderr and (tmp_path / "net.py").exists()
+    source = Path(model.removesuffix(":net"))
+    done = here(*words, str(source.parent))
+    assert done.returncode == 1 and "E0507" in done.stderr and source.exists()
 
 
 def test_show_program(here: Callable[..., Done], model: str) -> None:

@@ -75,14 +75,15 @@ assign model - model["layers.0"] to gpus[pp = 1]
 
 @pytest.fixture
 def applied(tmp_path: Path) -> Callable[[str], Run]:
-    """A copy of the sources with a commit, as a function that runs Python there and returns what it prints."""
+    """A copy of the sources with a commit, as a function that runs Python there and returns what it prints. Compiled
+    sources are copied, too: a file keeps its time, so Python compiles again what the commit changes."""
 
     def apply(name: str) -> Run:
         for each in COPIED:
             source, target = ROOT / each, tmp_path / each
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.pyc.*"))  # which others are writing
             else:
                 shutil.copy(source, target)
         (tmp_path / "commit.diff").write_text(COMMITS[name])

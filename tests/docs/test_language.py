@@ -1,7 +1,7 @@
 """The plans of the documentation mean what their text says: each compiles, or is the mistake that it shows."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,10 +40,9 @@ def test_plan(block: Any, blocks: list[Any], graph_of: Callable[[str], Any], tmp
     assert found == ([block.error] if block.error else [])
 
 
-def test_plans_are_formatted(block: Any) -> None:
-    if block.error != "E0110":
-        source = Source("plan.ssp", block.text)
-        assert format_script(parse(source), source) == block.text
+def test_plans_are_formatted(blocks: list[Any]) -> None:
+    sources = [Source(f"{b.page}:{b.line}", b.text) for b in blocks if b.error != "E0110"]
+    assert [s.name for s in sources if format_script(parse(s), s) != s.text] == []
 
 
 def test_everything_has_an_example(blocks: list[Any]) -> None:
@@ -66,15 +65,19 @@ def _anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in PAGES)])
-def test_links_lead_somewhere(page: str) -> None:
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL)
+def test_links_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+    assert [f"{page.name}: {target}" for page in pages for target in _lost(page)] == []
+
+
+def _lost(page: Path) -> Iterator[str]:
+    """Yields the links of a page that lead nowhere."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)]+)\)", text):
         path, _, anchor = target.partition("#")
-        if not target.startswith("https://"):
-            there = (ROOT / page).parent / path if path else ROOT / page
-            assert there.exists(), target
-            assert not anchor or anchor in _anchors(there), target
+        there = page.parent / path if path else page
+        if not target.startswith("https://") and not (there.exists() and (not anchor or anchor in _anchors(there))):
+            yield target
 
 
 def _nodes(text: str) -> list[Any]:

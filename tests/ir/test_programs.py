@@ -41,7 +41,6 @@ def test_an_evaluation(golden: Callable[[Path, str], None], tmp_path: Path) -> N
     golden(PLANS[0].parent / "evaluation.program", program_text(program))
 
 
-@pytest.mark.parametrize("path", PLANS, ids=lambda p: p.stem)
-def test_plans_are_formatted(path: Path) -> None:
-    source = read_source(path)
-    assert format_script(parse(source), source) == source.text
+def test_plans_are_formatted() -> None:
+    sources = map(read_source, PLANS)
+    assert [s.name for s in sources if format_script(parse(s), s) != s.text] == []

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,10 +105,9 @@ def test_parse_of_format_is_the_script(script: nodes.Script) -> None:
 PLANS = [*library_files(), *sorted(assets_folder("examples").glob("*.ssp"))]
 
 
-@pytest.mark.parametrize("path", PLANS, ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_our_plans_are_formatted(path: Path) -> None:
-    source = read_source(path)
-    assert format_script(parse(source), source) == source.text
+def test_our_plans_are_formatted() -> None:
+    sources = map(read_source, PLANS)
+    assert [s.name for s in sources if format_script(parse(s), s) != s.text] == []
 
 
 UNTIDY = """\

@@ -17,6 +17,7 @@ from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import Op, PartKernel
 from ssdsl.model.trace import capture
+from tests.captured import graph_of
 from tests.model.rule_cases import FAMILIES
 
 HERE = Path(__file__).parent
@@ -48,7 +49,7 @@ def test_every_operator_goes_through_a_file(family: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("spec", ["moe_gpt", "unet3d"])
 def test_models_go_through_a_file(spec: str, tmp_path: Path) -> None:
-    graph = capture(load(spec))
+    graph = graph_of(spec)
     assert_same(through_file(graph, tmp_path), graph)
 
 

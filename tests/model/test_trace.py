@@ -16,6 +16,7 @@ from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
+from tests.captured import captured
 from tests.model.parts import outside, run_graph
 
 needs_transformers = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
@@ -33,8 +34,8 @@ def axes_of(graph: Graph, value: str) -> list[list[tuple[str, int]]]:
 
 @needs_transformers
 def test_gpt() -> None:
-    graph = capture(load("gpt:tiny"))
-    config: Any = load("gpt:tiny").module.config
+    model, graph = captured("gpt:tiny")
+    config: Any = model.module.config
     (hidden, fused) = axes_of(graph, "transformer.h.0.attn.c_attn.weight")
     assert [n for n, _ in hidden] == ["hidden"]
     assert [s for _, s in fused] == [3, config.n_head, config.n_embd // config.n_head]
@@ -52,7 +53,7 @@ def test_gpt() -> None:
 
 @needs_transformers
 def test_swin() -> None:
-    graph = capture(load("swin:tiny"))
+    _, graph = captured("swin:tiny")
     assert {"batch", "heads", "head_dim", "hidden", "ffn", "classes"} <= set(graph.dim_names.values())
     for name in ("heads", "ffn", "classes", "batch"):
         assert not any(d.name == name and d.fixed for o in graph.operators for d in o.dims if o.stage is Stage.COMPUTE)

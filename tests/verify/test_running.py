@@ -47,7 +47,7 @@ def tried(name: str, text: str) -> Outcome:
     return try_plan(model, graph, text, TRAINING)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.covering
 @pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_those_of_one_device(name: str, text: str) -> None:

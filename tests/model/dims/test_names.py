@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from ssdsl.model.graph import Graph, Stage
-from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
+from tests.captured import graph_of
 
 needs_transformers = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
 TOKENS = {"input_ids": ("batch", "seq"), "labels": ("batch", "seq")}
@@ -122,7 +122,7 @@ class Fused(nn.Module):
 @needs_transformers
 def test_experts_whose_weights_are_transposed() -> None:
     """Mixtral's: a fused projection of each expert, applied to rows that name their expert."""
-    graph = capture(load("mixtral:tiny"))
+    graph = graph_of("mixtral:tiny")
     experts = "model.layers.0.mlp.experts"
     assert axis(graph, f"{experts}.gate_up_proj", 0) == axis(graph, f"{experts}.down_proj", 0) == ["experts"]
     assert axis(graph, f"{experts}.gate_up_proj", 1) == ["gate_up", "ffn"]

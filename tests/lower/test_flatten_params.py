@@ -1,0 +1,215 @@
+"""`flatten_params`: which weights are reduced together, how large buckets are, and how a gradient is completed."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
+from ssdsl.ir.param import (
+    AllReduceGrads,
+    ChunkGrads,
+    Completion,
+    FlatParam,
+    Param,
+    ReduceScatterGrads,
+    SumTiedGrads,
+    Zero,
+)
+from ssdsl.lower.errors import ShardConflict, StateApart
+from ssdsl.lower.lowering import Held, Lowering
+from ssdsl.lower.params.flatten_params import completion_of, flatten_params
+from ssdsl.plan.plan import State
+from ssdsl.plan.plan import StateShard as StateShard
+from ssdsl.text.diagnostic import PlanError
+from tests.lower.by_hand import SPAN, graph_of, plan_of, submesh
+
+AXES = {"dp": 4, "tp": 2}
+HERE = submesh(AXES)
+GRAPH = graph_of("input x[batch]\nweight w[batch]\ny[batch] = mul x[batch] w[batch]\nloss[] = sum y[batch]", batch=8)
+MIB = 1 << 20
+DESIGN = Path(__file__).parents[2] / "docs" / "design.md"
+
+
+def param(
+    name: str,
+    size_bytes: int = 4096,
+    partial: tuple[str, ...] = (),
+    place: Submesh = HERE,
+    *,
+    is_trained: bool = True,
+    dtype: str = "float32",
+) -> Param:
+    """A weight in one axis, replicated."""
+    itemsize = 2 if dtype == "bfloat16" else 4
+    layout = Layout((REPLICATE,) * len(place.axes))
+    return Param(name, place, Shape(((size_bytes // itemsize,),)), layout, partial, is_trained, dtype)
+
+
+def flats(*params: Param, shards: tuple[StateShard, ...] = ()) -> tuple[FlatParam, ...]:
+    plan = replace(plan_of(GRAPH, AXES), shards=shards)
+    return flatten_params(Lowering(plan, params=params)).flats
+
+
+def weights(*params: Param, shards: tuple[StateShard, ...] = ()) -> list[tuple[str, ...]]:
+    return [flat.weights for flat in flats(*params, shards=shards)]
+
+
+def shard(state: State, names: str, *axes: str) -> StateShard:
+    return StateShard(state, frozenset(names.split()), axes, SPAN)
+
+
+# -- which weights are together ----------------------------------------------------------------------------------------
+
+
+def test_the_weights_of_last_layers_come_first() -> None:
+    assert weights(param("a"), param("b"), param("c")) == [("c", "b", "a")]
+
+
+def test_what_is_not_trained_is_in_no_flat_parameter() -> None:
+    assert weights(param("a"), param("buffer", is_trained=False)) == [("a",)]
+
+
+def test_weights_of_other_devices_dtypes_or_sums_are_apart() -> None:
+    elsewhere = submesh({"pp": 2, "dp": 4}, pp=1)
+    for other in (param("b", place=elsewhere), param("b", dtype="bfloat16"), param("b", partial=("dp",))):
+        assert weights(param("a"), other) == [("b",), ("a",)]
+
+
+def test_a_program_that_does_not_train_keeps_the_flat_parameters_that_it_was_given() -> None:
+    held = Held(flats=flats(param("a")))
+    lowering = Lowering(plan_of(GRAPH, AXES), held=held, trains=False, params=(param("b"),))
+    assert flatten_params(lowering).flats == held.flats
+
+
+def test_one_that_trains_them_too_completes_their_gradients_as_its_own_cuts_need() -> None:
+    held = Held(flats=(*flats(param("a", partial=("dp",))), *flats(param("b", partial=("dp",)))))
+    params = param("a", partial=("tp",)), param("b", partial=("tp",))
+    found = flatten_params(Lowering(plan_of(GRAPH, AXES), held=held, params=params)).flats
+    assert found == tuple(replace(flat, completion=(AllReduceGrads(("tp",)),)) for flat in held.flats)
+
+
+# -- buckets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "partial", "wanted"),
+    [
+        ([12 * MIB] * 6, (), [3, 3]),  # not reduced: 25 MB, and the weight that fills them
+        ([2 * MIB] * 8, ("dp",), [2, 2, 2, 2]),  # a quarter of 16 MB
+        ([MIB] * 8, ("dp",), [2, 2, 2, 2]),  # a quarter, which is 0.5 MB for each of 4 ranks
+        ([MIB] * 8, ("dp", "tp"), [4, 4]),  # 0.5 MB for each of 8 ranks
+        ([MIB // 4] * 8, ("dp",), [8]),
+        ([8 * MIB] * 16, ("dp",), [4, 4, 4, 4]),  # 25 MB, and the one that fills them
+        ([MIB, 64 * MIB, MIB], ("dp",), [2, 1]),  # small ones share a bucket with a large one
+    ],
+)
+def test_buckets_are_as_many_and_as_large_as_the_page_says(
+    sizes: list[int], partial: tuple[str, ...], wanted: list[int]
+) -> None:
+    found = weights(*(param(f"w{n}", size, partial) for n, size in enumerate(sizes)))
+    assert [*map(len, found)] == wanted
+
+
+def test_a_bucket_counts_the_bytes_of_its_dtype() -> None:
+    halves = [param(f"w{n}", MIB // 4, ("dp",), dtype="bfloat16") for n in range(8)]
+    assert [*map(len, weights(*halves))] == [8]  # 2 MB; of four bytes each they would be 4 MB, in two buckets
+
+
+def test_a_bucket_counts_what_a_device_has_of_a_weight() -> None:
+    cut = [
+        replace(param(f"w{n}", 2 * MIB, ("dp",)), layout=Layout((REPLICATE, Shard(0, MIB // 4, 2)))) for n in range(8)
+    ]
+    found = flats(*cut)
+    assert [len(f.weights) for f in found] == [2, 2, 2, 2] and found[0].elements == 2 * MIB // 4
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def rows() -> list[tuple[tuple[str, ...], tuple[str, ...], str]]:
+    """The table of completions of docs/design.md: sums, axes of state, and what is done."""
+    lines = DESIGN.read_text("utf-8").splitlines()
+    first = lines.index("| sum over | state sharded over | completion |") + 2
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines[first : first + 4]]
+    return [(tuple(re.findall(r"\w+", sums)), tuple(re.findall(r"\w+", state)), said) for sums, state, said in cells]
+
+
+def said(step: Completion) -> str:
+    match step:
+        case AllReduceGrads(axes):
+            return f"all_reduce over {', '.join(axes)}"
+        case ReduceScatterGrads(axes):
+            return f"reduce_scatter over {', '.join(axes)}"
+        case ChunkGrads(axes):
+            return f"each device keeps its part over {', '.join(axes)}"
+        case SumTiedGrads():
+            return "tied"
+
+
+@pytest.mark.parametrize(("sums", "state", "wanted"), rows(), ids=lambda cell: str(cell)[:30])
+def test_each_row_of_the_table_of_completions_holds(sums: tuple[str, ...], state: tuple[str, ...], wanted: str) -> None:
+    steps = [said(step) for step in completion_of(sums, state, ())]
+    words = [
+        re.sub(r" of the shard|^then |, along which it is equal$", "", part)
+        for part in re.split(r", (?!along)", wanted)
+    ]
+    assert steps == words
+
+
+def test_copies_on_several_submeshes_are_summed_last() -> None:
+    stages = tuple(submesh({"pp": 2, "dp": 4}, pp=stage) for stage in (0, 1))
+    found = flats(
+        *(param("w", partial=("dp",), place=stage) for stage in stages), param("a", partial=("dp",), place=stages[0])
+    )
+    tied = [f for f in found if f.weights == ("w",)]
+    assert [f.completion for f in tied] == [(AllReduceGrads(("dp",)), SumTiedGrads(stages))] * 2
+    assert [f.completion for f in found if f not in tied] == [(AllReduceGrads(("dp",)),)]
+
+
+# -- sharded state -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "zero"),
+    [
+        ((State.OPTIMIZER,), Zero.OPTIMIZER),
+        ((State.GRADS,), Zero.GRADS),
+        ((State.OPTIMIZER, State.GRADS), Zero.GRADS),
+        ((State.OPTIMIZER, State.GRADS, State.WEIGHTS), Zero.WEIGHTS),
+    ],
+)
+def test_the_highest_stage_of_zero_that_a_plan_asks_for_holds(states: tuple[State, ...], zero: Zero) -> None:
+    (flat,) = flats(param("a", partial=("dp",)), shards=tuple(shard(state, "a", "dp") for state in states))
+    assert (flat.zero, flat.shard_axes, flat.completion) == (zero, ("dp",), (ReduceScatterGrads(("dp",)),))
+
+
+def test_a_flat_parameter_is_padded_to_equal_shards() -> None:
+    (flat,) = flats(param("a", 4 * 9), shards=(shard(State.OPTIMIZER, "a", "dp"),))
+    assert flat.elements == 12
+
+
+def test_the_weights_of_a_module_are_gathered_together() -> None:
+    params = [param(f"h.{n}.{name}", partial=("dp",)) for n in (0, 1) for name in ("up", "down")]
+    whole = shard(State.WEIGHTS, "h.0.up h.0.down h.1.up h.1.down", "dp")
+    assert weights(*params, shards=(whole,)) == [("h.1.down", "h.1.up"), ("h.0.down", "h.0.up")]
+
+
+def test_a_tied_weight_of_unlike_devices_keeps_its_state_whole() -> None:
+    unlike = (submesh(AXES), Submesh(replace(HERE.mesh, name="other", axes=(("dp", 2),), first=8)))
+    found = flats(*(param("w", place=place) for place in unlike), shards=(shard(State.OPTIMIZER, "w", "dp"),))
+    assert [f.zero for f in found] == [Zero.NONE, Zero.NONE]
+
+
+def test_state_that_no_axis_copies_is_refused() -> None:
+    cut = replace(param("a"), layout=Layout((Shard(0, 256, 4), REPLICATE)))
+    with pytest.raises(PlanError) as caught:
+        flats(cut, shards=(shard(State.OPTIMIZER, "a", "dp"),))
+    assert [type(d) for d in caught.value.diagnostics] == [ShardConflict]
+
+
+def test_states_of_a_weight_over_other_axes_than_its_highest_are_refused() -> None:
+    with pytest.raises(PlanError) as caught:
+        flats(param("a"), shards=(shard(State.OPTIMIZER, "a", "dp"), shard(State.GRADS, "a", "tp")))
+    assert [type(d) for d in caught.value.diagnostics] == [StateApart]

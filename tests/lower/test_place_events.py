@@ -1,0 +1,152 @@
+"""`place_events`: the actions that a role's tasks become, in words: posts, waits, drops and reductions."""
+
+from dataclasses import replace
+
+import pytest
+
+from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.function import Backward
+from ssdsl.ir.param import AllReduceGrads, Completion, FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.program import Result
+from ssdsl.ir.value import Name
+from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.tasks.place_events import place_events
+from ssdsl.plan.plan import Phase
+from tests.lower.by_hand import submesh
+from tests.lower.stages import pipeline, signal, with_tasks, words
+
+REDUCED = (AllReduceGrads(("dp",)),)
+
+
+def actions(lowering: Lowering, role: int = 0) -> str:
+    return " ".join(map(word, place_events(lowering).roles[role].actions))
+
+
+def word(action: Action) -> str:
+    match action:
+        case Compute():
+            return words((action,))
+        case Start(message, at, gradient, end):
+            return f"{end.value}-{message}{chr(39) if gradient else '.'}{at[0]}"
+        case Wait(message, at, gradient):
+            return f"wait-{message}{chr(39) if gradient else '.'}{at[0]}"
+        case Free(slot, at):
+            return f"free-{slot.replace(' ', '-')}.{at[0]}"
+        case StartReduce(flat):
+            return f"reduce-{flat}"
+        case WaitReduce(flat):
+            return f"reduced-{flat}"
+        case GatherParam(flat):
+            return f"gather-{flat}"
+        case Update():
+            return "update"
+
+
+def flat(
+    number: int, weight: str, stage: int, zero: Zero = Zero.NONE, done: tuple[Completion, ...] = REDUCED
+) -> FlatParam:
+    place = submesh({"pp": 2}, pp=stage)
+    return FlatParam(number, place, (weight,), "float32", zero, ("dp",), done, 8)
+
+
+def one(tasks: str, *flats: FlatParam, parts: int = 2) -> Lowering:
+    return replace(with_tasks(pipeline(2, parts, []), tasks, ""), flats=flats)
+
+
+def two(sender: str, receiver: str) -> Lowering:
+    return with_tasks(pipeline(2, 2, [(0, 1)]), sender, receiver)
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_receive_is_posted_where_it_stands_and_awaited_by_the_task_that_reads_it() -> None:
+    assert actions(two("", "0.0 0.1 F0 F1"), 1) == (
+        "receive-0.0 receive-0.1 wait-0.0 F0 free-v0-there.0 wait-0.1 F1 free-v0-there.1 update"
+    )
+
+
+def test_a_value_is_dropped_behind_the_send_that_reads_it_last() -> None:
+    assert actions(two("F0 0.0", "")) == "F0 send-0.0 free-v0.0 update"
+
+
+def test_a_gradient_is_sent_without_a_drop_and_awaited_by_the_backward() -> None:
+    assert actions(two("F0 0.0 0'0 B0", "")) == "F0 send-0.0 free-v0.0 receive-0'0 wait-0'0 B0 update"
+    assert actions(two("", "0.0 F0 B0 0'0"), 1).endswith("F0 free-v0-there.0 B0 send-0'0 update")
+
+
+def test_an_output_that_was_asked_for_is_kept() -> None:
+    lowering = replace(two("F0 0.0", ""), results=(Result("hidden", 0, Name("y"), "v0"),))
+    assert actions(lowering) == "F0 send-0.0 update"
+
+
+def test_a_value_that_two_tasks_read_is_dropped_behind_the_second() -> None:
+    lowering = with_tasks(pipeline(3, 1, [(0, 1), (0, 2)]), "F0 0.0 1.0", "", "")
+    messages = tuple(replace(m, source_slot="y") for m in lowering.messages)
+    assert actions(replace(lowering, messages=messages)) == "F0 send-0.0 send-1.0 free-y.0 update"
+
+
+def test_the_later_end_of_a_signal_waits_where_it_stands() -> None:
+    lowering = two("F0 0.0", "0.0 F0")
+    lowering = replace(lowering, messages=(signal(0, 0, 1, {"pp": 2}),), functions=pipeline(2, 2, []).functions)
+    assert actions(lowering) == "F0 send-0.0 update" and actions(lowering, 1) == "receive-0.0 wait-0.0 F0 update"
+
+
+def test_a_role_without_tasks_has_no_actions() -> None:
+    assert actions(two("F0 0.0", ""), 1) == ""
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zero", [Zero.NONE, Zero.OPTIMIZER])
+def test_a_reduction_starts_behind_the_last_backward_and_is_awaited_before_the_update(zero: Zero) -> None:
+    gathered = " gather-0" if zero is Zero.OPTIMIZER else ""
+    assert actions(one("F0 F1 B0 B1", flat(0, "w0", 0, zero))) == f"F0 F1 B0 B1 reduce-0 reduced-0 update{gathered}"
+
+
+def test_a_reduction_starts_before_the_next_task_and_behind_the_sends_for_which_others_wait() -> None:
+    lowering = with_tasks(pipeline(2, 2, [(0, 1)]), "", "0.0 F0 B0 0'0 0.1 F1")
+    found = actions(replace(lowering, flats=(flat(0, "w1", 1),)), 1)
+    assert found.startswith("receive-0.0 wait-0.0 F0 free-v0-there.0 B0 send-0'0 receive-0.1 reduce-0 wait-0.1 F1")
+
+
+def test_with_zero_2_gradients_go_to_their_owners_behind_each_backward() -> None:
+    found = actions(one("F0 B0 F1 B1", flat(0, "w0", 0, Zero.GRADS)))
+    assert found == "F0 B0 reduce-0 F1 B1 reduce-0 update gather-0"
+
+
+def test_with_zero_3_neither_reductions_nor_gathers_stand_between_tasks() -> None:
+    assert actions(one("F0 B0", flat(0, "w0", 0, Zero.WEIGHTS))) == "F0 B0 update"
+
+
+def test_in_halves_the_gradients_of_weights_are_there_behind_the_second() -> None:
+    lowering = one("F0 B0", flat(0, "w0", 0))
+    halves = tuple(replace(f, backward=Backward.HALVES) for f in lowering.functions)
+    first, second = (Compute(0, (0,), phase) for phase in (Phase.DGRAD, Phase.WGRAD))
+    found = place_events(
+        replace(lowering, functions=halves, tasks=((first, Compute(0, (1,), Phase.FORWARD), second), ()))
+    )
+    assert [type(a).__name__ for a in found.roles[0].actions] == (
+        ["Compute", "Compute", "Compute", "StartReduce", "WaitReduce", "Update"]
+    )
+
+
+def test_what_several_roles_share_is_reduced_at_the_end_in_one_order() -> None:
+    shared = replace(flat(0, "w0", 0), submesh=submesh({"pp": 2}))
+    assert actions(one("F0 B0 F1", shared)) == "F0 B0 F1 reduce-0 reduced-0 update"
+    assert actions(one("F0 B0 F1", flat(0, "w0", 0))) == "F0 B0 reduce-0 F1 reduced-0 update"
+
+
+def test_copies_of_a_tied_weight_are_summed_before_the_update_whatever_the_stage_of_zero() -> None:
+    tied = SumTiedGrads((submesh({"pp": 2}, pp=0), submesh({"pp": 2}, pp=1)))
+    for zero in (Zero.NONE, Zero.GRADS, Zero.WEIGHTS):
+        assert "reduced-0 update" in actions(one("F0 B0", flat(0, "w0", 0, zero, (tied,))))
+
+
+def test_a_weight_that_needs_no_completion_is_updated_as_it_is() -> None:
+    assert actions(one("F0 B0", flat(0, "w0", 0, done=()))) == "F0 B0 update"
+
+
+def test_a_program_that_does_not_train_has_no_update() -> None:
+    assert actions(replace(one("F0", flat(0, "w0", 0)), trains=False)) == "F0"
