@@ -148,7 +148,7 @@ def _file_level(name: str, old: bytes | None, new: bytes | None, names: Names) -
 def with_names(text: str, renamed: Renamed) -> str:
     """A text with the new names of modules, wherever the old ones stand as words, or are imported beside their own.
 
-    >>> with_names("from ssdsl.runtime.health.heartbeat import Pulse  # pulse", {"runtime.pulse": "runtime.heartbeat"})
+    >>> with_names("from ssdsl.runtime.pulse import Pulse  # pulse", {"runtime.pulse": "runtime.heartbeat"})
     'from ssdsl.runtime.heartbeat import Pulse  # pulse'
     >>> with_names("from ..pulse import Pulse", {"runtime.pulse": "runtime.heartbeat"})
     'from ..heartbeat import Pulse'

@@ -97,7 +97,7 @@ beta=1)
 module .
   %counted[batch, 1] : int64 = own::count by aten.sum.dim_IntList([%x], (1, 'rows'), None) [count]
     stage data; over batch 4 whole: it is counted, in.keys (in) 3 combined beside batch by Prefix(size=3) of batch, \
-in.keys'2 (in) 3; reads %x[batch, in.keys], %x[batch, in.keys]; in memory ((1, 0),); Found(signature='a b -> a', \
+in.keys'2 (in) 3; reads %x[batch, in.keys], %x[batch, in.keys]; in memory ((1, 0),); FoundRule(signature='a b -> a', \
 linear_in=(), flows=(), contraction=False, module='', why_whole='', unsteady=False)
 """
 

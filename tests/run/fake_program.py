@@ -19,9 +19,9 @@ behaviour = (Path(__file__).parent / "behaviour").read_text()
 (out / f"pid{rank}").write_text(str(os.getpid()))
 
 if behaviour in ("stopped", "loops", "full"):
-    from heartbeat import Pulse  # a copy of the runtime's, which needs no torch
+    from heartbeat import Heartbeat  # a copy of the runtime's, which needs no torch
 
-    pulse = Pulse(out, rank)
+    pulse = Heartbeat(out, rank)
     pulse.says("loading its weights", role=f"stage{rank}")
     pulse.watch(lambda: (2, "forward of block 3"))
     time.sleep(1)  # until it is written
