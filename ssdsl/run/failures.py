@@ -10,7 +10,7 @@ from subprocess import Popen
 from ssdsl.run.data_errors import TrainingStopped
 from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
 from ssdsl.run.out_of_resources import FULL, Lack, lack_in
-from ssdsl.runtime.health.stall import Stall, place, read_states
+from ssdsl.runtime.health.stall import StalledRank, place, read_states
 from ssdsl.runtime.program.codec import decoded
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -28,7 +28,7 @@ class _Said:
     time_s: float
     text: str
     mistake: str | None = None
-    stall: Stall | None = None
+    stall: StalledRank | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def failed_ranks(out: Path) -> list[int]:
     return list(_said(out))
 
 
-def stuck(stall: Stall, limit_s: float) -> RankStuck:
+def stuck(stall: StalledRank, limit_s: float) -> RankStuck:
     """The diagnostic of a rank that does not move."""
     waiting = "\n".join(stall.waiting[:4] + (("and more",) if len(stall.waiting) > 4 else ()))
     role = f", role {stall.role}," if stall.role else ""
@@ -110,7 +110,7 @@ def _said(out: Path) -> dict[int, _Said]:
         found[rank] = _Said(rank, path.stat().st_mtime, text)
     for rank, state in read_states(out).items():  # complete also when the disk is full
         if (failed := state["failed"]) is not None:
-            stall = decoded(Stall, failed["stall"]) if failed["stall"] is not None else None
+            stall = decoded(StalledRank, failed["stall"]) if failed["stall"] is not None else None
             found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
     return {said.rank: said for said in sorted(found.values(), key=lambda said: said.time_s)}
 

@@ -18,7 +18,7 @@ from ssdsl.run.failures import failed_ranks, failure, printed, stuck, unwritable
 from ssdsl.run.processes import MARK, sigterm_raises, stop
 from ssdsl.run.progress import Progress
 from ssdsl.run.results import RunResult, read_result
-from ssdsl.runtime.health.stall import Stall, find_stall, read_states
+from ssdsl.runtime.health.stall import StalledRank, find_stall, read_states
 from ssdsl.text.diagnostic import PlanError
 
 POLL_S = 0.1
@@ -167,7 +167,7 @@ class _Watch:
     timeout_s: float
     alone: bool
 
-    def until_end(self, agent: "subprocess.Popen[bytes]", progress: Progress) -> Stall | None:
+    def until_end(self, agent: "subprocess.Popen[bytes]", progress: Progress) -> StalledRank | None:
         """Returns when torchrun has ended, a while after a rank wrote down its error, or with a rank that is stuck."""
         started, failed_at = time.time(), 0.0
         while agent.poll() is None:
@@ -183,7 +183,7 @@ class _Watch:
         progress.update()
         return None
 
-    def _stall(self, started: float) -> Stall | None:
+    def _stall(self, started: float) -> StalledRank | None:
         """The rank at fault. If others may know more, it is left to them while one of these ranks says something."""
         states, now = read_states(self.out), time.time()
         if self.alone:

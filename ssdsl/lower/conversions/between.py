@@ -12,7 +12,7 @@ from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.conversions.answer import Need, Received, SentVersions
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.conversions.region_read import region_read
-from ssdsl.lower.conversions.route import End, Parts, find_route, with_shares
+from ssdsl.lower.conversions.route import Parts, RouteEnd, find_route, with_shares
 from ssdsl.lower.conversions.transfer import keep_boxes
 from ssdsl.lower.conversions.within import Within
 
@@ -109,7 +109,7 @@ class ReadsBetween:
         parts = Parts(need.shape, tuple(s for _, s in made.type.time), varying, there.value.itemsize)
         arrives = keep_boxes(need.type.layout.travelling(), need.shape, parts.times, varying)
         produced, needed = (None if g is None else g.layout for g in (need.gradient, made.gradient))
-        ends = End(source.submesh, made.type.layout, needed), End(target.submesh, arrives, produced)
+        ends = RouteEnd(source.submesh, made.type.layout, needed), RouteEnd(target.submesh, arrives, produced)
         leaving, arriving = find_route(there.lowering, *ends, parts)
         arrives = with_shares(arrives, target.submesh, arriving)
         var = self.home.completed(made, need.shape, leaving)

@@ -26,7 +26,7 @@ CLEARLY = 0.99  # of a time: what takes less is faster, what takes more is as fa
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class RouteEnd:
     """One end of a transfer: the layouts of the value and of its gradient (None: it has none) on a submesh, as
     operators there make or need them."""
 
@@ -34,10 +34,10 @@ class End:
     value: Layout
     gradient: Layout | None
 
-    def travelling(self, shares: Shares) -> "End":
+    def travelling(self, shares: Shares) -> "RouteEnd":
         """The end as a tensor leaves it, or arrives there: sums taken, regions joined, in shares."""
         gradient = self.gradient and with_shares(self.gradient.travelling(), self.submesh, shares)
-        return End(self.submesh, with_shares(self.value.travelling(), self.submesh, shares), gradient)
+        return RouteEnd(self.submesh, with_shares(self.value.travelling(), self.submesh, shares), gradient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Parts:
         return plan_move(inside(before, self.times), source, inside(after, self.times), target, self.size)
 
 
-def find_route(lowering: Lowering, source: End, target: End, parts: Parts) -> tuple[Shares, Shares]:
+def find_route(lowering: Lowering, source: RouteEnd, target: RouteEnd, parts: Parts) -> tuple[Shares, Shares]:
     """The shares in which a tensor leaves its source and arrives at its target; none where they save no time, or where
     the links are unknown. `target.value` has one box for each device."""
     if lowering.cluster is None:
@@ -77,7 +77,7 @@ def with_shares(layout: Layout, submesh: Submesh, shares: Shares) -> Layout:
     return Layout(tuple(shares.get(a, place) for (a, _), place in places))
 
 
-def _choices(lowering: Lowering, end: End, parts: Parts) -> Iterator[Shares]:
+def _choices(lowering: Lowering, end: RouteEnd, parts: Parts) -> Iterator[Shares]:
     """Yields no shares, then shares along the axis with the fastest links of those along which the tensor is whole,
     then along the next one too, and so on."""
     shares: dict[str, Shard] = {}
@@ -112,7 +112,7 @@ def _share(ranks: int, layouts: list[Layout], axis: int, parts: Parts) -> Shard 
     return None
 
 
-def _time(lowering: Lowering, source: End, target: End, way: tuple[Shares, Shares], parts: Parts) -> float:
+def _time(lowering: Lowering, source: RouteEnd, target: RouteEnd, way: tuple[Shares, Shares], parts: Parts) -> float:
     """The seconds of a value's way, and of its gradient's way back."""
     left, arrived = source.travelling(way[0]), target.travelling(way[1])
     time = _within(lowering, source.submesh, source.value, left.value, parts)

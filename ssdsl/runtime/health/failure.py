@@ -11,7 +11,7 @@ import torch
 
 from ..errors import EngineError
 from .heartbeat import Heartbeat
-from .stall import Stall, place
+from .stall import StalledRank, place
 from .watchdog import Watchdog, last_words
 
 
@@ -27,7 +27,7 @@ def report_failure(
     if watch is not None:
         watch.end()
     verdict = watch.verdict() if watch is not None and isinstance(error, RuntimeError) else None
-    if pulse is not None and isinstance(verdict, Stall):
+    if pulse is not None and isinstance(verdict, StalledRank):
         last_words(pulse, verdict, folder, whole=False)
         return
     says_all = isinstance(error, SystemExit | EngineError)

@@ -15,7 +15,7 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Stall:
+class StalledRank:
     """The rank that does not move. `how` says what is known of it; `waiting` describes those that wait.
 
     `process` is its host and number, if it is one that says nothing any more.
@@ -61,7 +61,9 @@ def read_states(folder: Path) -> dict[int, State]:
     return {rank: state for rank, state in found.items() if state["attempt"] == latest}
 
 
-def find_stall(states: dict[int, State], ranks: range, started: float, limit_s: float, now: float) -> Stall | None:
+def find_stall(
+    states: dict[int, State], ranks: range, started: float, limit_s: float, now: float
+) -> StalledRank | None:
     """The rank at fault, once it has not moved for the limit.
 
     That is a rank that wrote nothing, or else one that waits for nobody; if all wait, the one that does so longest.
@@ -72,7 +74,7 @@ def find_stall(states: dict[int, State], ranks: range, started: float, limit_s: 
         since = now - started
         waiting = tuple(_waiting(s, now) for s in states.values())
         how = "it has not started"
-        return Stall(missing[0], "", "starting", since, how, waiting) if since > max(limit_s, START_S) else None
+        return StalledRank(missing[0], "", "starting", since, how, waiting) if since > max(limit_s, START_S) else None
     alive = [s for _, s in sorted(states.items()) if not s["ended"] and s["failed"] is None]
     silent = [s for s in alive if now - s["beat"] > BEATS_S]
     busy = [s for s in alive if not s["waits"]]
@@ -86,7 +88,9 @@ def find_stall(states: dict[int, State], ranks: range, started: float, limit_s: 
     how = _how(at_fault, bool(silent), bool(busy))
     waiting = tuple(_waiting(s, now) for s in alive if s is not at_fault and s["waits"])
     process = (at_fault["host"], at_fault["pid"]) if silent else None
-    return Stall(at_fault["rank"], at_fault["role"], place(at_fault), now - at_fault["since"], how, waiting, process)
+    return StalledRank(
+        at_fault["rank"], at_fault["role"], place(at_fault), now - at_fault["since"], how, waiting, process
+    )
 
 
 def _how(state: State, silent: bool, busy: bool) -> str:

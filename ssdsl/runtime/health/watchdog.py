@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..program.codec import from_json, to_json
 from .heartbeat import Heartbeat, attempt
-from .stall import BEATS_S, Stall, State, find_stall
+from .stall import BEATS_S, StalledRank, State, find_stall
 from .status_store import StatusStore
 
 BEAT_S = 1.0
@@ -31,7 +31,7 @@ class Verdict:
     """Why a rank has ended the run: another one hangs, or it has `failed` itself, and said this."""
 
     by: int
-    stall: Stall | None = None
+    stall: StalledRank | None = None
     failed: str = ""
 
 
@@ -57,7 +57,7 @@ class Watchdog:
         if self.board.is_open:  # else nobody has heard of this rank, and the store may have ended with rank 0
             self._put(self.pulse.state(), 0.0)
 
-    def verdict(self) -> Stall | str | None:
+    def verdict(self) -> StalledRank | str | None:
         """Why another rank has ended the run: the rank that hangs, or what the failed one said."""
         with contextlib.suppress(RuntimeError):
             if (found := self.board.get(VERDICT)) is not None:
@@ -88,7 +88,7 @@ class Watchdog:
             return False
         return True
 
-    def _look(self, mine: State) -> Stall | None:
+    def _look(self, mine: State) -> StalledRank | None:
         """The rank at fault. Clocks of nodes differ, so only this one's counts.
 
         While a rank is late with a word, but not yet silent, nothing is decided: it may be the one.
@@ -106,15 +106,15 @@ class Watchdog:
         states = {rank: _here(state, at, mine, now) for rank, (state, at) in self.seen.items()}
         return find_stall(states, range(self.ranks), self.started, self.limit_s, now)
 
-    def _unreachable(self, mine: State, idle_s: float) -> Stall | None:
+    def _unreachable(self, mine: State, idle_s: float) -> StalledRank | None:
         """Nobody can be asked. The store is on the node of rank 0, in its process or torchrun's."""
         if idle_s < self.limit_s:
             return None
         how = f"nothing answers at {self.board.host}:{self.board.port}, on its node"
         waiting = f"rank {self.rank} since {idle_s:.0f} s in {mine['doing']}"
-        return Stall(0, "", "an unknown place", idle_s, how, (waiting,) if self.rank else ())
+        return StalledRank(0, "", "an unknown place", idle_s, how, (waiting,) if self.rank else ())
 
-    def _leave(self, stall: Stall) -> None:
+    def _leave(self, stall: StalledRank) -> None:
         """Report, once for all ranks in full, and end the process: its main thread waits in vain."""
         note = to_json(Verdict(self.rank, stall))
         with contextlib.suppress(RuntimeError):
@@ -127,7 +127,7 @@ class Watchdog:
         os._exit(1)
 
 
-def last_words(pulse: Heartbeat, stall: Stall, folder: Path | None, *, whole: bool) -> None:
+def last_words(pulse: Heartbeat, stall: StalledRank, folder: Path | None, *, whole: bool) -> None:
     """Say which rank keeps this one waiting: on stderr, and in the rank's files."""
     rank = pulse.known["rank"]
     text = stall.text() if whole else stall.text().partition("\n")[0]

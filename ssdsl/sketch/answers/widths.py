@@ -48,14 +48,14 @@ def stages_param(sketch: Sketch) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class StageWidths:
     """The numbers of devices of the stages, and the first modules of all stages except the first."""
 
     widths: tuple[int, ...]
     before: cuts.Paths
 
 
-def with_widths(sketch: Sketch, values: Values, found: Spread) -> Sketch:
+def with_widths(sketch: Sketch, values: Values, found: StageWidths) -> Sketch:
     """The sketch with these stages. Its params are no longer open, because the stages depend on them."""
     width, cut_ = _call(sketch.script), cuts.call_of(sketch.script)
     assert width is not None and cut_ is not None
@@ -80,7 +80,7 @@ class Spreads:
     state: StatePrecision
     _priced: dict[tuple[object, ...], Unordered | None] = field(default_factory=dict)
 
-    def of(self, sketch: Sketch, values: Values, like: Candidate, report: Report, share: float) -> Spread | None:
+    def of(self, sketch: Sketch, values: Values, like: Candidate, report: Report, share: float) -> StageWidths | None:
         """Stages that promise a shorter step than the simulated plan `like`, the sketch under these values, within
         this share of the memory. None if there are none, or if the plan is not a row of stages with meshes of their
         own."""
@@ -103,7 +103,7 @@ class Spreads:
         if found is None or (own is not None and found.step_s > (1 - cuts.BETTER) * _own_step_s(row, own, plan)):
             return None
         widths = tuple(kinds[k].devices for k in found.kinds)
-        return Spread(widths, tuple(layers[start].path for start in found.starts[1:]))
+        return StageWidths(widths, tuple(layers[start].path for start in found.starts[1:]))
 
     def _kinds(
         self, sketch: Sketch, values: Values, devices: int, layers: list[cuts.Layer], micro_batches: int

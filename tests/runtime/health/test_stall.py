@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ssdsl.runtime.health.stall import Stall, find_stall
+from ssdsl.runtime.health.stall import StalledRank, find_stall
 
 NOW, LIMIT = 1000.0, 60.0
 
@@ -24,7 +24,7 @@ def state(rank: int, **known: Any) -> dict[str, Any]:
     return usual | times | {"waits": True, "failed": None, "ended": False} | known
 
 
-def stall(*states: dict[str, Any], ranks: int = 0) -> Stall | None:
+def stall(*states: dict[str, Any], ranks: int = 0) -> StalledRank | None:
     return find_stall({s["rank"]: s for s in states}, range(ranks or len(states)), NOW - 500, LIMIT, NOW)
 
 

@@ -11,7 +11,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.plan.model_index import index_model
 from ssdsl.simulate.memory.state import MIXED
-from ssdsl.sketch.answers.widths import Spread, Spreads, is_open, stages_param, with_widths
+from ssdsl.sketch.answers.widths import Spreads, StageWidths, is_open, stages_param, with_widths
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import PlanChange, Search, SearchResult, Tried
@@ -47,7 +47,7 @@ def enumerated(cluster: Cluster, one: Sketch, devices: int, stages: int) -> floa
     for widths in product((1, 2, 4), repeat=stages):
         for before in combinations([f"transformer.h.{n}" for n in range(6)], stages - 1):
             if sum(widths) == devices:
-                said = with_widths(one, {}, Spread(widths, before))
+                said = with_widths(one, {}, StageWidths(widths, before))
                 try:
                     report = workspace.simulate(workspace.candidate(said.source, said.fixed, PATH.parent), cluster)
                 except PlanError:

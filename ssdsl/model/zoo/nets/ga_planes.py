@@ -19,7 +19,7 @@ class GaPlanesNet(nn.Module):
         super().__init__()
         self.segments = size.task == "segmentation"
         self.grids = Grids(size)
-        self.decoder = {"linear": Linear, "convex": Gate, "relu": Relu}[size.decoder](size)
+        self.decoder = {"linear": LinearDecoder, "convex": Gate, "relu": Relu}[size.decoder](size)
 
     def forward(self, points: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         y = self.decoder(self.grids(points), points)
@@ -69,7 +69,7 @@ def sampled(grid: torch.Tensor, points: torch.Tensor, axes: tuple[int, ...]) -> 
     return F.grid_sample(grid, places, padding_mode="border", align_corners=True).flatten(2)[0].t()
 
 
-class Linear(nn.Module):
+class LinearDecoder(nn.Module):
     """A sum of features with weights."""
 
     def __init__(self, size: "GaPlanes") -> None:

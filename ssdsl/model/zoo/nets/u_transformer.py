@@ -24,15 +24,15 @@ class UTransformerNet(nn.Module):
         self.base = size.base
         self.time = nn.Sequential(nn.Linear(size.base, size.timed), nn.SiLU(), nn.Linear(size.timed, size.timed))
         self.stem = nn.Conv2d(CHANNELS, size.base, 3, padding=1)
-        self.down = nn.ModuleList(Level(size, a, w) for a, w in zip([size.base, *upper], upper, strict=False))
+        self.down = nn.ModuleList(UNetLevel(size, a, w) for a, w in zip([size.base, *upper], upper, strict=False))
         self.smaller = nn.ModuleList(nn.Conv2d(w, w, 3, stride=2, padding=1) for w in upper)
         self.bottom = Residual(size, upper[-1], lowest)
-        self.middle = Level(size, lowest, lowest)
+        self.middle = UNetLevel(size, lowest, lowest)
         self.after = Residual(size, lowest, lowest)
         self.rise = nn.ModuleList(Residual(size, 2 * lowest, lowest) for _ in range(2))
         self.larger = nn.ModuleList(nn.Conv2d(w, w, 3, padding=1) for w in (lowest, *upper[:0:-1]))
         levels = zip(size.given_upwards(), upper, strict=True)
-        self.up = nn.ModuleList(Level(size, a, w) for a, w in reversed(list(levels)))
+        self.up = nn.ModuleList(UNetLevel(size, a, w) for a, w in reversed(list(levels)))
         self.norm, self.head = nn.GroupNorm(size.groups, size.base), nn.Conv2d(size.base, TARGETS, 3, padding=1)
 
     def forward(
@@ -78,7 +78,7 @@ class Residual(nn.Module):
         return z
 
 
-class Level(nn.Module):
+class UNetLevel(nn.Module):
     """A residual block and a transformer."""
 
     def __init__(self, size: "UTransformer", given: int, made: int) -> None:
