@@ -28,7 +28,7 @@ def build(name: str, found: dict[str, Any], places: Places) -> Cluster:
     levels = _levels(found.get("levels", []), sum(group.size for group in groups))
     stack = found.get("shares_cores", False), found.get("fuse", True), Overlap(**found.get("overlap", {}))
     error = StepError(**found["error"]) if "error" in found else None
-    cluster = Cluster(name, found["about"], groups, levels, *stack, error)
+    cluster = Cluster(name, found["about"], groups, levels, *stack, error, found.get("routes", True))
     if wrong := list(_misfits(cluster, found, places)):
         raise PlanError(*wrong)
     return cluster

@@ -82,8 +82,10 @@ class Cluster:
 
     With `shares_cores` the devices are cores of one machine, and ranks are processes on them: any number of ranks runs,
     and more ranks than cores share them. With `fuses`, runs of operators are one kernel (`simulate/price/fusion.py`).
-    `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known. Clusters compare
-    and hash by value; `link` and `ring` cache the levels that ranks span.
+    With `routes`, values go to other devices in layouts for which slow links carry each element once; else as they
+    lie. `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known.
+
+    Clusters compare and hash by value; `link` and `ring` cache the levels that ranks span.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Cluster:
     fuses: bool = True
     overlap: Overlap = field(default_factory=Overlap)
     error: StepError | None = None
+    routes: bool = True
     _spans: dict[Ranks, tuple[_Span, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

@@ -112,6 +112,7 @@ FILE = TableSchema(
         "source": SOURCE,
         "shares_cores": Key(FLAG, "true", required=False),
         "fuse": Key(FLAG, "false", required=False),
+        "routes": Key(FLAG, "false", required=False),
         "overlap": Key(OVERLAP, "{ sends = false }", required=False),
         "error": Key(ERROR, '{ step = 0.08, source = "..." }', required=False),
         "devices": Key(DEVICE, "a table [devices.a100] with name, peak_tflops and memory_gib", named=True),

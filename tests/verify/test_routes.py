@@ -1,6 +1,7 @@
 """Each element goes once over a slow link, whatever the meshes at its ends, and the plan computes the same."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,16 @@ def crossing(move: Move, source: Submesh, target: Submesh) -> Counter[int]:
 @pytest.fixture(scope="module")
 def cube():
     return load(f"{MODELS / 'cube.py'}:cube")
+
+
+def test_without_routes_values_travel_as_they_lie(cube) -> None:
+    text = plan_of(*CUTS["rows by hosts"])
+    plain, routed = (compiled(cube, text, replace(HOSTS, routes=on)) for on in (False, True))
+    whole, once = (
+        [sum(crossing(m.forward, m.source, m.target).values()) for m in p.messages if isinstance(m, Transfer)]
+        for p in (plain, routed)
+    )
+    assert whole == [4 * n for n in once] and str(plain) == str(compiled(cube, text, None))
 
 
 @pytest.mark.parametrize("name", CUTS)

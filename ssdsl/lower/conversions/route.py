@@ -62,8 +62,8 @@ class Parts:
 
 def find_route(lowering: Lowering, source: RouteEnd, target: RouteEnd, parts: Parts) -> tuple[Shares, Shares]:
     """The shares in which a tensor leaves its source and arrives at its target; none where they save no time, or where
-    the links are unknown. `target.value` has one box for each device."""
-    if lowering.cluster is None:
+    the links are unknown or `routes = false`. `target.value` has one box for each device."""
+    if lowering.cluster is None or not lowering.cluster.routes:
         return NO_SHARES, NO_SHARES
     ways = itertools.product(_choices(lowering, source, parts), _choices(lowering, target, parts))
     seconds = [(_time(lowering, source, target, way, parts), way) for way in ways]
