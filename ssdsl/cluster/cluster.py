@@ -6,6 +6,7 @@ Ranks are placed in order: 0..7 on the first node of eight devices, the next eig
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from ssdsl.cluster.device import Device
 from ssdsl.cluster.errors import ClusterTooSmall
@@ -68,6 +69,17 @@ class _Span:
         return replace(link, bandwidth=share, send_bandwidth=send)
 
 
+class _Unit(NamedTuple):
+    """A unit that a level joins with others: `size` devices from rank `inner` on. What the level joins begins at rank
+    `outer`."""
+
+    level: Level
+    depth: int
+    size: int
+    inner: int
+    outer: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepError:
     """The known error of simulated steps on such devices, as a share of the step, and the source of that figure."""
@@ -98,6 +110,7 @@ class Cluster:
     error: StepError | None = None
     routes: bool = True
     _spans: dict[Ranks, tuple[_Span, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _units_of: dict[int, tuple[_Unit, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -174,20 +187,48 @@ class Cluster:
         Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
         one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap.
         """
-        busy: dict[tuple[object, ...], float] = {}
+        busy: dict[
+            tuple[str, int, int], float
+        ] = {}  # seconds by direction, depth of the level (-1: a device), and unit
         latency = 0.0
         for source, target, size in pieces:
             if source == target:
                 continue
-            (span,) = self._spanned((source, target))
-            link = span.level.link
-            alone = link.alone_bandwidth or link.send_bandwidth or link.bandwidth
+            sends, gets = self._joined(source, target)
+            link = sends.level.link
             latency = max(latency, link.latency if link.send_latency is None else link.send_latency)
-            for end, rank in enumerate((source, target)):
-                unit = span.level, (rank - self._start(rank)) // span.unit, self._start(rank)
-                for key, rate in (((end, rank), alone), ((end, *unit), link.bandwidth * span.unit)):
-                    busy[key] = busy.get(key, 0.0) + size / rate
+            alone = size / (link.alone_bandwidth or link.send_bandwidth or link.bandwidth)
+            shared = size / (link.bandwidth * sends.size)
+            for key, seconds in (
+                (("from", -1, source), alone),
+                (("to", -1, target), alone),
+                (("from", sends.depth, sends.inner), shared),
+                (("to", gets.depth, gets.inner), shared),
+            ):
+                busy[key] = busy.get(key, 0.0) + seconds
         return max(busy.values(), default=0.0), latency
+
+    def _joined(self, source: int, target: int) -> tuple[_Unit, _Unit]:
+        """The units of two ranks that the innermost level which has both joins."""
+        own, other = self._units(source), self._units(target)
+        common = min(len(own), len(other))  # groups of nodes may have unlike numbers of levels below those of all
+        pairs = zip(own[-common:], other[-common:], strict=True)
+        return next((a, b) for a, b in pairs if a.outer == b.outer)
+
+    def _units(self, rank: int) -> tuple[_Unit, ...]:
+        """The units of a rank at each level, innermost first."""
+        if rank not in self._units_of:
+            if self.shares_cores:
+                return (_Unit(self.groups[0].levels[0], 0, 1, rank, 0),)
+            start, group = self._start(rank), self.groups[self._group(rank)]
+            levels = [(level, start) for level in group.levels] + [(level, 0) for level in self.levels]
+            found, size, inner = [], 1, rank
+            for depth, (level, first) in enumerate(levels):
+                outer = first + (rank - first) // level.size * level.size
+                found.append(_Unit(level, depth, size, inner, outer))
+                size, inner = level.size, outer
+            self._units_of[rank] = tuple(found)
+        return self._units_of[rank]
 
     def node(self, rank: int) -> int:
         """The number of a rank's node, counted over all groups."""
