@@ -1,6 +1,7 @@
 """Devices, levels and links: which link a group of ranks spans, what a ring over it sees, and the known clusters."""
 
 import pickle
+from pathlib import Path
 from time import perf_counter
 
 import pytest
@@ -153,3 +154,18 @@ def _find(cluster: Cluster, ranks: tuple[int, ...]) -> None:
     cluster.link(ranks)
     cluster.ring(ranks)
     cluster.level(ranks)
+
+
+def test_the_file_of_the_page(tmp_path) -> None:
+    """docs/clusters.md shows how a file is written: two sites, each with nodes of its own."""
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text("utf-8")
+    text = page.partition("<!-- file: sites.toml -->\n```toml\n")[2].partition("```")[0]
+    (tmp_path / "sites.toml").write_text(text)
+    cluster = load_cluster(str(tmp_path / "sites.toml"))
+    assert [(g.site, g.nodes, g.per_node) for g in cluster.groups] == [("Delft", 2, 4), ("Athens", 1, 8)]
+    assert [cluster.level(ranks) for ranks in ((0, 3), (3, 4), (8, 15), (0, 15))] == [
+        "nvlink",
+        "ethernet",
+        "nvlink",
+        "line",
+    ]
