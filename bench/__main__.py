@@ -1,11 +1,12 @@
 """`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | rounding | foresight | same` checks; `python -m bench papers` writes docs/papers.md.
+`python -m bench fuzz | models | rounding | foresight | same | routes` checks; `python -m bench papers` writes
+docs/papers.md.
 """
 
 import sys
 
-from bench import accuracy, compile, dropout, start, steps, training
+from bench import accuracy, compile, dropout, routes, start, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -28,6 +29,7 @@ CHECKS = {
     "rounding": rounding.main,
     "foresight": foresight.main,
     "same": same.main,
+    "routes": routes.main,
 }  # which are right or wrong, and take no times
 
 

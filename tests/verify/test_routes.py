@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.fuzz.trial import SLOW, try_plan
-from ssdsl.cluster.load import load_cluster
+from bench.routes import CASES, HOSTS, End, plan_of
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import AllGather, Move, Transfer, kind_of
 from ssdsl.ir.function import Reshard
@@ -81,27 +81,12 @@ def test_what_is_cut_already_stays_as_it_is(model) -> None:
 # -- one tensor between any two meshes ---------------------------------------------------------------------------------
 
 MODELS = Path(__file__).parent.parent / "models"
-HOSTS = load_cluster(str(MODELS / "hosts.toml"))  # of 4 devices, with slow links between them
-FIRST, SECOND = "mesh first(h0 = {}, d0 = {})", "mesh second(h1 = {}, d1 = {})"
-CUTS = {  # the meshes' hosts and devices, and which dimensions are cut: those of Zhuang et al. 2023, table 2
-    "rows by hosts": ((2, 4), {"i": "h"}, (2, 4), {"i": "h"}),
-    "whole to rows by hosts": ((2, 4), {}, (2, 4), {"i": "h"}),
-    "columns to rows by hosts": ((2, 4), {"j": "h"}, (2, 4), {"i": "h"}),
-    "columns to rows by all": ((2, 4), {"j": "hd"}, (2, 4), {"i": "hd"}),
-    "rows by devices to rows by hosts": ((2, 4), {"i": "d"}, (2, 4), {"i": "h"}),
-    "two hosts to three": ((2, 4), {"i": "h"}, (3, 4), {"i": "h"}),
-    "rows by devices to whole": ((1, 4), {"i": "d"}, (1, 4), {}),
-    "columns to planes": ((2, 4), {"j": "h"}, (2, 4), {"k": "h"}),
-    "devices of another number": ((1, 4), {}, (2, 2), {"i": "h"}),
-    "into one device": ((1, 4), {"i": "d"}, (1, 1), {}),
+CUTS = {  # those of Zhuang et al. 2023, and others
+    **{f"case {name}": ends for name, ends in CASES.items() if name != "7, 8"},
+    "rows by devices to whole": (End(1, 4, {"i": "d"}), End(1, 4, {})),
+    "devices of another number": (End(1, 4, {}), End(2, 2, {"i": "h"})),
+    "into one device": (End(1, 4, {"i": "d"}), End(1, 1, {})),
 }
-
-
-def plan_of(source: tuple[int, int], cut: dict[str, str], target: tuple[int, int], wanted: dict[str, str]) -> str:
-    lines = [FIRST.format(*source), SECOND.format(*target), 'let b = model["b"]', "let a = model - b"]
-    lines += [f"split a by {dim} into {axis}0" for dim, axes in cut.items() for axis in axes]
-    lines += [f"split b by {dim} into {axis}1" for dim, axes in wanted.items() for axis in axes]
-    return "\n".join([*lines, "assign a to first", "assign b to second"])
 
 
 def crossing(move: Move, source: Submesh, target: Submesh) -> Counter[int]:
@@ -115,11 +100,11 @@ def crossing(move: Move, source: Submesh, target: Submesh) -> Counter[int]:
 
 @pytest.fixture(scope="module")
 def cube():
-    return load(f"{MODELS / 'cube.py'}:cube")
+    return load("bench/cube.py:small")
 
 
 def test_without_routes_values_travel_as_they_lie(cube) -> None:
-    text = plan_of(*CUTS["rows by hosts"])
+    text = plan_of(*CUTS["case 1"])
     plain, routed = (compiled(cube, text, replace(HOSTS, routes=on)) for on in (False, True))
     whole, once = (
         [sum(crossing(m.forward, m.source, m.target).values()) for m in p.messages if isinstance(m, Transfer)]
@@ -130,18 +115,17 @@ def test_without_routes_values_travel_as_they_lie(cube) -> None:
 
 @pytest.mark.parametrize("name", CUTS)
 def test_each_element_once(cube, name: str) -> None:
-    source, cut, target, wanted = CUTS[name]
-    text = plan_of(source, cut, target, wanted)
+    source, target = CUTS[name]
+    text = plan_of(source, target)
     program = compiled(cube, text, HOSTS)
     (message,) = (m for m in program.messages if isinstance(m, Transfer) and m.backward is not None)
     assert message.backward is not None
-    elements = 48 * 8 * 8
-    for move, ends, (hosts, devices), cuts in (
-        (message.forward, (message.source, message.target), target, wanted),
-        (message.backward, (message.target, message.source), source, cut),
+    for move, ends, there in (
+        (message.forward, (message.source, message.target), target),
+        (message.backward, (message.target, message.source), source),
     ):
-        by_hosts = devices == 4 and any("h" in axes for axes in cuts.values())
-        assert {*crossing(move, *ends).values()} == {elements // hosts if by_hosts else elements}
+        share = there.of_host if there.devices == 4 else 1.0  # the hosts of a smaller mesh are one
+        assert {*crossing(move, *ends).values()} == {48 * 8 * 8 * share}
     outcome = try_plan(cube, capture(cube), text, Training(2, optimizer="sgd", lr=0.02), HOSTS)
     assert outcome.kind == "equal", outcome.text
 

@@ -7,7 +7,7 @@ from torch import nn
 class Make(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, 8))
+        self.weight = nn.Parameter(torch.ones(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.gelu(x * self.weight)
@@ -16,7 +16,7 @@ class Make(nn.Module):
 class Use(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.linspace(-1.0, 1.0, 8))
+        self.weight = nn.Parameter(torch.ones(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.silu(x * self.weight).sum()
@@ -31,6 +31,18 @@ class Cube(nn.Module):
         return self.b(self.a(x))
 
 
-def cube():
+def _cube(*sizes: int):
     torch.manual_seed(0)
-    return Cube(), {"x": torch.randn(48, 8, 8)}, {"x": ("i", "j", "k")}
+    return Cube(), {"x": torch.randn(sizes)}, {"x": ("i", "j", "k")}
+
+
+def small():
+    return _cube(48, 8, 8)
+
+
+def cube():
+    return _cube(256, 256, 128)
+
+
+def wide():
+    return _cube(768, 256, 42)

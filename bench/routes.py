@@ -1,0 +1,92 @@
+"""`python -m bench routes`: one tensor between two meshes, beside the bound of the busiest link.
+
+The cases are those of Zhuang et al. 2023 (arXiv 2211.05322), on hosts of four V100 with 10 Gb/s between hosts, at 1/64
+of the paper's 1024 x 1024 x 512 numbers: latencies are small beside both. A step is the tensor's way and its gradient's
+way back. The bound is what the adapter of a host has to send or receive at least: each host gets all that its devices
+need.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_source
+from ssdsl.model.graph import Graph
+from ssdsl.model.load import load
+from ssdsl.model.trace import capture
+from ssdsl.simulate.simulate import simulate
+from ssdsl.text.source import Source
+
+HERE = Path(__file__).parent
+HOSTS = load_cluster(str(HERE / "hosts.toml"))
+ADAPTER = 1.25e9  # bytes a second
+Cuts = dict[str, str]  # by dimension the axes that cut it: `h` of hosts, `d` of the devices of a host
+
+
+@dataclass(frozen=True)
+class End:
+    """One side of a case: numbers of hosts and of devices on each, and what is cut."""
+
+    hosts: int
+    devices: int
+    cuts: Cuts
+
+    @property
+    def of_host(self) -> float:
+        """The share of the tensor that the devices of a host have together."""
+        return 1 / self.hosts if any("h" in axes for axes in self.cuts.values()) else 1.0
+
+
+CASES = {
+    "1": (End(2, 4, {"i": "h"}), End(2, 4, {"i": "h"})),
+    "2": (End(2, 4, {}), End(2, 4, {"i": "h"})),
+    "3": (End(2, 4, {"j": "h"}), End(2, 4, {"i": "h"})),
+    "4": (End(2, 4, {"j": "hd"}), End(2, 4, {"i": "hd"})),
+    "5": (End(2, 4, {"i": "d"}), End(2, 4, {"i": "h"})),
+    "6": (End(2, 4, {"i": "h"}), End(3, 4, {"i": "h"})),
+    "7, 8": (End(1, 4, {"i": "d"}), End(2, 4, {})),
+    "9": (End(2, 4, {"j": "h"}), End(2, 4, {"k": "h"})),
+}
+
+
+def plan_of(source: End, target: End) -> str:
+    """The plan of a case: module `b` on the second mesh, all else on the first."""
+    lines = [
+        f"mesh first(h0 = {source.hosts}, d0 = {source.devices})",
+        f"mesh second(h1 = {target.hosts}, d1 = {target.devices})",
+        'let b = model["b"]',
+        "let a = model - b",
+    ]
+    for name, end, side in (("a", source, 0), ("b", target, 1)):
+        lines += [f"split {name} by {dim} into {axis}{side}" for dim, axes in end.cuts.items() for axis in axes]
+    return "\n".join([*lines, "assign a to first", "assign b to second"])
+
+
+def bound_s(source: End, target: End, size_bytes: int) -> float:
+    """The seconds that the busiest adapter needs at least, there and back."""
+    ways = ((source, target), (target, source))
+    return sum(max(there.of_host, 1 / here.hosts) for here, there in ways) * size_bytes / ADAPTER
+
+
+def main(options: list[str]) -> int:
+    """Prints the cases: routed, and as tensors lie."""
+    table = Table("case", "from", "to", "bound ms", "step ms", "of the bound", "as they lie, of the bound")
+    graphs = {name: capture(load(f"{HERE / 'cube.py'}:{name}")) for name in ("cube", "wide")}
+    for name, (source, target) in CASES.items():
+        graph, elements = (graphs["wide"], 768 * 256 * 42) if target.hosts == 3 else (graphs["cube"], 256 * 256 * 128)
+        least = bound_s(source, target, 4 * elements)
+        routed, plain = (_step_s(graph, plan_of(source, target), replace(HOSTS, routes=on)) for on in (True, False))
+        ends = (f"({end.hosts}, {end.devices}) {end.cuts or 'whole'}" for end in (source, target))
+        figures = (f"{1e3 * least:.1f}", f"{1e3 * routed:.1f}", f"{routed / least:.3f}", f"{plain / least:.2f}")
+        table.add_row(name, *ends, *figures)
+    Console().print(table)
+    return 0
+
+
+def _step_s(graph: Graph, text: str, cluster: Cluster) -> float:
+    source = Source("case.ssp", text)
+    return simulate(compile_source(source, graph, {}, None, cluster).program, source, cluster).step_s
