@@ -13,7 +13,6 @@ from ssdsl.lower.conversions.answer import Need, Received, SentVersions
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.conversions.region_read import region_read
 from ssdsl.lower.conversions.route import Parts, RouteEnd, find_route, with_shares
-from ssdsl.lower.conversions.transfer import keep_boxes
 from ssdsl.lower.conversions.within import Within
 
 
@@ -107,8 +106,9 @@ class ReadsBetween:
         uneven = self._uneven()
         varying = frozenset(factor for factor, _ in uneven)
         parts = Parts(need.shape, tuple(s for _, s in made.type.time), varying, there.value.itemsize)
-        arrives = keep_boxes(need.type.layout.travelling(), need.shape, parts.times, varying)
-        produced, needed = (None if g is None else g.layout for g in (need.gradient, made.gradient))
+        arrives = parts.boxes(need.type.layout.travelling())
+        produced = None if need.gradient is None else parts.boxes(need.gradient.layout)
+        needed = None if made.gradient is None else made.gradient.layout
         ends = RouteEnd(source.submesh, made.type.layout, needed), RouteEnd(target.submesh, arrives, produced)
         leaving, arriving = find_route(there.lowering, *ends, parts)
         arrives = with_shares(arrives, target.submesh, arriving)

@@ -55,6 +55,10 @@ class Parts:
         """The shape of one part."""
         return self.shape.local(self.times)
 
+    def boxes(self, layout: Layout) -> Layout:
+        """The layout without digits that leave a device more than one box of a part."""
+        return keep_boxes(layout, self.shape, self.times, self.uneven)
+
     def move(self, source: Submesh, before: Layout, target: Submesh, after: Layout) -> Move:
         """The boxes that bring a part from one submesh and layout to another."""
         return plan_move(inside(before, self.times), source, inside(after, self.times), target, self.size)
@@ -105,9 +109,7 @@ def _share(ranks: int, layouts: list[Layout], axis: int, parts: Parts) -> Shard 
             continue
         share = Shard(factor, left // ranks, ranks)
         cut = [layout.replacing(axis, share) for layout in layouts]
-        if is_apart(share, tuple(every - held), parts.shape) and all(
-            keep_boxes(layout, parts.shape, parts.times, parts.uneven) == layout for layout in cut
-        ):
+        if is_apart(share, tuple(every - held), parts.shape) and all(parts.boxes(layout) == layout for layout in cut):
             return share
     return None
 
