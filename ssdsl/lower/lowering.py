@@ -113,6 +113,7 @@ class Lowering:
     roles: tuple[Role, ...] = ()
     _splits: list[Splits] = field(default_factory=list)
     _links: dict[Submesh, tuple[Link, ...]] = field(default_factory=dict)
+    _rings: dict[tuple[Submesh, tuple[str, ...]], Link] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -129,14 +130,18 @@ class Lowering:
     def links(self, submesh: Submesh) -> tuple[Link, ...]:
         """The link along each axis of a submesh: the slowest among the groups of that axis."""
         if submesh not in self._links:
-            self._links[submesh] = tuple(self._link(submesh, axis) for axis, _ in submesh.axes)
+            self._links[submesh] = tuple(self.ring(submesh, (axis,)) for axis, _ in submesh.axes)
         return self._links[submesh]
 
-    def _link(self, submesh: Submesh, axis: str) -> Link:
+    def ring(self, submesh: Submesh, axes: tuple[str, ...]) -> Link:
+        """The link of a ring over some axes of a submesh: the slowest among their groups."""
         if self.cluster is None:
             return LOOPBACK
-        found = (self.cluster.ring(group) for group in submesh.groups((axis,)))
-        return min(found, key=lambda link: link.bandwidth)
+        key = submesh, axes
+        if key not in self._rings:
+            found = (self.cluster.ring(group) for group in submesh.groups(axes))
+            self._rings[key] = min(found, key=lambda link: link.bandwidth)
+        return self._rings[key]
 
     def program(self) -> Program:
         """The finished program; raises InternalError before `assemble`."""
