@@ -8,6 +8,8 @@ import torch
 
 from bench.fuzz.trial import SLOW, try_plan
 from ssdsl.compile import compile_resized, compile_source
+from ssdsl.ir.comm import AllReduce
+from ssdsl.ir.function import Reshard
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.text.comm import completion_text
@@ -127,3 +129,26 @@ def test_a_batch_of_another_size_shares_alike(rows: int) -> None:
     sgd = Training(2, optimizer="sgd", lr=0.1)
     finished = run_in_process(program_of(program, fewer), sgd)
     assert difference(verify_dumps(fewer, sgd, finished.losses, finished.dumps)) is None
+
+
+SUMS = """
+mesh gpus(dp = 2, node = 2, gpu = 2)
+
+split model by batch into dp
+split model by heads into node
+split model by heads into gpu
+split model by ffn into node
+split model by ffn into gpu
+assign model to gpus
+"""
+
+
+def test_a_sum_over_two_axes_is_one_over_both() -> None:
+    """A ring over the devices of two nodes has two links between them, one over a device of each has one."""
+    model = load(GPT)
+    program = compiled(model, SUMS, SLOW)
+    resharded = [i for f in program.functions for i in f.body() if isinstance(i, Reshard)]
+    sums = {s.axes for i in resharded for s in (*i.forward, *i.backward) if isinstance(s, AllReduce)}
+    assert sums == {("node", "gpu")}
+    outcome = try_plan(model, capture(model), SUMS, Training(2, optimizer="sgd", lr=0.02), SLOW)
+    assert outcome.kind == "equal", outcome.text

@@ -41,7 +41,7 @@ def shared_axes(
 
 def _choices(lowering: Lowering, submesh: Submesh, copies: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yields no axis, then the one with the fastest links, then the next one too, and so on."""
-    links = {axis: link for (axis, _), link in zip(submesh.axes, lowering.links(submesh), strict=True)}
+    links = {axis: link for (axis, _), link in zip(submesh.axes, lowering.links(submesh).along, strict=True)}
     chosen: set[str] = set()
     yield ()
     for axis in sorted(copies, key=lambda axis: -links[axis].bandwidth):
