@@ -94,8 +94,8 @@ class Cluster:
 
     With `shares_cores` the devices are cores of one machine, and ranks are processes on them: any number of ranks runs,
     and more ranks than cores share them. With `fuses`, runs of operators are one kernel (`simulate/price/fusion.py`).
-    With `routes`, values go to other devices in layouts for which slow links carry each element once; else as they
-    lie. `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known.
+    With `routes`, values go to other devices in layouts for which slow links carry each element once, and copies of
+    weights share a reduction; else values go as they lie, and each copy reduces all. `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known.
 
     Clusters compare and hash by value; `link` and `ring` cache the levels that ranks span.
     """

@@ -52,5 +52,19 @@ class Link:
         return rounds * self.latency + volume * size_bytes / self.bandwidth
 
 
+@dataclass(frozen=True, slots=True)
+class MeshLinks:
+    """The links of a mesh: that of a ring along each axis, and of a ring over several, which have more links out of a
+    unit than each alone. Axes are numbers."""
+
+    along: tuple[Link, ...]
+    rings: tuple[tuple[tuple[int, ...], Link], ...] = ()
+
+    def over(self, *axes: int) -> Link:
+        """The link of a ring over some axes: the slowest along one of them, where no other is known."""
+        found = next((link for over, link in self.rings if over == axes), None)
+        return found or min((self.along[axis] for axis in axes), key=lambda link: link.bandwidth)
+
+
 # gloo on loopback moves about 1.4 GB/s after 50 us (1 MiB between 2 processes: send and receive 0.37 ms, measured).
 LOOPBACK = Link("loopback", bandwidth=1.4e9, latency=50e-6)

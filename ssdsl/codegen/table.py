@@ -106,6 +106,8 @@ def _completion(step: param.Completion) -> tuple[str, tuple[str, ...]]:
             return "reduce_scatter", step.axes
         case param.ChunkGrads():
             return "chunk", step.axes
+        case param.GatherGrads():
+            return "all_gather", step.axes
         case param.SumTiedGrads():
             return "sum_tied", ()
         case _:

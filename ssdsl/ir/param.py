@@ -79,13 +79,20 @@ class ChunkGrads:
 
 
 @dataclass(frozen=True, slots=True)
+class GatherGrads:
+    """Joins the parts of a gradient that the devices of the groups along these axes have; every device gets all."""
+
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SumTiedGrads:
     """Sums a gradient over all submeshes on which a tied weight lives."""
 
     submeshes: tuple[Submesh, ...]
 
 
-Completion = AllReduceGrads | ReduceScatterGrads | ChunkGrads | SumTiedGrads
+Completion = AllReduceGrads | ReduceScatterGrads | ChunkGrads | GatherGrads | SumTiedGrads
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +100,8 @@ class FlatParam:
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `completion` are the steps from the gradient that backward leaves to the one that the optimizer needs. `elements`
-    is the length on a device before ZeRO shards it, padded to equal shards; the largest one if weights have unequal
-    parts.
+    is the length on a device before ZeRO shards it, padded to equal parts of it; the largest one if weights have
+    unequal parts.
     """
 
     number: int
@@ -105,3 +112,14 @@ class FlatParam:
     shard_axes: tuple[str, ...]
     completion: tuple[Completion, ...]
     elements: int
+
+    @property
+    def gathers(self) -> tuple[GatherGrads, ...]:
+        """The steps that join parts of its gradient."""
+        return tuple(step for step in self.completion if isinstance(step, GatherGrads))
+
+    @property
+    def awaited(self) -> tuple[GatherGrads, ...]:
+        """The steps that come where the reduction is awaited: the gathers of a gradient that is reduced whole, in the
+        background. The steps to a shard come where it starts."""
+        return self.gathers if self.zero is Zero.NONE else ()

@@ -104,7 +104,8 @@ class _Translation:
             yield Post(action, action, members, members, flat.submesh)
 
     def _wait_reduce(self, r: int, action: WaitReduce) -> Iterator[Step]:
-        """The wait for a reduction; then, for a tied weight, a meeting of all roles that have a copy, to sum these."""
+        """The wait for a reduction; then a meeting: of the roles that gather the sum, or for a tied weight of all that
+        have a copy, to sum these."""
         flat = self.flats[action.flat]
         members = self.members[flat.submesh]
         if travels(flat) and flat.zero is Zero.NONE:
@@ -115,7 +116,7 @@ class _Translation:
             together = tuple(sorted({m for s in tied for m in self.members[s]}))
             yield Meet(action, ("tied", flat.weights), together)
         else:
-            yield Meet(action, action, (r,))
+            yield Meet(action, action, members if flat.awaited else (r,))
 
     def describe(self, action: Action) -> str:
         """An action as the views show it: `block0.fwd[m = 2]`, `message 3 of block1[m = 0]`."""

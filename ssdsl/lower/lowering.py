@@ -1,9 +1,10 @@
 """The value that passes return and take: a plan with everything that has been decided so far."""
 
+import itertools
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.cluster.link import LOOPBACK, Link
+from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
 from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, Kernel, OpSplit, Prologue
@@ -112,7 +113,8 @@ class Lowering:
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     roles: tuple[Role, ...] = ()
     _splits: list[Splits] = field(default_factory=list)
-    _links: dict[Submesh, tuple[Link, ...]] = field(default_factory=dict)
+    _links: dict[Submesh, MeshLinks] = field(default_factory=dict)
+    _rings: dict[tuple[Submesh, tuple[str, ...]], Link] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -126,17 +128,25 @@ class Lowering:
             self._splits[:] = [Splits(self.graph.signatures)]
         return self._splits[0]
 
-    def links(self, submesh: Submesh) -> tuple[Link, ...]:
-        """The link along each axis of a submesh: the slowest among the groups of that axis."""
+    def links(self, submesh: Submesh) -> MeshLinks:
+        """The links of a submesh, where the cluster is known also those of rings over several axes."""
         if submesh not in self._links:
-            self._links[submesh] = tuple(self._link(submesh, axis) for axis, _ in submesh.axes)
+            along = tuple(self.ring(submesh, (axis,)) for axis, _ in submesh.axes)
+            wide = [number for number, (_, ways) in enumerate(submesh.axes) if ways > 1] if self.cluster else []
+            several = (over for size in range(2, len(wide) + 1) for over in itertools.combinations(wide, size))
+            rings = ((over, self.ring(submesh, tuple(submesh.axes[n][0] for n in over))) for over in several)
+            self._links[submesh] = MeshLinks(along, tuple(rings))
         return self._links[submesh]
 
-    def _link(self, submesh: Submesh, axis: str) -> Link:
+    def ring(self, submesh: Submesh, axes: tuple[str, ...]) -> Link:
+        """The link of a ring over some axes of a submesh: the slowest among their groups."""
         if self.cluster is None:
             return LOOPBACK
-        found = (self.cluster.ring(group) for group in submesh.groups((axis,)))
-        return min(found, key=lambda link: link.bandwidth)
+        key = submesh, axes
+        if key not in self._rings:
+            found = (self.cluster.ring(group) for group in submesh.groups(axes))
+            self._rings[key] = min(found, key=lambda link: link.bandwidth)
+        return self._rings[key]
 
     def program(self) -> Program:
         """The finished program; raises InternalError before `assemble`."""

@@ -1,5 +1,6 @@
 """Checks parameters: every use adds to the gradient, and the addends are summed, each once, before the update."""
 
+import math
 from typing import assert_never
 
 from ssdsl.ir.function import Function, reads_of
@@ -8,6 +9,7 @@ from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
     FlatParam,
+    GatherGrads,
     Param,
     ReduceScatterGrads,
     SumTiedGrads,
@@ -151,14 +153,11 @@ def _check_flat(
         failures.add(
             Rule.FLAT, where, "", "state cut over axes along which the weights are whole", flat.shard_axes, span
         )
-    ways = 1
-    for axis in flat.shard_axes:
-        ways *= sizes.get(axis, 1)
-    used = sum(p.elements for p in params)
-    if flat.elements != -(-used // ways) * ways:
-        failures.add(Rule.SIZE, where, "", -(-used // ways) * ways, flat.elements, span)
+    whole = {a: n for a, n in flat.submesh.axes if a not in digits}
     try:
-        _complete(flat, params, homes, flats)
+        parts, used = _complete(flat, params, whole, homes, flats), sum(p.elements for p in params)
+        if flat.elements % parts or not used <= flat.elements < used + math.prod(whole.values()):
+            failures.add(Rule.SIZE, where, "", f"{used}, padded to {parts} equal parts", flat.elements, span)
     except Wrong as wrong:
         failures.wrong(wrong, where, ", ".join(flat.weights[:3]), span)
 
@@ -166,12 +165,16 @@ def _check_flat(
 def _complete(
     flat: FlatParam,
     params: list[Param],
+    whole: dict[str, int],
     homes: dict[str, list[Param]],
     flats: dict[tuple[str, Submesh], list[FlatParam]],
-) -> None:
-    """Raises Wrong unless the completion leads from the addends that backward leaves to the shard that the optimizer
-    needs."""
-    owed, cut, summed = set(params[0].partial), tuple[str, ...](), False
+) -> int:
+    """The number of equal parts into which the completion cuts the gradient; `whole` are the axes along which all
+    devices have the same weights.
+
+    Raises Wrong unless it leads from the addends that backward leaves to the shard that the optimizer needs.
+    """
+    owed, cut, summed, parts = set(params[0].partial), tuple[str, ...](), False, 1
     for step in flat.completion:
         match step:
             case AllReduceGrads():
@@ -179,39 +182,46 @@ def _complete(
                     raise Wrong(Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"all_reduce over {step.axes}")
                 owed -= set(step.axes)
             case ReduceScatterGrads():
-                cut = _cut_further(flat, cut, step.axes)
+                cut = _cut_further(whole, cut, step.axes)
                 if not owed.issuperset(step.axes):
                     raise Wrong(
                         Rule.COMPLETION, f"a sum over some of {sorted(owed)}", f"reduce_scatter over {step.axes}"
                     )
                 owed -= set(step.axes)
             case ChunkGrads():
-                cut = _cut_further(flat, cut, step.axes)
+                cut = _cut_further(whole, cut, step.axes)
                 if owed.intersection(step.axes):
                     raise Wrong(Rule.COMPLETION, f"the same gradient over {step.axes}", f"owed over {sorted(owed)}")
+            case GatherGrads():
+                if not step.axes or cut[-len(step.axes) :] != step.axes:
+                    raise Wrong(Rule.COMPLETION, f"a gather of parts that were cut last, of {cut}", step.axes)
+                cut = cut[: -len(step.axes)]
             case SumTiedGrads():
                 _check_tied(flat, step, homes, flats)
-                if owed or summed:
+                if owed or summed or cut != flat.shard_axes:
                     raise Wrong(
                         Rule.COMPLETION,
-                        f"first the sums over {sorted(owed)}, then once those of all homes",
-                        type(step).__name__,
+                        f"first the sums over {sorted(owed)}, of shards over {flat.shard_axes}, then once all homes'",
+                        f"{type(step).__name__} of shards over {cut}",
                     )
                 summed = True
             case _:
                 assert_never(step)
+        parts = math.lcm(parts, math.prod(whole[a] for a in cut))
     tied = len(homes[params[0].weight]) > 1
     if owed or cut != flat.shard_axes or summed is not tied:
         wanted = f"nothing owed, shards over {flat.shard_axes}, summed over homes: {tied}"
         raise Wrong(Rule.COMPLETION, wanted, f"owed {sorted(owed)}, shards over {cut}, {summed}")
+    return parts
 
 
-def _cut_further(flat: FlatParam, cut: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes that cut a shard after one more step. Raises Wrong unless they are the first of `shard_axes`, in
-    order."""
-    if not axes or (*cut, *axes) != flat.shard_axes[: len(cut) + len(axes)]:
-        raise Wrong(Rule.COMPLETION, f"shards over {flat.shard_axes}", f"over {(*cut, *axes)}")
-    return (*cut, *axes)
+def _cut_further(whole: dict[str, int], cut: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes that cut a gradient after one more step. Raises Wrong unless each is one along which all devices have
+    the same weights, and cuts once."""
+    after = (*cut, *axes)
+    if not axes or len(set(after)) != len(after) or not whole.keys() >= set(axes):
+        raise Wrong(Rule.COMPLETION, f"parts over other axes of {sorted(whole)} than {cut}", f"over {axes}")
+    return after
 
 
 def _check_tied(
@@ -231,7 +241,8 @@ def _check_tied(
         if len(layouts) != 1:
             raise Wrong(Rule.COMPLETION, "the same parts in all homes", [str(p.layout) for p in params])
         others = [f for p in params for f in flats.get((weight, p.submesh), [])]
-        if any((f.weights, f.shard_axes) != (flat.weights, flat.shard_axes) for f in others):
+        alike = flat.weights, flat.shard_axes, flat.elements
+        if any((f.weights, f.shard_axes, f.elements) != alike for f in others):
             raise Wrong(Rule.COMPLETION, "alike flat parameters in all homes", [f.number for f in others])
 
 

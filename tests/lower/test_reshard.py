@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ssdsl.cluster.link import LOOPBACK, Link
+from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
 from ssdsl.codegen.communication import reshard_text, step_text
 from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, kind_of, travels
 from ssdsl.ir.function import Reshard
@@ -116,7 +116,7 @@ def wrong(lockstep, tensors, axes: Axes, shape: Shape, pairs: list[tuple[Layout,
         for layout in (before, after):
             if layout not in states:
                 states[layout] = devices.state(tensors.spread(whole, shape, layout, axes, generator))
-        steps = reshard(before, after, shape, axes, 4, (LOOPBACK,) * len(axes))
+        steps = reshard(before, after, shape, axes, 4, MeshLinks((LOOPBACK,) * len(axes)))
         reached = devices.run(states[before], steps)
         if (reached, after) not in right:
             same = reached is states[after]  # or, of partial sums, other parts with the same sum
@@ -232,8 +232,8 @@ def test_gradients_arrive_in_the_layout_needed(lockstep, tensors, sizes: tuple[i
     for _ in range(40):
         before, after = draw.choice(layouts), draw.choice(layouts)
         produced, needed = random_gradient(after, draw), random_gradient(before, draw)
-        forward = reshard(before, after, shape, axes, 4, (LOOPBACK,) * len(axes))
-        backward = reshard(produced, needed, shape, axes, 4, (LOOPBACK,) * len(axes))
+        forward = reshard(before, after, shape, axes, 4, MeshLinks((LOOPBACK,) * len(axes)))
+        backward = reshard(produced, needed, shape, axes, 4, MeshLinks((LOOPBACK,) * len(axes)))
         value, in_place = draw.choice([("leaf", (False, False)), ("leaf", (False, True)), ("fresh", (True, True))])
         result = Var(Name("x", 1), Type(after), None, (), "float32")
         text = reshard_text(Reshard(Name("x"), result, forward, backward, in_place), value, "_".join)
@@ -331,7 +331,7 @@ def test_no_path_is_cheaper(tensors, sizes: tuple[int, ...], dims: int, link: Li
     shape, factors = tensor(dims, math.prod(sizes))
     pairs = list(itertools.product(tensors.layouts(axes, shape, factors), repeat=2))
     for before, after in random.Random(0).sample(pairs, min(50, len(pairs))):
-        steps = reshard(before, after, shape, axes, 4, (link,) * len(axes))
+        steps = reshard(before, after, shape, axes, 4, MeshLinks((link,) * len(axes)))
         cost = path_cost(steps, before, axes, shape, link)
         said = f"{before} -> {after}: {' '.join(map(kind_of, steps))}"
         assert cost == pytest.approx(cheapest(before, after, axes, shape, link), rel=1e-9), said
@@ -360,5 +360,7 @@ ROW, COLUMN = Shard(0, 128, 2), Shard(2, 128, 2)
 )
 def test_textbook(before: list, after: list, text: list[str]) -> None:
     shape = Shape(((256,), (3, 256, 2)))
-    steps = reshard(Layout(tuple(before)), Layout(tuple(after)), shape, (("dp", 2), ("tp", 2)), 4, (LOOPBACK,) * 2)
+    steps = reshard(
+        Layout(tuple(before)), Layout(tuple(after)), shape, (("dp", 2), ("tp", 2)), 4, MeshLinks((LOOPBACK,) * 2)
+    )
     assert [step_text(s, "_".join) for s in steps] == text

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.compile import compile_evaluation, compile_plan
+from bench.fuzz.trial import SLOW
+from ssdsl.compile import compile_evaluation, compile_plan, compile_source
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.prove.prove import prove
+from ssdsl.text.source import Source
+from tests.captured import graph_of
 from tests.ir.conftest import _program as small_program
 from tests.prove.mutations import MUTATIONS, Mutant, mutants
 from tests.prove.running import runs_wrong
@@ -127,6 +130,28 @@ def test_wrong_terms_of_a_loss_are_refuted(kind: str) -> None:
     found = list(mutants(program, (kind,)))
     assert found
     assert [str(m) for m in found if not prove(m.program).failures] == []
+
+
+SHARED = """
+mesh gpus(node = 2, gpu = 2, d = 2)
+
+split model by batch into node
+split model by batch into gpu
+{state}
+assign model to gpus
+"""
+
+
+@pytest.mark.parametrize("state", ["", "split model.optimizer by row into gpu", "split model.weights by row into gpu"])
+def test_wrong_reductions_of_copies_are_refuted(state: str) -> None:
+    """Copies that share a reduction (along d): where slow links join nodes."""
+    source = Source("plan.ssp", SHARED.format(state=state))
+    program = compile_source(source, graph_of(MODEL), {}, HERE, SLOW).program
+    assert any(flat.gathers for flat in program.flats)
+    assert prove(program).failures == ()
+    kinds = tuple(kind for kind in MUTATIONS if kind.startswith(("completion", "flat", "param_partial", "reduction")))
+    accepted = [m for m in mutants(program, kinds, most=12) if not prove(m.program).failures]
+    assert [str(m) for m in accepted if not is_harmless(m)] == []
 
 
 def test_an_update_is_behind_all_tasks_where_nothing_is_trained() -> None:

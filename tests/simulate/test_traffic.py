@@ -9,6 +9,7 @@ from math import prod
 
 import pytest
 
+from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_source
 from ssdsl.model.load.model import Model
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
@@ -105,6 +106,20 @@ assign model to gpus
     found = counted(built, model_of(spec))
     assert traffic(step(built)) == found
     assert found["all_reduce"][1] == found["reduce_scatter"][1] // 2
+
+
+@pytest.mark.parametrize("state", ["", "weights", "grads", "optimizer"])
+def test_copies_reduce_a_part_each(state: str) -> None:
+    """Copies in a node gather what each has summed with other nodes: half of the gradient, or of a shard of it."""
+    spec, plan = "borrowed.py:borrowed", "mesh gpus(node = 2, gpu = 2, d = 2)\nsplit model by batch into node, gpu\n"
+    plan += f"split model.{state} by row into gpu\n" if state else ""
+    source = Source("copies.ssp", f"{plan}assign model to gpus\n")
+    plain, shared = (compile_source(source, graph_of(spec), {}, ROOT, cluster) for cluster in (None, SLOW))
+    found, before = counted(shared, model_of(spec)), counted(plain, model_of(spec))
+    assert traffic(step(shared, cluster=SLOW)) == found
+    assert found["all_reduce"][1] == before["all_reduce"][1] // 2
+    gathered = before.get("all_gather", (0, 0))[1] + before["all_reduce"][1]
+    assert found["all_gather"][1] == gathered
 
 
 def test_batch_norm_sums_its_statistics() -> None:

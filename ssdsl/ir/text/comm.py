@@ -20,7 +20,7 @@ from ssdsl.ir.comm import (
     kind_of,
 )
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, Completion, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.param import AllReduceGrads, ChunkGrads, Completion, GatherGrads, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.text.types import dtype_text, names_text, regions_text, time_text
 
 
@@ -62,6 +62,8 @@ def completion_text(step: Completion) -> str:
             return f"reduce_scatter<{', '.join(step.axes)}>"
         case ChunkGrads():
             return f"narrow<{', '.join(step.axes)}>"
+        case GatherGrads():
+            return f"all_gather<{', '.join(step.axes)}>"
         case SumTiedGrads():
             return f"all_reduce over {names_text(map(str, step.submeshes))}"
         case _:

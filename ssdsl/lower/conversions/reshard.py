@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ssdsl.cluster.link import Link
+from ssdsl.cluster.link import MeshLinks
 from ssdsl.ir.comm import (
     AllGather,
     AllReduce,
@@ -25,7 +25,6 @@ from ssdsl.runtime.layout.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
 
 Axes = tuple[tuple[str, int], ...]
-Links = tuple[Link, ...]  # along each axis
 LOCAL_COST = 1e-9  # a local step costs next to nothing, but fewer of them are better
 
 
@@ -38,23 +37,24 @@ class _Edge:
 
 @lru_cache(maxsize=65536)
 def reshard(
-    before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, links: Links, *, sums: bool = False
+    before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, links: MeshLinks, *, sums: bool = False
 ) -> tuple[Step, ...]:
     """The cheapest steps from one layout to another of a tensor of `shape` on a submesh with these axes.
 
     Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists: a digit
     inside unequal parts of one axis is cut while those parts are gathered. Sizes are those of the tensor as a task sees
-    it, `itemsize` is in bytes; `links` has one link for each axis. `sums`: the tensor is a gradient, whose overlapping
+    it, `itemsize` is in bytes; `sums`: the tensor is a gradient, whose overlapping
     parts are addends.
 
-    >>> from ssdsl.cluster.link import LOOPBACK
+    >>> from ssdsl.cluster.link import LOOPBACK, MeshLinks
     >>> from ssdsl.ir.comm import AllToAll
     >>> from ssdsl.ir.layout import Cut
     >>> by_rows, by_columns = Layout((Shard(0, 4, 2),)), Layout((Shard(1, 8, 2),))
     >>> square, axes = Shape(((8,), (16,))), (("tp", 2),)
-    >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, (LOOPBACK,))
+    >>> links = MeshLinks((LOOPBACK,))
+    >>> reshard(Layout((PARTIAL,)), by_rows, square, axes, 4, links)
     (ReduceScatter(axes=('tp',), elements=128, target=Cut(dim=0, outer=1, count=2, at=None)),)
-    >>> reshard(by_rows, by_columns, square, axes, 4, (LOOPBACK,)) == (
+    >>> reshard(by_rows, by_columns, square, axes, 4, links) == (
     ...     AllToAll(("tp",), 64, source=Cut(dim=0, outer=1, count=2), target=Cut(dim=1, outer=1, count=2)),
     ... )
     True
@@ -78,7 +78,7 @@ def reshard(
     raise InternalError(f"no path from {before} to {after}")
 
 
-def steps_time(steps: Iterable[Step], axes: Axes, itemsize: int, links: Links) -> float:
+def steps_time(steps: Iterable[Step], axes: Axes, itemsize: int, links: MeshLinks) -> float:
     """The seconds of the steps, one after another; a local step takes none."""
     numbers = {name: number for number, (name, _) in enumerate(axes)}
     time = 0.0
@@ -87,12 +87,12 @@ def steps_time(steps: Iterable[Step], axes: Axes, itemsize: int, links: Links) -
             over = [numbers[a] for a in step.axes]
             ranks = math.prod(axes[a][1] for a in over)
             whole = step.elements * (ranks if isinstance(step, AllToAll) else 1) * itemsize
-            time += max(links[a].collective_time(kind_of(step), whole, ranks) for a in over)
+            time += links.over(*over).collective_time(kind_of(step), whole, ranks)
     return time
 
 
 def _edges(
-    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, links: Links, sums: bool
+    layout: Layout, before: Layout, after: Layout, shape: Shape, axes: Axes, itemsize: int, links: MeshLinks, sums: bool
 ) -> Iterator[_Edge]:
     """Every step from a layout, with its cost. A new collective is one case here and one in `ir/comm.py`."""
 
@@ -100,8 +100,8 @@ def _edges(
         return shape.local(shards).numel
 
     def cost(kind: str, elements: int, ranks: int, *over: int) -> float:
-        """The seconds of a collective over the axes `over`; the slowest of their links counts."""
-        return max(links[a].collective_time(kind, elements * itemsize, ranks) for a in over)
+        """The seconds of a collective over the axes `over`."""
+        return links.over(*over).collective_time(kind, elements * itemsize, ranks)
 
     partial = [a for a, p in enumerate(layout.places) if p is PARTIAL and after.places[a] is not PARTIAL]
     for chosen in [[a] for a in partial] + ([partial] if len(partial) > 1 else []):

@@ -86,7 +86,7 @@ def _choices(lowering: Lowering, end: RouteEnd, parts: Parts) -> Iterator[Shares
     then along the next one too, and so on."""
     shares: dict[str, Shard] = {}
     yield dict(shares)
-    links = lowering.links(end.submesh)
+    links = lowering.links(end.submesh).along
     for number in sorted(range(len(links)), key=lambda n: (-links[n].bandwidth, -n)):
         axis, ranks = end.submesh.axes[number]
         there = end.travelling(shares)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from ssdsl.ir.param import (
     ChunkGrads,
     Completion,
     FlatParam,
+    GatherGrads,
     Param,
     ReduceScatterGrads,
     SumTiedGrads,
@@ -18,6 +20,7 @@ from ssdsl.ir.param import (
 )
 from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.params.share_reductions import shared_axes
 from ssdsl.lower.resized_errors import GradientsApart
 from ssdsl.model.dims.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
@@ -46,6 +49,19 @@ class _Kind(NamedTuple):
     tied: tuple[Submesh, ...]
     where: str
     dtype: str
+    shares: tuple[str, ...] = ()  # the axes along which copies share a reduction
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """The axes over which a gradient, or the shard of it, is all_reduced."""
+        return tuple(axis for axis in self.partial if axis not in self.shard_axes)
+
+    def copies(self, param: Param) -> tuple[str, ...]:
+        """The axes along which devices have the same gradient, or the same shard of it, of one of the parameters."""
+        if self.tied and self.shard_axes:
+            return ()  # the shards of all homes are of one size
+        axes = param.cut_over(tuple(axis for axis, _ in self.submesh.axes))
+        return tuple(axis for axis in axes if axis not in self.partial and axis not in self.shard_axes)
 
 
 def flatten_params(lowering: Lowering) -> Lowering:
@@ -64,7 +80,7 @@ def flatten_params(lowering: Lowering) -> Lowering:
     _check_shards(lowering)
     cuts = _cuts(lowering)
     _check_alike(lowering, cuts)
-    groups: dict[_Kind, list[Param]] = {}
+    kinds: list[tuple[_Kind, Param]] = []
     stages = [_zero(cut) for cut in cuts]
     for param, (zero, axes) in zip(reversed(lowering.params), reversed(stages), strict=True):
         if not param.trained:
@@ -77,8 +93,12 @@ def flatten_params(lowering: Lowering) -> Lowering:
             where = param.weight
         elif zero is Zero.WEIGHTS:
             where = layer_of(param.weight, layers) or param.weight.rpartition(".")[0]
-        groups.setdefault(_Kind(param.submesh, param.partial, zero, axes, tied, where, param.dtype), []).append(param)
+        kinds.append((_Kind(param.submesh, param.partial, zero, axes, tied, where, param.dtype), param))
     elements_of = _Elements()
+    shares = _shares(lowering, kinds, elements_of)
+    groups: dict[_Kind, list[Param]] = {}
+    for kind, param in kinds:
+        groups.setdefault(kind._replace(shares=shares[kind, kind.copies(param)]), []).append(param)
     buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params, elements_of)]
     return replace(
         lowering, flats=tuple(_flat(n, kind, bucket, elements_of) for n, (kind, bucket) in enumerate(buckets))
@@ -95,32 +115,54 @@ class _Elements(dict[tuple[int, int], int]):
         return self[key]
 
 
+def _shares(
+    lowering: Lowering, kinds: list[tuple[_Kind, Param]], elements_of: _Elements
+) -> dict[tuple[_Kind, tuple[str, ...]], tuple[str, ...]]:
+    """For the weights of each kind that have the same copies, the axes along which these share a reduction."""
+    sizes: dict[tuple[_Kind, tuple[str, ...]], int] = {}
+    for kind, param in kinds:
+        key = kind, kind.copies(param)
+        sizes[key] = sizes.get(key, 0) + elements_of(param) * ITEMSIZE.get(param.dtype, 4)
+    unlike = Counter(kind for kind, _ in sizes)
+    return {
+        (kind, copies): shared_axes(
+            lowering,
+            kind.submesh,
+            kind.summed,
+            copies,
+            min(size, MOST_BYTES) // math.prod(n for axis, n in kind.submesh.axes if axis in kind.shard_axes),
+            is_alone=unlike[kind] == 1,
+        )
+        for (kind, copies), size in sizes.items()
+    }
+
+
 def _flat(number: int, kind: _Kind, params: list[Param], elements_of: _Elements) -> FlatParam:
     ways = dict(kind.submesh.axes)
     used = sum(map(elements_of, params))
-    shards = 1
-    for axis in kind.shard_axes:
-        shards *= ways[axis]
+    parts = math.prod(ways[axis] for axis in (*kind.shard_axes, *kind.shares))
     weights = tuple(p.weight for p in params)
-    elements = -(-used // shards) * shards  # padded, so that all shards are of one size
-    completion = completion_of(kind.partial, kind.shard_axes, kind.tied)
+    elements = -(-used // parts) * parts  # padded, so that all parts are of one size
+    completion = completion_of(kind.partial, kind.shard_axes, kind.tied, kind.shares)
     return FlatParam(number, kind.submesh, weights, kind.dtype, kind.zero, kind.shard_axes, completion, elements)
 
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
-    """A flat parameter of the program that trains, with the completion that its gradients need here. Raises PlanError
-    where its weights' gradients are not sums over the same axes."""
+    """A flat parameter of the program that trains, with the completion that its gradients need here: copies that share
+    a reduction there share it here. Raises PlanError where its weights' gradients are not sums over the same axes."""
     first, *rest = (p for p in params if p.submesh == flat.submesh and p.weight in flat.weights)
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
     tied = next((step.submeshes for step in flat.completion if isinstance(step, SumTiedGrads)), ())
-    return replace(flat, completion=completion_of(first.partial, flat.shard_axes, tied))
+    shares = next((step.axes for step in flat.gathers if not set(step.axes) & set(first.partial)), ())
+    return replace(flat, completion=completion_of(first.partial, flat.shard_axes, tied, shares))
 
 
 def completion_of(
-    partial: tuple[str, ...], shard_axes: tuple[str, ...], tied: tuple[Submesh, ...]
+    partial: tuple[str, ...], shard_axes: tuple[str, ...], tied: tuple[Submesh, ...], shares: tuple[str, ...] = ()
 ) -> tuple[Completion, ...]:
     """The steps from a gradient that is a sum over `partial` to the shard over `shard_axes` that the optimizer needs.
+    Along `shares` it is equal, and each device reduces its part.
 
     A gradient is cut before it is summed over other axes, so that only a shard of it goes over these:
 
@@ -128,6 +170,8 @@ def completion_of(
     (ReduceScatterGrads(axes=('gpu',)), AllReduceGrads(axes=('node',)))
     >>> completion_of(("dp",), ("dp", "tp"), ())     # over tp the gradients are equal: each device takes its part
     (ReduceScatterGrads(axes=('dp',)), ChunkGrads(axes=('tp',)))
+    >>> completion_of(("dp",), (), (), shares=("tp",))     # each copy reduces its part, and gathers those of the others
+    (ChunkGrads(axes=('tp',)), AllReduceGrads(axes=('dp',)), GatherGrads(axes=('tp',)))
     """
     rest = tuple(a for a in partial if a not in shard_axes)
     steps: list[Completion] = []
@@ -135,7 +179,9 @@ def completion_of(
     for summed, run in itertools.groupby(shard_axes, key=lambda axis: axis in partial):
         axes = tuple(run)
         steps.append(ReduceScatterGrads(axes) if summed else ChunkGrads(axes))
-    if rest:
+    if rest and shares:
+        steps += [ChunkGrads(shares), AllReduceGrads(rest), GatherGrads(shares)]
+    elif rest:
         steps.append(AllReduceGrads(rest))
     if tied:
         steps.append(SumTiedGrads(tied))

@@ -15,7 +15,7 @@ from ssdsl.ir.action import Compute, Free, GatherParam, Start, StartReduce, Upda
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Function, OpPart, Reshard
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import AllReduceGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.param import AllReduceGrads, FlatParam, GatherGrads, ReduceScatterGrads, SumTiedGrads
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
@@ -190,7 +190,8 @@ class _World:
         """The n-th reduction of a flat parameter, and the roles that take part in it."""
         flat, members = self._flat(number), Roles()
         if flat is not None:
-            axes = {a for s in flat.completion if isinstance(s, AllReduceGrads | ReduceScatterGrads) for a in s.axes}
+            meeting = AllReduceGrads | ReduceScatterGrads | GatherGrads
+            axes = {a for s in flat.completion if isinstance(s, meeting) and s not in flat.awaited for a in s.axes}
             members = self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
         return ("reduce", number, nth), members
 
@@ -210,6 +211,8 @@ class _World:
                 if isinstance(step, SumTiedGrads):
                     members = dict.fromkeys(k for s in step.submeshes for k in self.roles(s))
                     return ("tied", flat.weights), tuple(members)
+            if self._spans(flat.submesh, {a for step in flat.awaited for a in step.axes}):
+                return action, self.roles(flat.submesh)
         return None
 
     def _flat(self, number: int) -> FlatParam | None:

@@ -1,5 +1,7 @@
 """What the table says for one rank: its role, groups and weights, and its share of every message."""
 
+import math
+
 import torch
 
 from ..layout.cut import Piece
@@ -94,7 +96,9 @@ def weights_of(
         shard_group = world.groups[role.mesh, flat.shard_axes] if flat.shard_axes else None
         tied = any(kind == "sum_tied" for kind, _ in flat.completion)
         tie = ties[flat.weights[0].name] if tied else None
-        flats.append(make_flat_param(flat.number, values, flat.zero, shard_group, tie))
+        cuts = [axes for kind, axes in flat.completion if kind in ("chunk", "reduce_scatter")]
+        parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)
+        flats.append(make_flat_param(flat.number, values, flat.zero, shard_group, tie, parts))
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}
     return Weights(flats, others, world)
 

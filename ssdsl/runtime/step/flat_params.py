@@ -57,7 +57,8 @@ class Completion:
     """A step from the gradient that backward leaves to the one that the optimizer needs.
 
     Of a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
-    sum, [n / ranks]; `chunk` this rank's part of what is equal on all ranks, [n / ranks].
+    sum, [n / ranks]; `chunk` this rank's part of what is equal on all ranks, [n / ranks]; `all_gather` joins the ranks'
+    parts, [n * ranks].
     """
 
     kind: str
@@ -72,8 +73,16 @@ class Completion:
                 mine = flat.new_empty(flat.numel() // self.group.size)
                 self.group.reduce_scatter(mine, flat)
                 return mine
+            case "all_gather":
+                whole = flat.new_empty(flat.numel() * self.group.size)
+                self.group.all_gather(whole, flat)
+                return whole
             case _:
-                return flat.chunk(self.group.size)[self.group.index].clone()
+                return self.part_of(flat).clone()
+
+    def part_of(self, flat: torch.Tensor) -> torch.Tensor:
+        """This rank's part of a flat tensor: a view."""
+        return flat.chunk(self.group.size)[self.group.index]
 
 
 class FlatWeights:
@@ -86,14 +95,14 @@ class FlatWeights:
     shard: torch.nn.Parameter | None = None
     shard_group: Group | None = None
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None, shards: int = 1) -> None:
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
         self.number, self.tied = number, tied
         self.completion: list[Completion] = []
         self.parameters: dict[str, torch.Tensor] = {}
         starts = [0, *itertools.accumulate(value.numel() for value in values.values())]
         self.slots = [Slot(n, v.shape, start) for (n, v), start in zip(values.items(), starts, strict=False)]
         self.used = starts[-1]
-        self.elements = -(-self.used // shards) * shards  # what ranks hold along other axes may be of other sizes
+        self.elements = -(-self.used // parts) * parts  # what ranks hold along other axes may be of other sizes
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """The weights in a flat tensor [elements], each in its own shape."""
@@ -223,13 +232,15 @@ class Bucket:
 
 
 class Replicated(FlatWeights):
-    """Every rank has all of the weights and steps on them; `completion` is an all_reduce, or nothing."""
+    """Every rank has all of the weights and steps on them; `completion` is nothing, an all_reduce, or that of a part,
+    which is gathered then."""
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None) -> None:
-        super().__init__(number, values, tied)
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
+        super().__init__(number, values, tied, parts)
         self.parameters = {n: torch.nn.Parameter(v.clone()) for n, v in values.items()}
         self.bucket = Bucket(self)
         self._started: PendingWork | None = None
+        self._part: torch.Tensor | None = None  # of the bucket: what is summed
 
     def trained(self) -> Iterable[torch.Tensor]:
         """The weights."""
@@ -244,17 +255,30 @@ class Replicated(FlatWeights):
         return {name: parameter.grad for name, parameter in self.parameters.items()}
 
     def start_reduce(self) -> None:
-        """Starts to sum the gradients over their ranks."""
+        """Starts to sum the gradients over their ranks: all of them, or this rank's part."""
+        if not self.completion:
+            return
+        self._part = self.bucket.filled()
         for step in self.completion:
-            with self._noted(step.group):
-                self._started = step.group.start_all_reduce(self.bucket.filled())
+            if step.kind == "chunk":
+                self._part = step.part_of(self._part)
+            elif step.kind == "all_reduce":
+                with self._noted(step.group):
+                    self._started = step.group.start_all_reduce(self._part)
 
     def wait_reduce(self) -> None:
-        """Waits until the bucket has the sum."""
+        """Waits until the bucket has the sum: parts of it are gathered."""
         if self._started is not None:
             self._started.wait()
-            self._started = None
+            self._gather_sum()
+            self._started = self._part = None
         super().wait_reduce()
+
+    def _gather_sum(self) -> None:
+        for step in self.completion:
+            if step.kind == "all_gather" and self._part is not None:
+                with self._noted(step.group):
+                    step.group.all_gather(self.bucket.filled(), self._part.clone())
 
     def drop_gradients(self) -> None:
         """Lets go of the bucket, too."""
@@ -267,8 +291,8 @@ class Sharded(FlatWeights):
     shard: torch.nn.Parameter
     shard_group: Group
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None, group: Group) -> None:
-        super().__init__(number, values, tied, group.size)
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
+        super().__init__(number, values, tied, parts)
         self.shard_group = group
 
     def trained(self) -> Iterable[torch.Tensor]:
@@ -300,8 +324,8 @@ class Sharded(FlatWeights):
 class ShardedState(Sharded):
     """Every rank has all of the weights, `flat` [elements], and steps on its shard (ZeRO-1 and -2)."""
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None, group: Group) -> None:
-        super().__init__(number, values, tied, group)
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
+        super().__init__(number, values, tied, parts, group)
         self.flat = self.laid(next(iter(values.values())), values.values())
         self.shard = torch.nn.Parameter(self._my_part(self.flat))  # a step on this view changes the weights
         self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.flat).items()}
@@ -327,8 +351,8 @@ class ShardedState(Sharded):
 class ShardedWeights(Sharded):
     """Each rank has its shard; weights are gathered for a module, and dropped behind it (ZeRO-3)."""
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None, group: Group) -> None:
-        super().__init__(number, values, tied, group)
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
+        super().__init__(number, values, tied, parts, group)
         self.shard = torch.nn.Parameter(self._my_part(self.laid(next(iter(values.values())), values.values())).clone())
         self._again: torch.Tensor | None = None
 
@@ -393,9 +417,10 @@ class _Gather(torch.autograd.Function):
 
 
 def make_flat_param(
-    number: int, values: Tensors, zero: str, shard_group: Group | None, tied: Tie | None
+    number: int, values: Tensors, zero: str, shard_group: Group | None, tied: Tie | None, parts: int
 ) -> FlatWeights:
-    """The flat parameter of these weights whose state is sharded as `zero` says: none, optimizer, grads or weights."""
+    """The flat parameter of these weights whose state is sharded as `zero` says: none, optimizer, grads or weights.
+    `parts` are the most equal ones into which its completion cuts it."""
     if shard_group is None:
-        return Replicated(number, values, tied)
-    return (ShardedWeights if zero == "weights" else ShardedState)(number, values, tied, shard_group)
+        return Replicated(number, values, tied, parts)
+    return (ShardedWeights if zero == "weights" else ShardedState)(number, values, tied, parts, shard_group)

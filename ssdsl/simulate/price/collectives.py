@@ -11,7 +11,7 @@ from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, GatherGrads, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
@@ -198,8 +198,21 @@ def of_completion(flat: FlatParam, state: StatePrecision | None = None) -> Itera
                 size //= math.prod(ways[a] for a in step.axes)
             case ChunkGrads():
                 size //= math.prod(ways[a] for a in step.axes)
+            case GatherGrads():
+                size *= math.prod(ways[a] for a in step.axes)
+                yield SizedCollective("all_gather", step.axes, size)
             case SumTiedGrads():
                 pass
+
+
+def of_start(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """The collectives of a completion that run from its start on, in the background where its sum is awaited."""
+    return (c for c in of_completion(flat, state) if not (flat.awaited and c.kind == "all_gather"))
+
+
+def of_wait(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """The collectives of a completion that run where its sum is awaited."""
+    return (c for c in of_completion(flat, state) if flat.awaited and c.kind == "all_gather")
 
 
 def of_gather(flat: FlatParam) -> SizedCollective:

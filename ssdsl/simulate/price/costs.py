@@ -50,8 +50,8 @@ class Costs(Protocol):
 
     def of(self, action: Action, role: Role) -> Cost:
         """The cost of an action on the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`
-        its collectives, a `WaitReduce` only the sum of tied weights behind these, a `Wait` nothing. The communication
-        of an `Update` is that which still completes gradients."""
+        its collectives, a `WaitReduce` only those behind them (gathers of the sum, the sum of tied weights), a `Wait`
+        nothing. The communication of an `Update` is that which still completes gradients."""
         ...
 
 

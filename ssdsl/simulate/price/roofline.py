@@ -13,7 +13,15 @@ from ssdsl.ir.param import FlatParam, SumTiedGrads
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import ProgramIndex, SizedCollective, of_completion, of_gather, of_task, shards
+from ssdsl.simulate.price.collectives import (
+    ProgramIndex,
+    SizedCollective,
+    of_gather,
+    of_start,
+    of_task,
+    of_wait,
+    shards,
+)
 from ssdsl.simulate.price.compute_time import Computing
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion
@@ -40,9 +48,11 @@ class Roofline:
                 return self.network.message(self.program.messages[action.message], action.gradient)
             case StartReduce():
                 flat = self.program.flats[action.flat]
-                return total(self.network.collective(c, flat.submesh) for c in of_completion(flat, self.facts.state))
+                return total(self.network.collective(c, flat.submesh) for c in of_start(flat, self.facts.state))
             case WaitReduce():
-                return self._tie(self.program.flats[action.flat])
+                flat = self.program.flats[action.flat]
+                gathers = (self.network.collective(c, flat.submesh) for c in of_wait(flat, self.facts.state))
+                return total((*gathers, self._tie(flat)))
             case Update():
                 return self._update(role)
             case GatherParam():

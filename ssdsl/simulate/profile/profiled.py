@@ -23,7 +23,9 @@ from ssdsl.simulate.price.collectives import (
     learns_weights,
     of_completion,
     of_gather,
+    of_start,
     of_task,
+    of_wait,
     shards,
     size_bytes,
 )
@@ -62,10 +64,11 @@ class Profiled:
                 return self._message(action)
             case StartReduce():
                 flat = self.program.flats[action.flat]
-                reduced = total(self._collective(c, flat) for c in of_completion(flat))
+                reduced = total(self._collective(c, flat) for c in of_start(flat))
                 return total((Cost(0.0, self._growing("reduce", flat_bytes(flat))), reduced)) if reduced.sent else FREE
             case WaitReduce():
-                return self._tie(self.program.flats[action.flat])
+                flat = self.program.flats[action.flat]
+                return total((*(self._collective(c, flat) for c in of_wait(flat)), self._tie(flat)))
             case Update():
                 held = sum(flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
                 return Cost(self._growing("update", held) + self.profile.step_s)

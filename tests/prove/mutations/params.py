@@ -1,11 +1,12 @@
 """What goes wrong with weights: their layouts, flat parameters, and how gradients are completed."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ssdsl.ir.layout import REPLICATE, Shard
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, ReduceScatterGrads, SumTiedGrads, Zero
+from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, GatherGrads, ReduceScatterGrads, SumTiedGrads, Zero
 from ssdsl.ir.program import Program
 from tests.prove.mutations.mutant import Found, mutation, put
 
@@ -102,6 +103,26 @@ def completion_in_another_order(program: Program) -> Found:
     for where, flat, become in _flats(program):
         if len(flat.completion) > 1:
             yield where, become(replace(flat, completion=flat.completion[::-1]))
+
+
+@mutation
+def reduction_shared_by_unlike(program: Program) -> Found:
+    """Devices with other addends, or of other parts of the weights, reduce a part each as if they had the same."""
+    for where, flat, become in _flats(program):
+        param = next(p for p in program.params if p.submesh == flat.submesh and p.weight in flat.weights)
+        for k, step in enumerate(flat.completion):
+            for axis, _ in flat.submesh.axes if isinstance(step, AllReduceGrads) else ():
+                if axis in (*param.partial, *flat.shard_axes) or axis not in param.copied:
+                    shared = ChunkGrads((axis,)), step, GatherGrads((axis,))
+                    yield f"{where} {axis}", become(replace(flat, completion=put(flat.completion, k, *shared)))
+
+
+@mutation
+def flat_size(program: Program) -> Found:
+    for where, flat, become in _flats(program):
+        copies = math.prod(ways for _, ways in flat.submesh.axes)
+        for elements in (flat.elements - copies, flat.elements + copies):
+            yield f"{where} {elements}", become(replace(flat, elements=elements))
 
 
 @mutation
