@@ -6,7 +6,7 @@ from typing import Any
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
-from ssdsl.runtime.data.batch_spec import Feed
+from ssdsl.runtime.data.batch_spec import BatchSpec
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.data.user_data import data_of, loader_arguments
 from ssdsl.runtime.data.workers import Workers
@@ -38,7 +38,7 @@ def _check_first_batch(data: Any, model: Model, place: Span | None) -> None:
     """Makes the first batch as a single device would."""
     example = model.batches[0]
     inputs = {n: BatchInput(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
-    feed = Feed.of(inputs, Feed.of(inputs, {}).wholes())
+    feed = BatchSpec.of(inputs, BatchSpec.of(inputs, {}).wholes())
     try:
         loader = Loader(data, feed, LoneControl(), **loader_arguments(data, feed.samples))
         loader.workers = Workers()

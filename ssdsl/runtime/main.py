@@ -41,36 +41,36 @@ def main() -> None:
     options = _options()
     ranks = int(json.loads((FOLDER / "program.json").read_text())["world_size"])
     rank = find_place(ranks, str(FOLDER / "main.py"))
-    pulse = watch = None
+    heartbeat = watchdog = None
     try:
         if options.out is not None:
             prepare_folder(options.out, rank)
-        pulse = Heartbeat(options.out, rank)
-        watch = Watchdog(pulse, ranks, options.timeout, options.out)
-        pulse.says("joining the other ranks")
+        heartbeat = Heartbeat(options.out, rank)
+        watchdog = Watchdog(heartbeat, ranks, options.timeout, options.out)
+        heartbeat.report("joining the other ranks")
         device, name = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
-        watch.joined(name)
+        watchdog.use_attempt(name)
         if options.record:  # what an optimizer loads is no memory of the step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
-        check_alike(watch.board, FOLDER)
+        check_alike(watchdog.store, FOLDER)
         base_bytes = _held(device)  # before there are weights
-        pulse.says("loading its weights")
+        heartbeat.report("loading its weights")
         programs, world = InFolder(FOLDER), World(transport(device, options.timeout + LATER_S))
         engine = Engine(programs, world, device, seed=options.seed)
-        pulse.says("training", engine.training.name)
-        pulse.watch(engine.now, engine.waits)
+        heartbeat.report("training", engine.training.name)
+        heartbeat.follow(engine.now, engine.waits)
         _train(engine, programs.batches, options, base_bytes)
-        pulse.says("waiting for the other ranks to end")
+        heartbeat.report("waiting for the other ranks to end")
         if options.out is not None:
-            hand_in(watch.board, options.out, rank)
+            hand_in(watchdog.store, options.out, rank)
         world.transport.barrier()
         if options.out is not None:
-            collect(watch.board, options.out, ranks)
+            collect(watchdog.store, options.out, ranks)
         dist.destroy_process_group()
-        pulse.end()
-        watch.end()
+        heartbeat.end()
+        watchdog.end()
     except BaseException as error:
-        report_failure(error, rank, pulse, watch, options.out)
+        report_failure(error, rank, heartbeat, watchdog, options.out)
         sys.stdout.flush()
         os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
 

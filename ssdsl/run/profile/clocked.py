@@ -9,10 +9,10 @@ from dataclasses import replace
 from statistics import mean
 
 from ssdsl.run.results import RankResult, Recorded, Spent
-from ssdsl.runtime.profile.operator_clock import MET
+from ssdsl.runtime.profile.operator_clock import COLLECTIVE
 
 TASK = re.compile(r"[FBDW]\d+\[")
-IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter", MET)
+IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter", COLLECTIVE)
 
 
 def usual_steps(ranks: Sequence[RankResult]) -> Iterator[tuple[RankResult, list[Spent]]]:
@@ -50,7 +50,7 @@ def _tasks_s(step: Sequence[Recorded]) -> float:
 
 def _spent_s(step: Sequence[Spent]) -> float:
     """All of a step; the time of what ranks `met` for is in that of their talk."""
-    return sum(sum(s.times_s) for s in step if s.what != MET)
+    return sum(sum(s.times_s) for s in step if s.what != COLLECTIVE)
 
 
 def _scaled(spent: Spent, share: float) -> Spent:

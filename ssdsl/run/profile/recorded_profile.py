@@ -19,7 +19,7 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.profile.clocked import usual_steps
 from ssdsl.run.results import RankResult, RunResult, Spent
-from ssdsl.runtime.profile.operator_clock import MET
+from ssdsl.runtime.profile.operator_clock import COLLECTIVE
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, shards
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
@@ -39,7 +39,7 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
         processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks)
     )
     network: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.met):
+    for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.collectives):
         network.setdefault((kind, ranks), []).append((size, time_s))
     return Profile(
         machine,
@@ -59,7 +59,7 @@ class _Found:
     operators: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
-    met: list[tuple[str, int, int, float]] = field(default_factory=list)
+    collectives: list[tuple[str, int, int, float]] = field(default_factory=list)
     _lines: dict[str, "Lines"] = field(default_factory=dict)
 
     @property
@@ -118,8 +118,8 @@ class _Found:
         time_s, what = mean(spent.times_s), spent.what
         if what == "step":
             self.steps.append(time_s)
-        elif what == MET:
-            self.met.append((IN_A_TASK.format(spent.layer), spent.line, spent.number, time_s))
+        elif what == COLLECTIVE:
+            self.collectives.append((IN_A_TASK.format(spent.layer), spent.line, spent.number, time_s))
         elif what in ("first gradient", "next gradient"):
             self.growing.setdefault(what, []).append((spent.number, time_s))
         elif what in OF_FLATS:

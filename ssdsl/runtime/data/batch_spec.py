@@ -16,7 +16,7 @@ PAD = "make all batches alike, as by padding to a fixed length in collate_fn; th
 
 
 @dataclass(frozen=True)
-class Feed:
+class BatchSpec:
     """The inputs of one step: `shapes` and `dtypes` of the global batch, `pieces` of the inputs that this rank needs.
 
     `samples` is the size of the global batch: the first axis of the inputs that are cut by it.
@@ -28,7 +28,7 @@ class Feed:
     pieces: dict[str, Piece]
 
     @classmethod
-    def of(cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0) -> "Feed":
+    def of(cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0) -> "BatchSpec":
         """From the table's `inputs` and a share's pieces; `samples`, if not given, is the first input's first axis."""
         shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
         dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}
@@ -86,12 +86,12 @@ class Feed:
                 raise EngineError(f"input `{name}` is {what}", f"convert it in the data set: .to({dtype})")
 
 
-class Given(Tensors):
+class CheckedBatch(Tensors):
     """The part of a global batch that this rank's program needs, as a loader gives it: checked, on all ranks alike.
 
     `feed` says which part it is, `loader` who gave it, and `position` is the loader's state behind this batch.
     """
 
-    def __init__(self, tensors: Tensors, feed: Feed, loader: Any, position: dict[str, Any]) -> None:
+    def __init__(self, tensors: Tensors, feed: BatchSpec, loader: Any, position: dict[str, Any]) -> None:
         super().__init__(tensors)
         self.feed, self.loader, self.position = feed, loader, position

@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import EngineError
 from ..ranks.control import Control
-from .batch_spec import Feed, Given
-from .rank_dataset import BatchRequest, Fetch, LoadedBatch, Maker, SampleStream, raised
+from .batch_spec import BatchSpec, CheckedBatch
+from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, raised
 from .sample_order import SampleOrder
 from .workers import Workers
 
 GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # what an engine gives a loader
-Feeds = Callable[[int], Feed | None]
+Feeds = Callable[[int], BatchSpec | None]
 
 
 class Loader:
@@ -43,7 +43,7 @@ class Loader:
     def __init__(
         self,
         dataset: Any,
-        feed: Feed,
+        feed: BatchSpec,
         control: Control,
         *,
         feeds: Feeds = lambda samples: None,
@@ -79,7 +79,7 @@ class Loader:
             error = f"len(dataset) raised {raised(wrong)}\n  help: correct the data set"
         control.vote(error)
         inputs = tuple(names) or tuple(feed.shapes)
-        self.maker = Maker(feed, inputs, collate_fn, seed, batch_size is None, whole)
+        self.maker = Collator(feed, inputs, collate_fn, seed, batch_size is None, whole)
         self.epoch = self.batches = 0  # the next batch: of which epoch, and how many of it are behind
         self.begun = False  # whether an epoch began that has not ended
         self.state: Any = None  # the data set's own, behind the last batch
@@ -108,12 +108,12 @@ class Loader:
         rest = self.order.samples % self.batch_size
         return rest or None
 
-    def __iter__(self) -> Iterator[Given]:
+    def __iter__(self) -> Iterator[CheckedBatch]:
         """An epoch, or what is left of the one that `load_state_dict` gave. One that was left is not gone on with."""
         if self.begun:
             self.epoch, self.batches = self.epoch + 1, 0
         self.begun = True
-        self._meet()
+        self._check_same_data()
         given = self.batches
         try:
             with closing(self._loaded()) as source:
@@ -130,12 +130,12 @@ class Loader:
             raise EngineError(*self._nothing())
         self.epoch, self.batches, self.begun, self.state = self.epoch + 1, 0, False, None
 
-    def epochs(self, end: int | None = None) -> Iterator[Given]:
+    def epochs(self, end: int | None = None) -> Iterator[CheckedBatch]:
         """The batches of all epochs before `end`, or for ever; one that is resumed goes on where it was."""
         while end is None or self.epoch < end:
             yield from self
 
-    def fed(self, feed: Feed, feeds: Feeds = lambda samples: None) -> "Loader":
+    def fed(self, feed: BatchSpec, feeds: Feeds = lambda samples: None) -> "Loader":
         """A loader of the same batches for another program, such as that of evaluation, from the beginning."""
         made = copy.copy(self)
         made.feed, made.feeds, made.maker = feed, feeds, replace(self.maker, feed=feed)
@@ -149,7 +149,7 @@ class Loader:
 
     # -- the state -----------------------------------------------------------------------------------------------------
 
-    def state_dict(self, after: Given | None = None) -> dict[str, Any]:
+    def state_dict(self, after: CheckedBatch | None = None) -> dict[str, Any]:
         """Where the loader is: behind the last batch that it gave, or a certain one. Called by all ranks alike."""
         state = dict(after.position) if after is not None else self._position()
         if self.is_stream and hasattr(self.dataset, "state_dict"):
@@ -200,12 +200,12 @@ class Loader:
         (samples,) = sizes
         return loaded._replace(samples=samples) if samples else None
 
-    def _part(self, loaded: LoadedBatch) -> Given | None:
+    def _part(self, loaded: LoadedBatch) -> CheckedBatch | None:
         """This rank's part of a batch, None if it is dropped. Of another size it is cut for another program."""
         samples = loaded.samples
         assert samples is not None
         if samples == self.feed.samples:
-            return Given(loaded.tensors, self.feed, self, self._position())
+            return CheckedBatch(loaded.tensors, self.feed, self, self._position())
         if samples < self.feed.samples and self.drop_last:
             return None
         feed = self.feeds(samples)
@@ -219,7 +219,7 @@ class Loader:
         except EngineError as wrong:
             error = str(wrong)
         self.control.vote(error)
-        return Given(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
+        return CheckedBatch(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
 
     def _loaded(self) -> Generator[LoadedBatch, None, None]:
         """This rank's parts from the current batch on; one that needs nothing counts."""
@@ -233,7 +233,7 @@ class Loader:
             return
         if self._kept is None:
             jobs = _Jobs(self.order, self.maker)
-            self._kept = jobs, self.workers.loader(Fetch(self.dataset, self.maker), jobs)
+            self._kept = jobs, self.workers.loader(RankDataset(self.dataset, self.maker), jobs)
         jobs, loader = self._kept
         jobs.epoch, jobs.first = self.epoch, self.batches
         yield from loader
@@ -252,7 +252,7 @@ class Loader:
 
     # -- what all ranks have in common ---------------------------------------------------------------------------------
 
-    def _meet(self) -> None:
+    def _check_same_data(self) -> None:
         """Sees that the ranks have the same data, and are at the same batch."""
         facts = {"samples": self.order.samples, "of a batch": self.batch_size, "shuffled": self.order.shuffle}
         facts |= {"seed": self.seed, "epoch": self.epoch, "batches behind": self.batches}
@@ -278,7 +278,7 @@ class _Jobs:
     """The jobs of an epoch from a batch on, both set before it is iterated over. It does not know its loader, which
     knows it: workers end with the last reference to a loader."""
 
-    def __init__(self, order: SampleOrder, maker: Maker) -> None:
+    def __init__(self, order: SampleOrder, maker: Collator) -> None:
         self.order, self.maker = order, maker
         self.epoch = self.first = 0
 

@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, default_collate, default_convert, 
 
 from ..errors import EngineError
 from .batch import Tensors, named
-from .batch_spec import PAD, Feed
+from .batch_spec import PAD, BatchSpec
 from .generators import Generators
 
 MIXES = "collate_fn draws random numbers, which would be others for the rows that this rank needs than for the batch"
@@ -47,10 +47,10 @@ class BatchRequest(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Maker:
+class Collator:
     """Makes this rank's part of a batch from samples. `batched`: the data set's items are batches already."""
 
-    feed: Feed
+    feed: BatchSpec
     names: tuple[str, ...]
     collate: Callable[[Any], Any] | None
     seed: int
@@ -96,10 +96,10 @@ class Maker:
         return batch
 
 
-class Fetch:
+class RankDataset:
     """A map-style data set as DataLoader sees it: its items are the parts of batches, its keys the jobs."""
 
-    def __init__(self, dataset: Any, maker: Maker) -> None:
+    def __init__(self, dataset: Any, maker: Collator) -> None:
         self.dataset, self.maker = dataset, maker
         self.epoch: int | None = None
         self.draws = False  # whether a sample has drawn random numbers
@@ -148,7 +148,7 @@ class SampleStream(IterableDataset[LoadedBatch]):
     `start` is how many batches the data set, told by its own state, has behind it.
     """
 
-    def __init__(self, dataset: Any, maker: Maker, batch_size: int, drop_last: bool, epoch: int, start: int) -> None:
+    def __init__(self, dataset: Any, maker: Collator, batch_size: int, drop_last: bool, epoch: int, start: int) -> None:
         self.dataset, self.maker, self.epoch, self.start = dataset, maker, epoch, start
         self.batch_size, self.drop_last = batch_size, drop_last
 

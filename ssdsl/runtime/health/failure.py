@@ -16,33 +16,33 @@ from .watchdog import Watchdog, last_words
 
 
 def report_failure(
-    error: BaseException, rank: int, pulse: Heartbeat | None, watch: Watchdog | None, folder: Path | None
+    error: BaseException, rank: int, heartbeat: Heartbeat | None, watchdog: Watchdog | None, folder: Path | None
 ) -> None:
     """Say on stderr, and in the rank's files, where it failed and why.
 
     A rank that fails in a call on others may do so because one of them has ended the run: then that is the reason.
     """
-    if pulse is not None:
-        pulse.stop()
-    if watch is not None:
-        watch.end()
-    verdict = watch.verdict() if watch is not None and isinstance(error, RuntimeError) else None
-    if pulse is not None and isinstance(verdict, Stall):
-        last_words(pulse, verdict, folder, whole=False)
+    if heartbeat is not None:
+        heartbeat.stop()
+    if watchdog is not None:
+        watchdog.end()
+    verdict = watchdog.verdict() if watchdog is not None and isinstance(error, RuntimeError) else None
+    if heartbeat is not None and isinstance(verdict, Stall):
+        last_words(heartbeat, verdict, folder, whole=False)
         return
     says_all = isinstance(error, SystemExit | EngineError)
     text = str(error) if says_all else "".join(traceback.format_exception(error))
     if isinstance(verdict, str):
         text = f"it lost a rank that failed: {verdict}"
     where = f"rank {rank}"
-    if pulse is not None:
-        where += f", role {pulse.known['role']}, {place(pulse.known)}" if pulse.known["role"] else ""
+    if heartbeat is not None:
+        where += f", role {heartbeat.known['role']}, {place(heartbeat.known)}" if heartbeat.known["role"] else ""
     message = f"{where}:\n{text}"
-    if pulse is not None:
-        pulse.failed(message, mistake=text if isinstance(error, EngineError) else None)
-        if watch is not None and not pulse.known["wait"]:  # not one that has only lost another
+    if heartbeat is not None:
+        heartbeat.failed(message, mistake=text if isinstance(error, EngineError) else None)
+        if watchdog is not None and not heartbeat.known["wait"]:  # not one that has only lost another
             last = (text.strip().splitlines() or [""])[-1]
-            watch.failed(f"{where}: {last}")
+            watchdog.failed(f"{where}: {last}")
     if folder is not None:
         with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
             beside.write_text(message)

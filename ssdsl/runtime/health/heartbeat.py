@@ -48,15 +48,15 @@ class Heartbeat:
         if folder is not None:
             self.file = os.open(folder / f"rank{rank}.state", os.O_RDWR | os.O_CREAT, 0o644)
         self._write()
-        threading.Thread(target=self._run, daemon=True, name="pulse").start()
+        threading.Thread(target=self._run, daemon=True, name="heartbeat").start()
 
-    def says(self, doing: str, role: str = "") -> None:
+    def report(self, doing: str, role: str = "") -> None:
         """What the rank does from now on, before and after training."""
         self.look = self.wait = None
         self.known |= {"doing": doing, "role": role or self.known["role"]}
         self._beat()
 
-    def watch(self, look: Callable[[], tuple[int, str]], wait: Callable[[], str] | None = None) -> None:
+    def follow(self, look: Callable[[], tuple[int, str]], wait: Callable[[], str] | None = None) -> None:
         """From now on `look` says which step and task it is, and `wait` what the rank waits for, if it does.
 
         A task that is another text object than at the last look has begun since: the rank has moved.

@@ -13,7 +13,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 POLL_S = 0.02
-PREFIX = "ssdsl/meet"
+PREFIX = "ssdsl/rendezvous"
 
 
 def has_store() -> bool:
@@ -21,18 +21,18 @@ def has_store() -> bool:
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def meet(rank: int, ranks: int, timeout: timedelta) -> tuple[str, Store]:
+def rendezvous(rank: int, ranks: int, timeout: timedelta) -> tuple[str, Store]:
     """The name of this attempt, and a store in which nothing was before it. Called by all ranks alike.
 
     Raises RuntimeError where a rank has not come within the timeout.
     """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
-    name = _invite(store, ranks, timeout) if rank == 0 else _come(store, rank)
+    name = _announce_attempt(store, ranks, timeout) if rank == 0 else _join_attempt(store, rank)
     return name, PrefixStore(f"{PREFIX}/{name}", store)
 
 
-def _invite(store: Store, ranks: int, timeout: timedelta) -> str:
+def _announce_attempt(store: Store, ranks: int, timeout: timedelta) -> str:
     """Rank 0: answer each word that is said, until all ranks have heard the answer. Words of dead ranks do no harm."""
     name = str(store.add(f"{PREFIX}/attempts", 1))
     answered: dict[int, bytes] = {}
@@ -49,7 +49,7 @@ def _invite(store: Store, ranks: int, timeout: timedelta) -> str:
     return name
 
 
-def _come(store: Store, rank: int) -> str:
+def _join_attempt(store: Store, rank: int) -> str:
     word = uuid.uuid4().hex
     store.set(f"{PREFIX}/word/{rank}", word)
     name = store.get(f"{PREFIX}/answer/{word}").decode()

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ..ranks.gloo_staging import Staged
 from ..ranks.transport import Distributed
-from .rendezvous import has_store, meet
+from .rendezvous import has_store, rendezvous
 
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -105,7 +105,7 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     if not has_store():
         dist.init_process_group(backend, timeout=timeout, device_id=bound)
         return chosen, "first"
-    name, store = meet(rank, ranks, timeout)
+    name, store = rendezvous(rank, ranks, timeout)
     dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout, device_id=bound)
     return chosen, name
 

@@ -35,7 +35,7 @@ class StatusStore:
         store = self._asked()
         return store.get(key).decode() if store.check([key]) else None
 
-    def first(self, key: str, text: str) -> str:
+    def set_if_absent(self, key: str, text: str) -> str:
         """Writes a note where there is none yet; what it says then."""
         return str(self._asked().compare_set(key, "", text).decode())
 
@@ -43,5 +43,5 @@ class StatusStore:
         if self._store is None:
             patience = timedelta(seconds=PATIENCE_S)
             store = TCPStore(self.host, self.port, is_master=False, timeout=patience, wait_for_workers=False)
-            self._store = PrefixStore(f"ssdsl/board/{self.attempt}", store)
+            self._store = PrefixStore(f"ssdsl/status/{self.attempt}", store)
         return self._store

@@ -38,29 +38,29 @@ class Verdict:
 class Watchdog:
     """Looks at all ranks from a thread of its own. `folder` is where this rank's last words go, if anywhere."""
 
-    def __init__(self, pulse: Heartbeat, ranks: int, limit_s: float, folder: Path | None = None) -> None:
-        self.pulse, self.ranks, self.limit_s, self.folder = pulse, ranks, limit_s, folder
-        self.rank = int(pulse.known["rank"])
-        self.board = StatusStore(f"joining {attempt()}")
+    def __init__(self, heartbeat: Heartbeat, ranks: int, limit_s: float, folder: Path | None = None) -> None:
+        self.heartbeat, self.ranks, self.limit_s, self.folder = heartbeat, ranks, limit_s, folder
+        self.rank = int(heartbeat.known["rank"])
+        self.store = StatusStore(f"joining {attempt()}")
         self.started = time.time()
         self.seen: dict[int, tuple[State, float]] = {}  # of each rank what it said last, and when this was new here
         self.over = threading.Event()
-        threading.Thread(target=self._run, daemon=True, name="watch").start()
+        threading.Thread(target=self._run, daemon=True, name="watchdog").start()
 
-    def joined(self, name: str) -> None:
+    def use_attempt(self, name: str) -> None:
         """The ranks have met, and have a name for this attempt."""
-        self.board = StatusStore(name)
+        self.store = StatusStore(name)
 
     def end(self) -> None:
         """Watch no longer: the rank has done all that it had to do, or fails by itself."""
         self.over.set()
-        if self.board.is_open:  # else nobody has heard of this rank, and the store may have ended with rank 0
-            self._put(self.pulse.state(), 0.0)
+        if self.store.is_open:  # else nobody has heard of this rank, and the store may have ended with rank 0
+            self._put(self.heartbeat.state(), 0.0)
 
     def verdict(self) -> Stall | str | None:
         """Why another rank has ended the run: the rank that hangs, or what the failed one said."""
         with contextlib.suppress(RuntimeError):
-            if (found := self.board.get(VERDICT)) is not None:
+            if (found := self.store.get(VERDICT)) is not None:
                 note = from_json(Verdict, found)
                 return note.stall or note.failed
         return None
@@ -68,11 +68,11 @@ class Watchdog:
     def failed(self, text: str) -> None:
         """Let the others know why they will lose this rank."""
         with contextlib.suppress(RuntimeError):
-            self.board.first(VERDICT, to_json(Verdict(self.rank, failed=text)))
+            self.store.set_if_absent(VERDICT, to_json(Verdict(self.rank, failed=text)))
 
     def _run(self) -> None:
         while not self.over.wait(min(BEAT_S, self.limit_s / 4)):
-            state = self.pulse.state()
+            state = self.heartbeat.state()
             idle_s = state["beat"] - state["since"]
             reachable = self._put(state, idle_s)
             if idle_s > self.limit_s - LOOK_S:
@@ -83,7 +83,7 @@ class Watchdog:
     def _put(self, state: State, idle_s: float) -> bool:
         """Say on the board what this rank does. False where the board cannot be reached."""
         try:
-            self.board.put(f"rank{self.rank}", json.dumps(state | {"idle_s": idle_s}))
+            self.store.put(f"rank{self.rank}", json.dumps(state | {"idle_s": idle_s}))
         except RuntimeError:
             return False
         return True
@@ -95,7 +95,7 @@ class Watchdog:
         """
         now = time.time()
         for rank in range(self.ranks):
-            said = self.board.get(f"rank{rank}")
+            said = self.store.get(f"rank{rank}")
             if said is None:
                 continue
             state = json.loads(said)
@@ -110,7 +110,7 @@ class Watchdog:
         """Nobody can be asked. The store is on the node of rank 0, in its process or torchrun's."""
         if idle_s < self.limit_s:
             return None
-        how = f"nothing answers at {self.board.host}:{self.board.port}, on its node"
+        how = f"nothing answers at {self.store.host}:{self.store.port}, on its node"
         waiting = f"rank {self.rank} since {idle_s:.0f} s in {mine['doing']}"
         return Stall(0, "", "an unknown place", idle_s, how, (waiting,) if self.rank else ())
 
@@ -118,21 +118,21 @@ class Watchdog:
         """Report, once for all ranks in full, and end the process: its main thread waits in vain."""
         note = to_json(Verdict(self.rank, stall))
         with contextlib.suppress(RuntimeError):
-            note = self.board.first(VERDICT, note)
+            note = self.store.set_if_absent(VERDICT, note)
         first = from_json(Verdict, note)
         found = first.stall or stall
-        last_words(self.pulse, found, self.folder, whole=first.by == self.rank)
+        last_words(self.heartbeat, found, self.folder, whole=first.by == self.rank)
         if found.process is not None:
             _end_silent(found.process, found.rank)
         os._exit(1)
 
 
-def last_words(pulse: Heartbeat, stall: Stall, folder: Path | None, *, whole: bool) -> None:
+def last_words(heartbeat: Heartbeat, stall: Stall, folder: Path | None, *, whole: bool) -> None:
     """Say which rank keeps this one waiting: on stderr, and in the rank's files."""
-    rank = pulse.known["rank"]
+    rank = heartbeat.known["rank"]
     text = stall.text() if whole else stall.text().partition("\n")[0]
     message = f"rank {rank} ends, because " + text.replace("\n", "\n  ")
-    pulse.failed(message, stall=asdict(stall))
+    heartbeat.failed(message, stall=asdict(stall))
     with contextlib.suppress(OSError):
         if folder is not None:
             (folder / f"rank{rank}.err").write_text(message)

@@ -13,14 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is entered, notes the storages that operators make: `made` are those that are held, by their addresses
-    with their bytes, `most_bytes` is the most that they were at once."""
+    with their bytes, `peak_bytes` is the most that they were at once."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.made: dict[int, int] = {}
-        self.most_bytes = 0
+        self.peak_bytes = 0
         self._bytes = 0
         self._held: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
@@ -43,7 +43,7 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._held[address] = weakref.ref(storage, gone)
         self.made[address] = size
         self._bytes += size
-        self.most_bytes = max(self.most_bytes, self._bytes)
+        self.peak_bytes = max(self.peak_bytes, self._bytes)
 
 
 def _storages(tree: object) -> Iterator[torch.UntypedStorage]:

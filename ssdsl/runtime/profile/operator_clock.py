@@ -35,7 +35,7 @@ class TimedPlace(NamedTuple):
 
 COMPUTING = ("F", "B", "D", "W")
 STEP, TALK, CLOCK = TimedPlace("step"), TimedPlace("talk"), TimedPlace("clock")
-MET, MEETINGS = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+COLLECTIVE, COLLECTIVES = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is measured, and how often
 
 
@@ -118,10 +118,10 @@ class OperatorClock:
         """When the clock was last told that something begins."""
         return self._last
 
-    def meets(self, kind: str, size_bytes: int, time_s: float) -> None:
+    def add_collective(self, kind: str, size_bytes: int, time_s: float) -> None:
         """A collective of the task that runs has taken so long."""
         if self._task.what in COMPUTING and self.world.last is not None:
-            place = TimedPlace(MET, size_bytes, kind, self.world.last.group.size)
+            place = TimedPlace(COLLECTIVE, size_bytes, kind, self.world.last.group.size)
             self._met.setdefault(place, []).append(time_s)
 
     def _note(self, times: dict[TimedPlace, float]) -> None:
@@ -215,9 +215,9 @@ def _timed(call: Any, name: str, clock: OperatorClock) -> Any:
         with clock.aside(TALK):
             began = clock.now
             result = call(*arguments, **options)
-        if name in MEETINGS:
+        if name in COLLECTIVES:
             size = max(x.numel() * x.element_size() for x in arguments if isinstance(x, torch.Tensor))
-            clock.meets(name, size, clock.now - began)
+            clock.add_collective(name, size, clock.now - began)
         return _Timed(result, clock) if hasattr(result, "wait") else result
 
     return timed

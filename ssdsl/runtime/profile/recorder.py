@@ -11,7 +11,7 @@ import torch
 
 from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer, shape_of
 from ..ranks.world import Group, World
-from .live_memory import Alive
+from .live_memory import LiveMemory
 from .operator_clock import OperatorClock
 
 PROBES = 5
@@ -69,9 +69,9 @@ class Recorder:
             self.tensor_bytes = torch.cuda.max_memory_allocated()
         else:
             held = self._held_bytes()
-            with Alive() as made:
+            with LiveMemory() as made:
                 yield
-            self.tensor_bytes = held + made.most_bytes
+            self.tensor_bytes = held + made.peak_bytes
 
     def _held_bytes(self) -> int:
         """What all tensors take now."""

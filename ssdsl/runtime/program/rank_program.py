@@ -5,7 +5,7 @@ from functools import cached_property
 
 import torch
 
-from ..data.batch_spec import Feed
+from ..data.batch_spec import BatchSpec
 from ..errors import EngineError
 from ..layout.cut import Piece
 from ..layout.parts import kept_outputs, pieces_of
@@ -57,9 +57,9 @@ class RankProgram:
         return self.role.name if self.role is not None else "idle"
 
     @cached_property
-    def feed(self) -> Feed:
+    def feed(self) -> BatchSpec:
         """What it is fed with."""
-        return Feed.of(self.table.inputs, self.inputs)
+        return BatchSpec.of(self.table.inputs, self.inputs)
 
     def waits(self) -> str:
         """What this rank waits for now, in words; empty where it waits for nobody."""

@@ -22,7 +22,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Half:
+class DeferredWgrad:
     """The gradients of one operator's weights, to be computed: `gradients[k]` is that of `outputs[k]`, in its shape."""
 
     outputs: list[Any]  # edges of the operator's own graph, so that its outputs need not be kept
@@ -32,14 +32,14 @@ class Half:
 
 
 @dataclass(frozen=True)
-class Relay:
+class RecomputedArgs:
     """What a section that ran again gets of the second half for its arguments, and what they are copies of."""
 
     copies: list[torch.Tensor]
     originals: list[torch.Tensor]
 
 
-Waiting = list[Half | Relay]
+Waiting = list[DeferredWgrad | RecomputedArgs]
 ALWAYS = torch.empty(0, requires_grad=True)  # autograd anchor for calls without a differentiable input
 
 
@@ -60,10 +60,10 @@ def finish(waiting: Waiting) -> None:
     what these computed from them.
     """
     computed: list[tuple[torch.Tensor, torch.Tensor]] = []
-    relays: list[Relay] = []
+    relays: list[RecomputedArgs] = []
     while waiting:
         half = waiting.pop(0)
-        if isinstance(half, Relay):
+        if isinstance(half, RecomputedArgs):
             relays.append(half)
             continue
         if (clock := here().clock) is not None:
@@ -99,7 +99,7 @@ def first_half(
 
 
 def halves(run: Callable[..., Any], activations: Tensors, weights: Tensors) -> Any:
-    """run(*activations, *weights); its backward appends a `Half` for the weights to the rank's list."""
+    """run(*activations, *weights); its backward appends a `DeferredWgrad` for the weights to the rank's list."""
     if not torch.is_grad_enabled():
         return run(*activations, *weights)
     return _Halves.apply(run, ALWAYS, weights, *activations)  # type: ignore[no-untyped-call]
@@ -132,7 +132,9 @@ class _Halves(torch.autograd.Function):
             found = iter(torch.autograd.grad(roots, learning, grads, retain_graph=True, allow_unused=True))
         chosen = [(leaf, weight) for leaf, weight in zip(leaves, weights, strict=True) if leaf.requires_grad]
         if chosen and roots:
-            ctx.world.waiting.append(Half(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen]))
+            ctx.world.waiting.append(
+                DeferredWgrad(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen])
+            )
         return None, None, None, *(next(found, None) if a is not None else None for a in activations)
 
 
@@ -168,7 +170,7 @@ class _Again(torch.autograd.Function):
         late = [n for n in learning if id(args[n]) in behind]
         for n in late:
             args[n].grad = None  # from here on, that of the second half
-        ctx.world.waiting.append(Relay([args[n] for n in late], [given[n] for n in late]))
+        ctx.world.waiting.append(RecomputedArgs([args[n] for n in late], [given[n] for n in late]))
         return None, None, *found
 
 

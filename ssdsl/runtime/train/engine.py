@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..data.batch import Batch, Tensors, compare, named
-from ..data.batch_spec import Given
+from ..data.batch_spec import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
@@ -24,13 +24,13 @@ from ..program.rank_program import RankProgram
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
-from .engine_checkpoints import Keeper
+from .engine_checkpoints import EngineCheckpoints
 from .evaluation import Gather, gathered
 from .loss_scale import Scaler
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
 from .programs import Outputs, Programs
-from .step_end import StepEnd, Wish
+from .step_end import StepEnd, StepOptions
 
 
 class Engine:
@@ -64,7 +64,7 @@ class Engine:
             self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
             self.training = self._running = self._share(programs.training)
         self._others: dict[Any, RankProgram] = {}
-        self._keeper = Keeper(self, background)
+        self._keeper = EngineCheckpoints(self, background)
         self._compared = False  # whether the ranks have compared what they were given
 
     def _share(self, program: Any) -> RankProgram:
@@ -227,7 +227,7 @@ class Engine:
         """
         if update:
             self._need_optimizer()
-        wish = Wish(clip, update, scale, allow_nan)
+        wish = StepOptions(clip, update, scale, allow_nan)
         with self.world.enter():
             share, part = self._find("train", batch)
             self._running = share
@@ -239,7 +239,7 @@ class Engine:
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self.ending.updated
-        if isinstance(batch, Given):
+        if isinstance(batch, CheckedBatch):
             self._keeper.note(batch)
         return loss
 
@@ -248,7 +248,7 @@ class Engine:
 
     def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
         """The program for a batch, and this rank's part of it."""
-        if isinstance(batch, Given):  # the loader has checked it, on all ranks
+        if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
             share = self._share_for(kind, batch.feed.samples, outputs)
             if share.inputs == batch.feed.pieces:
                 return share, batch

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data.batch_spec import Given
+from ..data.batch_spec import CheckedBatch
 from ..data.loader import Loader
 from ..errors import EngineError
-from ..layout.parts import LocalTensor as Held
-from ..layout.parts import untrained as idle
+from ..layout.parts import LocalTensor, untrained
 from ..ranks.control import Control
 from .optimizer import Optimizer
 from .schedulers import schedulers_of
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
-class Keeper:
+class EngineCheckpoints:
     """Saves and loads an engine, and the places of its loaders. Called by all ranks alike.
 
     `background`: saves go on in a thread of their own.
@@ -34,7 +33,7 @@ class Keeper:
     def __init__(self, engine: "Engine", background: bool) -> None:
         self.engine, self.background = engine, background
         self.loaders: list[Loader] = []
-        self._fed: dict[int, Given | None] = {}  # by a loader's number, the last batch of it that a step took
+        self._fed: dict[int, CheckedBatch | None] = {}  # by a loader's number, the last batch of it that a step took
 
     @cached_property
     def saver(self) -> "Saver":
@@ -43,10 +42,10 @@ class Keeper:
 
         return Saver(Control(self.engine.world.transport), background=self.background)
 
-    def note(self, batch: Given) -> None:
+    def note(self, batch: CheckedBatch) -> None:
         """Notes where a batch was taken, which may be behind where its loader is."""
         if batch.loader in self.loaders:
-            self._fed[self.loaders.index(batch.loader)] = Given({}, batch.feed, batch.loader, batch.position)
+            self._fed[self.loaders.index(batch.loader)] = CheckedBatch({}, batch.feed, batch.loader, batch.position)
 
     # -- save ----------------------------------------------------------------------------------------------------------
 
@@ -57,7 +56,7 @@ class Keeper:
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise EngineError(f"keep={keep!r} keeps no checkpoint", "give how many stay, at least 1, or None for all")
         engine, state = self.engine, self.engine.programs.state
-        held = [*engine.held(), *(self._idle() if engine.rank == 0 else ())]
+        held = [*engine.held(), *(self._untrained() if engine.rank == 0 else ())]
         facts = self._facts() | {"more": more}
         found = content(held, engine.ending.weights, self._optimizer(), facts, engine.ending.kept)
         self.saver.save(folder, engine.steps, replace(found, aliases=state.aliases), keep, wait)
@@ -66,10 +65,10 @@ class Keeper:
         ending = self.engine.ending
         return ending.optimizer if ending.has_optimizer else None
 
-    def _idle(self) -> list[Held]:
+    def _untrained(self) -> list[LocalTensor]:
         """What of the model no rank trains or changes."""
         state = self.engine.programs.state
-        return idle(self.engine.table, state, dict.fromkeys(state.names.values()))
+        return untrained(self.engine.table, state, dict.fromkeys(state.names.values()))
 
     def _facts(self) -> dict[str, Any]:
         engine = self.engine
@@ -86,7 +85,7 @@ class Keeper:
             "torch": torch.__version__,
         }
 
-    def _place(self, number: int, batch: Given | None) -> dict[str, Any]:
+    def _place(self, number: int, batch: CheckedBatch | None) -> dict[str, Any]:
         """Where a loader is for training: behind a batch, or between two epochs."""
         loader = self.loaders[number]
         return loader.state_dict(batch if loader.begun else None)
@@ -101,7 +100,7 @@ class Keeper:
         self.saver.wait()
         engine, state = self.engine, self.engine.programs.state
         checkpoint = open_on_all(folder, engine.control).named(state.aliases)
-        still = self._idle()
+        still = self._untrained()
         engine.ending.kept = restore(
             checkpoint,
             [*engine.held(), *still],

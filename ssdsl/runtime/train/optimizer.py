@@ -28,7 +28,7 @@ def optimizers() -> dict[str, Make]:
 
 
 @dataclass(eq=False)
-class Stepped:
+class OptimizedParam:
     """What the optimizer steps on, of one weight.
 
     `parameter` shares the memory of what is trained; of a weight in half precision it is a copy in float32, the master
@@ -62,14 +62,16 @@ class Stepped:
             self.parameter.copy_(self.held.tensor)
 
 
-def stepped(flats: Iterable[FlatWeights], held: Sequence[LocalTensor], masters: InitialState | None) -> list[Stepped]:
+def stepped(
+    flats: Iterable[FlatWeights], held: Sequence[LocalTensor], masters: InitialState | None
+) -> list[OptimizedParam]:
     """What an optimizer steps on, in the order of what is held; `masters` has the numbers that the copies begin with.
 
     Without them it steps on what is trained.
     """
     flat_of = {name: flat for flat in flats for name in flat.stepped()}
     trained = [one for one in held if one.name in flat_of]
-    return [Stepped(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
+    return [OptimizedParam(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
 
 
 def _begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
@@ -91,7 +93,7 @@ class Optimizer:
     def __init__(
         self,
         make: Make,
-        weights: Sequence[Stepped],
+        weights: Sequence[OptimizedParam],
         names: Sequence[str],
         groups: Groups | None,
         options: Mapping[str, Any],
@@ -116,7 +118,7 @@ class Optimizer:
     def _group(self, key: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
         return {"params": [w.parameter for w in self.weights if self.chosen[w.name] == key], **options}
 
-    def state(self, weight: Stepped) -> dict[str, Any]:
+    def state(self, weight: OptimizedParam) -> dict[str, Any]:
         """What the optimizer keeps of a weight, such as its moments; empty before its first step."""
         found: dict[str, Any] = self.torch.state.get(weight.parameter, {})
         return found
@@ -179,7 +181,7 @@ def _refuse_group(group: Any) -> None:
     )
 
 
-def _check(make: Make, weights: Sequence[Stepped], options: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+def _check(make: Make, weights: Sequence[OptimizedParam], options: Mapping[str, Any], group: Mapping[str, Any]) -> None:
     """Raises EngineError for a group that the optimizer cannot step on, or not as it does on one device."""
     cut = next((w.name for w in weights if w.held.span is not None or w.held.piece.takes), None)
     listed = ", ".join(f"{name}={value!r}" for name, value in {**options, **group}.items())

@@ -45,10 +45,10 @@ def begin(
     world = World(transport(on, timeout + LATER_S))
     session = _Session(dist.get_rank(), owns_group=is_first)
     if "MASTER_ADDR" in os.environ and dist.get_world_size() > 1:
-        session.watched(attempt, timeout)
+        session.start_watchdog(attempt, timeout)
     sys.excepthook = session.failed
     atexit.register(session.leave)
-    session.says("compiling, or waiting for rank 0 to compile")
+    session.report("compiling, or waiting for rank 0 to compile")
     found = programs(world)
     needed = found.training.table.world_size
     if needed != dist.get_world_size():
@@ -56,9 +56,9 @@ def begin(
             f"the plan is for {needed} devices, and there are {dist.get_world_size()} processes",
             f"start the script with `torchrun --nproc-per-node={needed} ...`, or set other parameters of the plan",
         )
-    session.says("loading its weights")
+    session.report("loading its weights")
     session.engine = engine = Engine(found, world, on, seed=seed)
-    session.trains(engine)
+    session.follow(engine)
     return engine
 
 
@@ -71,26 +71,26 @@ class _Session:
     def __init__(self, rank: int, owns_group: bool) -> None:
         self.rank, self.owns_group = rank, owns_group
         self.engine: Engine | None = None
-        self.pulse: Heartbeat | None = None
-        self.watch: Watchdog | None = None
+        self.heartbeat: Heartbeat | None = None
+        self.watchdog: Watchdog | None = None
         self.hook = sys.excepthook
 
-    def watched(self, attempt: str, timeout: float) -> None:
+    def start_watchdog(self, attempt: str, timeout: float) -> None:
         """From now on a rank that does not move ends the run, with a report."""
-        self.pulse = Heartbeat(None, self.rank)
-        self.watch = Watchdog(self.pulse, dist.get_world_size(), timeout)
-        self.watch.joined(attempt)
+        self.heartbeat = Heartbeat(None, self.rank)
+        self.watchdog = Watchdog(self.heartbeat, dist.get_world_size(), timeout)
+        self.watchdog.use_attempt(attempt)
 
-    def says(self, doing: str) -> None:
+    def report(self, doing: str) -> None:
         """What the rank does, for such a report."""
-        if self.pulse is not None:
-            self.pulse.says(doing)
+        if self.heartbeat is not None:
+            self.heartbeat.report(doing)
 
-    def trains(self, engine: Engine) -> None:
+    def follow(self, engine: Engine) -> None:
         """From now on the engine says it."""
-        if self.pulse is not None:
-            self.pulse.says("training", engine.training.name)
-            self.pulse.watch(engine.now, engine.waits)
+        if self.heartbeat is not None:
+            self.heartbeat.report("training", engine.training.name)
+            self.heartbeat.follow(engine.now, engine.waits)
 
     def failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """What an exception that ends the script says."""
@@ -110,7 +110,7 @@ class _Session:
         try:
             if self.engine is not None:
                 self.engine.close()
-            self.says("waiting for the other ranks to end")
+            self.report("waiting for the other ranks to end")
             if dist.is_initialized() and self.engine is not None:
                 self.engine.control.leave()
         except EngineError as error:
@@ -130,20 +130,20 @@ class _Session:
 
     def _is_said(self, text: str) -> bool:
         """Whether rank 0 says the same; rank 0 puts it down for the others, which wait a moment for that."""
-        if self.watch is None:
+        if self.watchdog is None:
             return False
         with contextlib.suppress(RuntimeError):  # the store has ended with rank 0
             if self.rank == 0:
-                self.watch.board.put(SAID, text)
+                self.watchdog.store.put(SAID, text)
                 return False
             end = time.monotonic() + SAID_S
-            while (said := self.watch.board.get(SAID)) is None and time.monotonic() < end:
+            while (said := self.watchdog.store.get(SAID)) is None and time.monotonic() < end:
                 time.sleep(0.05)
             return said == text
         return False
 
     def _stop(self) -> None:
-        if self.watch is not None:
-            self.watch.end()
-        if self.pulse is not None:
-            self.pulse.stop()
+        if self.watchdog is not None:
+            self.watchdog.end()
+        if self.heartbeat is not None:
+            self.heartbeat.stop()

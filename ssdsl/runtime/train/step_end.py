@@ -15,13 +15,13 @@ from ..errors import EngineError
 from ..program.rank_program import RankProgram
 from ..ranks.control import Control
 from .loss_scale import Scaler
-from .optimizer import Optimizer, Stepped
+from .optimizer import OptimizedParam, Optimizer
 
 EPSILON = 1e-6  # of the norm, as torch.nn.utils.clip_grad_norm_ has it
 
 
 @dataclass(frozen=True)
-class Wish:
+class StepOptions:
     """How a step is to end: the arguments of `Engine.step`."""
 
     clip: float | None = None
@@ -43,11 +43,11 @@ class StepEnd:
     After a step, `updated` says whether the optimizer has stepped, and `norm` is that of the gradients, if measured.
     """
 
-    def __init__(self, weights: list[Stepped], control: Control, scaler: Scaler | None) -> None:
+    def __init__(self, weights: list[OptimizedParam], control: Control, scaler: Scaler | None) -> None:
         self.weights, self.control, self.scaler = weights, control, scaler
         self._flats = list(dict.fromkeys(weight.flat for weight in weights))
         self._masters = [weight for weight in weights if weight.is_master]
-        self.wish = Wish()
+        self.wish = StepOptions()
         self.updated = False
         self.norm: float | None = None
         self.watch: Callable[[], None] = lambda: None  # is called when the gradients are complete
@@ -103,7 +103,7 @@ class StepEnd:
         for flat in self._flats:
             flat.drop_gradients()
 
-    def _gradients(self) -> list[tuple[Stepped, torch.Tensor]]:
+    def _gradients(self) -> list[tuple[OptimizedParam, torch.Tensor]]:
         """The gradients of the loss, with those that were kept, in the type of what is stepped on."""
         found = {name: g for flat in self._flats for name, g in flat.gradients().items() if g is not None}
         for weight in self._masters:
@@ -117,7 +117,7 @@ class StepEnd:
         return [(weight, found[weight.name]) for weight in self.weights if weight.name in found]
 
     @torch.no_grad()
-    def _step(self, gradients: list[tuple[Stepped, torch.Tensor]], squares: float) -> None:
+    def _step(self, gradients: list[tuple[OptimizedParam, torch.Tensor]], squares: float) -> None:
         if self.wish.clip is not None:
             self.norm = math.sqrt(squares)
             if gradients and (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:

@@ -13,30 +13,30 @@ from ..checkpoints.content import MODEL, STATE, Content, Path, Scalar, content_o
 from ..checkpoints.loader import new_state, read_on_all
 from ..checkpoints.reader import Checkpoint
 from ..errors import EngineError
-from ..layout.parts import LocalTensor as Held
+from ..layout.parts import LocalTensor
 from ..ranks.control import Control
-from .optimizer import Optimizer, Stepped
+from .optimizer import OptimizedParam, Optimizer
 from .schedulers import schedulers_of
 
 GRADIENTS = ("gradients",)  # of steps that did not update yet
 
 
-def tensors_of(held: Iterable[Held], weights: Iterable[Stepped]) -> list[Held]:
+def tensors_of(held: Iterable[LocalTensor], weights: Iterable[OptimizedParam]) -> list[LocalTensor]:
     """Weights and buffers as they are kept."""
     masters = {w.name: w.parameter.detach() for w in weights}
     return [replace(one, tensor=masters.get(one.name, one.tensor)) for one in held]
 
 
 def content(
-    held: Iterable[Held],
-    weights: list[Stepped],
+    held: Iterable[LocalTensor],
+    weights: list[OptimizedParam],
     optimizer: Optimizer | None,
     facts: dict[str, Any],
     gradients: Mapping[str, torch.Tensor] | None = None,
 ) -> Content:
     """All that is kept on this rank; `gradients` are those that wait for more, by weight."""
     kept = tensors_of(held, weights)
-    state: dict[str, dict[str, Held | Scalar | None]] = {}
+    state: dict[str, dict[str, LocalTensor | Scalar | None]] = {}
     if optimizer is not None:
         facts = facts | {"optimizer": _facts_of(optimizer)}
         for weight in weights:
@@ -47,7 +47,7 @@ def content(
     return content_of(kept, state, facts, {GRADIENTS: waiting})
 
 
-def _held_state(weight: Stepped, value: Any) -> Held | Scalar:
+def _held_state(weight: OptimizedParam, value: Any) -> LocalTensor | Scalar:
     """State of the weight's shape lies as the weight does; other tensors belong to a weight that is whole."""
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return value  # type: ignore[no-any-return]
@@ -76,8 +76,8 @@ def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def restore(
     checkpoint: Checkpoint,
-    held: Iterable[Held],
-    weights: list[Stepped],
+    held: Iterable[LocalTensor],
+    weights: list[OptimizedParam],
     optimizer: Optimizer | None,
     control: Control,
     *,
@@ -90,8 +90,8 @@ def restore(
     Raises EngineError on all ranks: a checkpoint of another model, of another optimizer, a file that is damaged.
     """
     kept = tensors_of(held, weights)
-    wanted: dict[Path, Held] = {(*MODEL, one.name): one for one in kept}
-    state: dict[str, dict[str, Held | Scalar]] = {}
+    wanted: dict[Path, LocalTensor] = {(*MODEL, one.name): one for one in kept}
+    state: dict[str, dict[str, LocalTensor | Scalar]] = {}
     facts = checkpoint.facts.get("optimizer")
     error = None
     if optimizer is not None and facts is not None:
@@ -103,7 +103,7 @@ def restore(
             error = str(mistake)
     control.vote(error)
     for name, values in state.items():
-        wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, Held)})
+        wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, LocalTensor)})
     stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
     gradients = {w.name: torch.zeros_like(w.parameter.detach()) for w in weights if w.name in stored}
     wanted.update(
@@ -134,8 +134,8 @@ def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
 
 def _set(
     optimizer: Optimizer,
-    weights: list[Stepped],
-    state: Mapping[str, Mapping[str, Held | Scalar]],
+    weights: list[OptimizedParam],
+    state: Mapping[str, Mapping[str, LocalTensor | Scalar]],
     facts: Mapping[str, Any],
 ) -> None:
     """The optimizer goes on as the one that was saved."""
@@ -143,7 +143,7 @@ def _set(
     optimizer.torch.state.clear()
     for weight in weights:
         for key, value in state.get(weight.name, {}).items():
-            if isinstance(value, Held):
+            if isinstance(value, LocalTensor):
                 value = value.tensor
             elif isinstance(value, torch.Tensor) and fused[id(weight.parameter)]:
                 value = value.to(weight.parameter.device)
