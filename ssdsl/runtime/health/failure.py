@@ -1,4 +1,5 @@
-"""How a rank ends when it cannot go on: it says where and why, leaves no half-written file, and waits for nobody."""
+"""Ends a rank that cannot go on: it reports where and why it failed, leaves no half-written file, and waits for no
+other rank."""
 
 import contextlib
 import sys
@@ -18,9 +19,9 @@ from .watchdog import Watchdog, last_words
 def report_failure(
     error: BaseException, rank: int, heartbeat: Heartbeat | None, watchdog: Watchdog | None, folder: Path | None
 ) -> None:
-    """Say on stderr, and in the rank's files, where it failed and why.
+    """Reports on stderr, and in the rank's files, where the rank failed and why.
 
-    A rank that fails in a call on others may do so because one of them has ended the run: then that is the reason.
+    A call on other ranks may fail because one of them has ended the run. Then that rank's reason is reported.
     """
     if heartbeat is not None:
         heartbeat.stop()
@@ -40,7 +41,7 @@ def report_failure(
     message = f"{where}:\n{text}"
     if heartbeat is not None:
         heartbeat.failed(message, mistake=text if isinstance(error, EngineError) else None)
-        if watchdog is not None and not heartbeat.known["wait"]:  # not one that has only lost another
+        if watchdog is not None and not heartbeat.known["wait"]:  # not if it only lost another
             last = (text.strip().splitlines() or [""])[-1]
             watchdog.failed(f"{where}: {last}")
     if folder is not None:
@@ -52,7 +53,7 @@ def report_failure(
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A place beside `path` to write to; it becomes `path` when all is written, and is removed if that fails."""
+    """A temporary path beside `path`. It replaces `path` when the block ends, and is removed if the block fails."""
     beside = path.with_name(f".{path.name}")
     try:
         yield beside
@@ -64,16 +65,16 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def save(tensors: dict[str, Any], path: Path) -> None:
-    """torch.save, in full or not at all."""
+    """Saves with torch.save, completely or not at all."""
     with whole(path) as beside:
         torch.save(tensors, beside)
 
 
 def prepare_folder(folder: Path, rank: int) -> None:
-    """The folder of the ranks' files, without what this rank left of an earlier attempt."""
+    """Makes the folder of the ranks' files, and removes files that this rank left in an earlier attempt."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank{rank}.err").unlink(missing_ok=True)
     progress = folder / "metrics.jsonl"
-    if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # a rank died while it wrote
+    if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # killed while it wrote
         with progress.open("a") as file:
             file.write("\n")

@@ -1,7 +1,7 @@
-"""How an engine begins and ends in a training script: it joins the other ranks, is watched, and leaves nothing behind.
+"""The life of an engine in a training script: joining the other ranks, the watchdog, the end.
 
-A script that ends well waits for the last save and for the other ranks. One that ends with a mistake says it without a
-traceback; what started the ranks then ends the rest.
+A script that ends well waits for the last save and for the other ranks. One that ends with a user's mistake reports it
+without a traceback; the launcher then ends the other ranks.
 """
 
 import atexit
@@ -23,9 +23,9 @@ from ..ranks.world import World
 from .engine import Engine
 from .programs import Programs
 
-LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # gloo's words, and NCCL's
-SAID, SAID_S = "said", 2.0  # what rank 0 ends with, on the board, and how long the others wait for it
-LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
+LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # of gloo and NCCL
+SAID, SAID_S = "said", 2.0  # the key of rank 0's last error in the store, and how long the others wait for it
+LATER_S = 30.0  # torch.distributed times out that much later than the watchdog, whose report says more
 
 
 def begin(
@@ -36,7 +36,7 @@ def begin(
     seed: int,
     timeout: float,
 ) -> Engine:
-    """The engine of this rank; `programs` is called when the ranks have met. Called by all ranks alike.
+    """The engine of this rank; `programs` is called once all ranks have joined. Called by all ranks alike.
 
     Raises EngineError on all ranks.
     """
@@ -63,8 +63,8 @@ def begin(
 
 
 class _Session:
-    """A rank between the first word and the last; a script with two engines has two. `owns_group`: the process group
-    is not the script's own."""
+    """A rank from start to end; a script with two engines has two sessions. `owns_group`: the session made the process
+    group, not the script."""
 
     has_failed = False  # whether the script ends with an exception
 
@@ -76,24 +76,24 @@ class _Session:
         self.hook = sys.excepthook
 
     def start_watchdog(self, attempt: str, timeout: float) -> None:
-        """From now on a rank that does not move ends the run, with a report."""
+        """Starts the watchdog: from now on a rank that does not move ends the run, with a report."""
         self.heartbeat = Heartbeat(None, self.rank)
         self.watchdog = Watchdog(self.heartbeat, dist.get_world_size(), timeout)
         self.watchdog.use_attempt(attempt)
 
     def report(self, doing: str) -> None:
-        """What the rank does, for such a report."""
+        """Tells the watchdog what the rank does."""
         if self.heartbeat is not None:
             self.heartbeat.report(doing)
 
     def follow(self, engine: Engine) -> None:
-        """From now on the engine says it."""
+        """From now on the watchdog asks the engine what the rank does."""
         if self.heartbeat is not None:
             self.heartbeat.report("training", engine.training.name)
             self.heartbeat.follow(engine.now, engine.waits)
 
     def failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """What an exception that ends the script says."""
+        """Reports an exception that ends the script."""
         _Session.has_failed = True
         self._stop()
         if isinstance(error, EngineError):
@@ -104,7 +104,7 @@ class _Session:
             self.hook(kind, error, trace)
 
     def leave(self) -> None:
-        """The script ends."""
+        """Ends the session at the end of the script."""
         if self.has_failed:
             return
         try:
@@ -122,14 +122,15 @@ class _Session:
             dist.destroy_process_group()
 
     def _tell(self, error: EngineError | str) -> None:
-        """In one piece, so that no other rank's words come between; once, if rank 0 says the same."""
+        """Prints an error in one write, so that other ranks' output does not mix in; skipped if rank 0 prints the
+        same."""
         if self._is_said(str(error)):
             return
         sys.stderr.write(f"rank {self.rank}: error: {error}\n")
         sys.stderr.flush()
 
     def _is_said(self, text: str) -> bool:
-        """Whether rank 0 says the same; rank 0 puts it down for the others, which wait a moment for that."""
+        """Whether rank 0 prints the same text. Rank 0 writes its text to the store; the others wait a moment for it."""
         if self.watchdog is None:
             return False
         with contextlib.suppress(RuntimeError):  # the store has ended with rank 0

@@ -1,6 +1,6 @@
-"""What a checkpoint keeps of a training: tensors by the model's names, and the facts that a loop goes on with.
+"""The training state in a checkpoint: tensors by the model's names, and facts that a training loop needs to continue.
 
-Weights in half precision are kept as their masters, so that a checkpoint does not depend on the precision either.
+Weights in half precision are saved as their float32 masters, so a checkpoint does not depend on the precision either.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ from ..ranks.control import Control
 from .optimizer import OptimizedParam, Optimizer
 from .schedulers import schedulers_of
 
-GRADIENTS = ("gradients",)  # of steps that did not update yet
+GRADIENTS = ("gradients",)  # accumulated by steps without update
 
 
 def tensors_of(held: Iterable[LocalTensor], weights: Iterable[OptimizedParam]) -> list[LocalTensor]:
-    """Weights and buffers as they are kept."""
+    """Weights and buffers in the form in which they are saved."""
     masters = {w.name: w.parameter.detach() for w in weights}
     return [replace(one, tensor=masters.get(one.name, one.tensor)) for one in held]
 
@@ -34,7 +34,7 @@ def content(
     facts: dict[str, Any],
     gradients: Mapping[str, torch.Tensor] | None = None,
 ) -> Content:
-    """All that is kept on this rank; `gradients` are those that wait for more, by weight."""
+    """All that this rank saves; `gradients` are accumulated gradients by weight."""
     kept = tensors_of(held, weights)
     state: dict[str, dict[str, LocalTensor | Scalar | None]] = {}
     if optimizer is not None:
@@ -48,7 +48,7 @@ def content(
 
 
 def _held_state(weight: OptimizedParam, value: Any) -> LocalTensor | Scalar:
-    """State of the weight's shape lies as the weight does; other tensors belong to a weight that is whole."""
+    """A state tensor of the weight's shape is cut as the weight is; other tensors belong to a weight that is whole."""
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return value  # type: ignore[no-any-return]
     if value.shape == weight.parameter.shape:
@@ -70,7 +70,7 @@ def _facts_of(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A scheduler's state without what only its program has, such as functions."""
+    """A scheduler's state without values that only its own program has, such as functions."""
     return {name: value for name, value in state.items() if not callable(value)}
 
 
@@ -84,10 +84,10 @@ def restore(
     strict: bool,
     cast: bool,
 ) -> dict[str, torch.Tensor]:
-    """Reads what `content` kept, under whatever plan; the optimizer's state where there is an optimizer.
+    """Reads a checkpoint that `content` made, under any plan; the optimizer's state only if there is an optimizer.
 
-    Returns the gradients that wait for more, by weight.
-    Raises EngineError on all ranks: a checkpoint of another model, of another optimizer, a file that is damaged.
+    Returns the accumulated gradients, by weight. Raises EngineError on all ranks for a checkpoint of another model or
+    optimizer, or a damaged file.
     """
     kept = tensors_of(held, weights)
     wanted: dict[Path, LocalTensor] = {(*MODEL, one.name): one for one in kept}
@@ -138,7 +138,7 @@ def _set(
     state: Mapping[str, Mapping[str, LocalTensor | Scalar]],
     facts: Mapping[str, Any],
 ) -> None:
-    """The optimizer goes on as the one that was saved."""
+    """Puts the saved state into the optimizer."""
     fused = {id(p): bool(g.get("fused")) for g in optimizer.torch.param_groups for p in g["params"]}
     optimizer.torch.state.clear()
     for weight in weights:
