@@ -1,4 +1,4 @@
-"""`--data file.py:function`: what the function gives is looked at before the processes start."""
+"""Checks `--data file.py:function` before the processes start."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ GIVE = "return a torch Dataset, a DataLoader, or an iterable of batches"
 
 
 def check_data(spec: str, model: Model) -> str:
-    """The specification for the processes, once the first batch is seen to fit the model. Raises PlanError."""
+    """The specification for the processes, after a check that the first batch fits the model. Raises PlanError."""
     file = UserFile.open(Source("--data", spec), MISTAKES)
     function = file.function(file.module())
     with file.diagnosed(f"in `{file.name}`"):
@@ -35,7 +35,7 @@ def check_data(spec: str, model: Model) -> str:
 
 
 def _check_first_batch(data: Any, model: Model, place: Span | None) -> None:
-    """Makes the first batch as a single device would."""
+    """Makes the first batch, as a single device would."""
     example = model.batches[0]
     inputs = {n: BatchInput(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
     feed = BatchSpec.of(inputs, BatchSpec.of(inputs, {}).wholes())

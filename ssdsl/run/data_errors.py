@@ -1,4 +1,4 @@
-"""What can be wrong with `--data`: the file, its function, and what the function gives, at first or later."""
+"""Diagnostics of `--data`: of the file, its function, and the function's data, before or during training."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""What can go wrong when a program runs, or differs from the single device: E05xx."""
+"""Diagnostics of runs, and of their comparison with a single device: E05xx."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -112,7 +112,7 @@ class NodesMisfit(Diagnostic):
 
     @classmethod
     def of(cls, span: Span | None, needed: int, nodes: int, per_node: int | None) -> "NodesMisfit":
-        """With the change that makes it fit."""
+        """The diagnostic with the change that makes it fit."""
         found = f"{per_node} processes" if per_node is not None else "equally many processes"
         if needed % nodes == 0:
             return cls(span, needed, nodes, found, f"give --nproc-per-node {needed // nodes}, or leave it out")
@@ -139,7 +139,7 @@ class JobMisfit(Diagnostic):
 
     @classmethod
     def of(cls, processes: int, nodes: int | None, per_node: int, most: int, reason: str) -> "JobMisfit":
-        """With the fullest nodes that fit."""
+        """The diagnostic with the fullest nodes that fit."""
         each = next(n for n in range(min(most, processes), 0, -1) if processes % n == 0)
         split = f"{nodes} nodes of {per_node}" if nodes is not None else f"nodes of {per_node}"
         change = f"--nodes {processes // each} --gpus-per-node {each}"

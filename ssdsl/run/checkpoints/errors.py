@@ -1,4 +1,4 @@
-"""What can be wrong with checkpoints and the files that they are made of, or turned into: E053x."""
+"""Diagnostics of checkpoints, and of the files that they are converted from or to: E053x."""
 
 from dataclasses import dataclass
 from typing import ClassVar

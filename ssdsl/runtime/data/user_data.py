@@ -13,7 +13,7 @@ from .rank_dataset import raised
 PREFIX = "ssdsl_data_"  # in the name under which the file is imported
 
 
-class Again:
+class CalledEachEpoch:
     """An iterable that calls the function again for every epoch, because its result (a generator) can be read only
     once."""
 
@@ -37,7 +37,7 @@ def load_data(spec: str) -> Any:
 def data_of(function: Callable[[], Any]) -> Any:
     """The function's result, called anew for every epoch if the result can be read only once."""
     data = function()
-    return Again(function) if isinstance(data, Iterator) else data
+    return CalledEachEpoch(function) if isinstance(data, Iterator) else data
 
 
 def loader_arguments(data: Any, samples: int) -> dict[str, Any]:
