@@ -138,8 +138,8 @@ class NeedsWhole:
     """The cause of a cycle: an operator that needs all parts along an index in time at once.
 
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
-    read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside`
-    is an index that cuts the same dimension outside this one, so that the positions of a part depend on it.
+    read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside` is
+    an index that cuts the same dimension outside this one, so the positions of a part depend on it.
     """
 
     kind: str

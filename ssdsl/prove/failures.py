@@ -9,7 +9,7 @@ from ssdsl.model.graph import Graph, Operator
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
-MOST_OPERATORS = 3  # so many operators are named by a failure
+MOST_OPERATORS = 3  # the most operators that a failure names
 
 
 class Rule(Enum):
@@ -121,7 +121,7 @@ class ProofFailed(Diagnostic):
 
 
 class Wrong(Exception):
-    """A rule is broken. The caller that knows the place catches it and adds a failure."""
+    """A broken rule; a caller that knows the place catches it and adds a failure."""
 
     def __init__(self, rule: Rule, wanted: object = "", had: object = "") -> None:
         super().__init__(rule.value)

@@ -56,7 +56,7 @@ class LossOf(torch.nn.Module):
         return results if self.model.evaluation is not None else results[0]
 
     def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, dict[str, torch.Tensor]]:
-        """The loss, and the outputs that an evaluation wants."""
+        """The loss, and the outputs that an evaluation asks for."""
         try:
             return self.model.results(batch, self.module)
         except NoSuchOutput as error:
@@ -95,7 +95,7 @@ class Exported:
 def export(model: Model) -> Exported:
     """Exports the module with its loss.
 
-    Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
+    Raises PlanError if the forward fails, cannot be captured, or has effects that a graph would not have.
     """
     if found := tuple(lost_hooks(model.module)):
         raise PlanError(*found)
@@ -127,7 +127,8 @@ def export(model: Model) -> Exported:
 
 @contextlib.contextmanager
 def _own_lines() -> Iterator[None]:
-    """Within it, operators record every line of the user's code that led to them, not only those in a `forward`."""
+    """A context in which operators record every line of the user's code that led to them, not only those in a
+    `forward`."""
 
     def own(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
         return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
@@ -147,7 +148,7 @@ def _device(model: Model) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it, prints, warnings and log messages are dropped: torch.export prints the whole graph when it fails."""
+    """A context without prints, warnings and log messages: torch.export prints the whole graph when it fails."""
     level, held = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.ERROR)
     try:
@@ -187,7 +188,7 @@ def _eager(model: Model) -> Exception | None:
     try:
         with quiet(), module_kept(model.module), device_of(model):
             model.compute(model.example())
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise anything
         return None if "meta tensor" in str(error) else error
     return None
 

@@ -1,4 +1,5 @@
-"""Diagnostics E0340 to E0346: a forward does what a captured graph would not do, so that training would differ."""
+"""Diagnostics E0340 to E0346: the forward does something that its captured graph would not do, so training would
+differ."""
 
 from dataclasses import dataclass
 from typing import ClassVar

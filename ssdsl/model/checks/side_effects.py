@@ -158,7 +158,7 @@ def _grad(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _saved(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
     def init(hooks: Any, *args: Any, **kwargs: Any) -> None:
-        if type(hooks) is saved_tensors_hooks:  # those of torch (checkpoint, save_on_cpu) give back what they took
+        if type(hooks) is saved_tensors_hooks:  # torch's own (checkpoint, save_on_cpu) return what they took
             w.say(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
         function(hooks, *args, **kwargs)
 
