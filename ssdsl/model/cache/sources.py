@@ -96,21 +96,21 @@ def noted() -> Iterator[Sources]:
         import numpy.random  # noqa: F401  its generator has to be there before
     _installed()  # which reads variables itself
     _listen()
-    watch = _Watch()
-    finder = _Asked(watch)
-    _watches.append(watch)
+    recorder = _SourceRecorder()
+    finder = _Asked(recorder)
+    _recorders.append(recorder)
     sys.meta_path.insert(0, finder)
     try:
-        with watch.environment(), watch.functions():
-            yield watch.sources
+        with recorder.environment(), recorder.functions():
+            yield recorder.sources
     finally:
         sys.meta_path.remove(finder)
-        _watches.remove(watch)
-    watch.end()
+        _recorders.remove(recorder)
+    recorder.end()
 
 
-class _Watch:
-    """Notes everything that is read while it is in `_watches`."""
+class _SourceRecorder:
+    """Notes everything that is read while it is in `_recorders`."""
 
     def __init__(self) -> None:
         self.sources = Sources()
@@ -121,7 +121,7 @@ class _Watch:
     def lack(self, what: str) -> None:
         self.sources.lacking = self.sources.lacking or what
 
-    def heard(self, event: str, args: tuple[Any, ...]) -> None:
+    def record_event(self, event: str, args: tuple[Any, ...]) -> None:
         """Records an audit event of Python. One that cannot be recorded is `lacking`; the user's code continues."""
         if getattr(self.inside, "busy", False):
             return
@@ -270,11 +270,11 @@ class _Watch:
 class _Asked:
     """An import finder that finds nothing. It notes which modules are looked for, and in which folders of the user."""
 
-    def __init__(self, watch: _Watch) -> None:
-        self.watch = watch
+    def __init__(self, recorder: _SourceRecorder) -> None:
+        self.recorder = recorder
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
-        modules, last = self.watch.sources.modules, name.rpartition(".")[2]
+        modules, last = self.recorder.sources.modules, name.rpartition(".")[2]
         for folder in map(os.path.abspath, sys.path if path is None else path):
             if not is_installed(folder + os.sep) and last not in (names := modules.setdefault(folder, [])):
                 names.append(last)
@@ -286,13 +286,13 @@ def _replaced(stack: contextlib.ExitStack, owner: Any, name: str, told: Callable
 
     @functools.wraps(function)
     def replacement(*args: Any, **options: Any) -> Any:
-        return told(function, *args, **options) if _watches else function(*args, **options)
+        return told(function, *args, **options) if _recorders else function(*args, **options)
 
     setattr(owner, name, replacement)
     stack.callback(setattr, owner, name, function)
 
 
-_watches: list[_Watch] = []
+_recorders: list[_SourceRecorder] = []
 
 
 @cache
@@ -300,9 +300,9 @@ def _listen() -> None:
     """Passes audit events to the watches. An audit hook stays for the rest of the process, so it is added once."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if _watches and (event in ("open", "os.mkdir") or event in LISTED or event in OUTSIDE):
-            for watch in list(_watches):
-                watch.heard(event, args)
+        if _recorders and (event in ("open", "os.mkdir") or event in LISTED or event in OUTSIDE):
+            for recorder in list(_recorders):
+                recorder.record_event(event, args)
 
     sys.addaudithook(hook)
 
