@@ -54,8 +54,8 @@ def train(
 
 
 def compared(loaded: LoadedPlan) -> LoadedPlan:
-    """The same, with the graph compared with the module, if that was not done yet. A graph from the cache is compared
-    again, because the module that is trained may have changed."""
+    """The model with its graph compared with the module, if that was not done yet. A graph from the cache is compared
+    again, because the trained module may have changed."""
     if loaded.captured.is_compared and loaded.captured.built is not None:
         return loaded
     from ssdsl.model.checks.check_capture import check_capture

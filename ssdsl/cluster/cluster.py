@@ -51,8 +51,8 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A level that some ranks span: a ring over them crosses it `hops` times. The level joins units of `unit` devices,
-    and the unit with the fewest of these ranks has `fewest`."""
+    """A level of the cluster that some ranks span: a ring over them crosses it `hops` times. The level joins units of
+    `unit` devices; the unit with the fewest of these ranks has `fewest`."""
 
     level: Level
     hops: int
@@ -60,7 +60,7 @@ class _Span:
     unit: int
 
     def link(self, busy: int | None) -> Link:
-        """The link as one device has it while `busy` devices of its unit use it; None: all."""
+        """The share of the link that one device gets while `busy` devices of its unit use it; None: all."""
         link = self.level.link
         if busy is None or link.alone_bandwidth is None:
             return link
@@ -95,7 +95,8 @@ class Cluster:
     With `shares_cores` the devices are cores of one machine, and ranks are processes on them: any number of ranks runs,
     and more ranks than cores share them. With `fuses`, runs of operators are one kernel (`simulate/price/fusion.py`).
     With `routes`, values go to other devices in layouts for which slow links carry each element once, and copies of
-    weights share a reduction; else values go as they lie, and each copy reduces all. `overlap` says what runs at the same time, `error` how wrong simulated steps are, if that is known.
+    weights share a reduction; else values go as they lie, and each copy reduces all. `overlap` says what runs at the
+    same time, `error` how wrong simulated steps are, if that is known.
 
     Clusters compare and hash by value; `link` and `ring` cache the levels that ranks span.
     """
@@ -135,7 +136,7 @@ class Cluster:
         return tuple(dict.fromkeys(self.device(rank) for rank in ranks))
 
     def link(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
-        """The slowest link between these ranks, as one of them has it while the `busy` ranks use theirs (None: all
+        """The slowest link between these ranks: the share of one rank while the `busy` ranks communicate (None: all
         ranks)."""
         links = (s.link(self._count(ranks[0], s, busy)) for s in self._spanned(ranks))
         return min(links, key=lambda link: link.bandwidth)
@@ -145,7 +146,7 @@ class Cluster:
         return self._spanned(ranks)[-1].level.name
 
     def ring(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
-        """The link as a ring over these ranks has it, while the `busy` ranks have rings of their own (None: all ranks).
+        """The link of a ring over these ranks, while the `busy` ranks have rings of their own (None: all ranks).
 
         If k of the ranks are in one unit, k links leave the unit, and NCCL sends a k-th of the data over each: a ring
         over eight ranks on each of two nodes is eight times as fast as over one on each. The latency is the mean over
@@ -181,8 +182,8 @@ class Cluster:
         return 0.0 if source == target else self.link((source, target), busy).point_to_point_time(size_bytes)
 
     def exchange(self, pieces: Iterable[tuple[int, int, float]]) -> tuple[float, float]:
-        """The seconds for which messages that leave at once occupy their links, and those that the last byte takes to
-        arrive; each message has a sender, a receiver, and its bytes.
+        """Two times in seconds, for messages that are sent at once: how long they occupy their links, and how long the
+        last byte takes to arrive. Each message has a sender, a receiver, and its bytes.
 
         Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
         one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap.

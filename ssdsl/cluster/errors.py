@@ -10,9 +10,9 @@ from ssdsl.text.diagnostic import Diagnostic
 class UnknownCluster(Diagnostic):
     """`--cluster` names none of the clusters that come with ssdsl.
 
-    `ssdsl clusters` lists them. Those of one kind of device come in other sizes: `a100x64` is 64 of the devices of
-    `a100x1024`; one that is a single node has no link to further ones. A cluster of your own is a TOML file: its name
-    ends in .toml or has a slash.
+    `ssdsl clusters` lists them. Clusters with one kind of device come in other sizes: `a100x64` is 64 of the devices of
+    `a100x1024`. A single-node cluster cannot grow, because no link to other nodes is known. A cluster of your own is a
+    TOML file: its name ends in .toml or has a slash.
     """
 
     code: ClassVar[str] = "E0601"
@@ -30,7 +30,7 @@ class UnknownCluster(Diagnostic):
 
 @dataclass(frozen=True)
 class ClusterFileUnreadable(Diagnostic):
-    """The file that describes a cluster is not there, may not be read, or is not a text."""
+    """The file that describes a cluster does not exist, may not be read, or is not a text."""
 
     code: ClassVar[str] = "E0602"
     title: ClassVar[str] = "cannot read `{path}`: {reason}"
@@ -45,7 +45,7 @@ class ClusterFileUnreadable(Diagnostic):
 class BadToml(Diagnostic):
     """The file of a cluster is not TOML: a quotation mark, a bracket or a value is missing.
 
-    Python's own parser says where it gave up; the mistake may stand a little before.
+    Python's TOML parser reports where it stopped; the mistake may be a little before that place.
     """
 
     code: ClassVar[str] = "E0603"
@@ -59,7 +59,7 @@ class BadToml(Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownKey(Diagnostic):
-    """The file of a cluster has a key that means nothing there, most likely a misspelt one.
+    """The file of a cluster has an unknown key, most likely a misspelt one.
 
     Units are part of the keys: `bandwidth_gb_s = 235` is in 1e9 bytes a second.
     """
@@ -77,7 +77,7 @@ class UnknownKey(Diagnostic):
 
 @dataclass(frozen=True)
 class MissingKey(Diagnostic):
-    """The file of a cluster lacks something without which no time can be estimated."""
+    """The file of a cluster lacks a number without which no time can be estimated."""
 
     code: ClassVar[str] = "E0605"
     title: ClassVar[str] = "{table} lacks `{key}`"
@@ -102,7 +102,7 @@ class WrongKeyType(Diagnostic):
 
 @dataclass(frozen=True)
 class OutOfRange(Diagnostic):
-    """A number of a cluster's file cannot be: nothing has a negative bandwidth, or reaches more than its peak."""
+    """A number of a cluster's file is impossible: for example a negative bandwidth, or an efficiency above the peak."""
 
     code: ClassVar[str] = "E0607"
     title: ClassVar[str] = "`{key}` is {found}, and must be {range}"

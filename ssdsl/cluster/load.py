@@ -70,7 +70,7 @@ def _unknown(name: str, label: str) -> UnknownCluster:
 
 
 def _is_alike(known: str, devices: str) -> bool:
-    """Whether a known cluster's name is that of these devices and a number."""
+    """Whether a known cluster's name names these devices and a number."""
     sized = SIZED.fullmatch(known)
     return sized is not None and sized[1] == devices
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Devices compute while they send (`sends`), and while gradients of replicas are reduced (`gradients`), as programs
-    of `ssdsl run` do. With `products`, the backward of a matrix product also overlaps: the exchange for the gradient of
-    its input runs beside the computation of the weight's gradient, and gathers that are repeated run beside the
+    """What devices overlap with computation: sends (`sends`), and the reduction of replicas' gradients (`gradients`),
+    as programs of `ssdsl run` do. With `products`, the backward of a matrix product also overlaps: the exchange for its
+    input's gradient runs beside the computation of the weight's gradient, and repeated gathers run beside the
     computation of the input's gradient, as in Megatron-LM since 2022."""
 
     sends: bool = True

@@ -1,7 +1,7 @@
 """One of the processes that measure this machine: `python -m ssdsl.cluster.probe RANK WORLD COMPUTING FOLDER`.
 
-The first COMPUTING ranks compute at the same time, because in a training step all cores do; then ranks 0 and 1 exchange
-messages. Each rank writes its measurements to FOLDER/rankN.json.
+The first COMPUTING ranks compute at the same time, because in a training step all cores compute; then ranks 0 and 1
+exchange messages. Each rank writes its measurements to FOLDER/rankN.json.
 """
 
 import json

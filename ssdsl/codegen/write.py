@@ -1,4 +1,5 @@
-"""Writes a program's folder: under another name first, then renamed, so that nobody sees a half-written folder."""
+"""Writes a program's folder under another name first, then renames it, so that no half-written folder is ever
+visible."""
 
 import shutil
 import tempfile

@@ -1,7 +1,7 @@
-"""Actions: the list of things that a role does in a training step, one after another.
+"""Actions: the list of what a role does in a training step, in order.
 
-Communication between devices is two actions: `Start` posts a send or a receive and goes on; `Wait` stands in front of
-the task that needs what arrives. `Free` drops a value behind its last reader.
+Communication between devices is two actions: `Start` posts a send or a receive without waiting; `Wait` comes before the
+task that needs the received value. `Free` drops a value after its last reader.
 
 A large plan has half a million of `Compute`, `Start`, `Wait` and `Free`: they are named tuples, which Python creates,
 hashes and compares fastest.
@@ -50,7 +50,7 @@ class Wait(NamedTuple):
 
 
 class Free(NamedTuple):
-    """Drops a part of a value that nobody on this device reads any more."""
+    """Drops a part of a value that no later action on this device reads."""
 
     slot: str
     at: At
@@ -58,8 +58,8 @@ class Free(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartReduce:
-    """Starts to complete the gradient of a flat parameter once it has its last addend; with ZeRO-2, behind each
-    backward that adds to it."""
+    """Starts to complete the gradient of a flat parameter, once its last addend has been computed; with ZeRO-2, after
+    each backward that adds to it."""
 
     flat: int
 

@@ -18,8 +18,8 @@ Roles = tuple[int, ...]
 
 
 class TimedAction(Protocol):
-    """The cost of an action: it occupies its roles, or a link, for `time_s` seconds. What has left a link arrives
-    `latency_s` seconds later, and occupies nothing meanwhile."""
+    """The cost of an action: it occupies its roles, or a link, for `time_s` seconds. Data that has left a link arrives
+    `latency_s` seconds later, and occupies nothing in between."""
 
     @property
     def time_s(self) -> float: ...
@@ -44,8 +44,8 @@ class Meet(NamedTuple):
 
 
 class Post(NamedTuple):
-    """One end of an exchange. The role goes on at once; if the post `blocks`, a source goes on when its data has left.
-    The data leaves when all `sources` have posted, so early that the target has posted when it arrives. Exchanges in
+    """One end of an exchange. The role continues at once; if the post `blocks`, a source continues when its data has
+    left. The data leaves when all `sources` have posted, and not before it can arrive at a posted target. Exchanges in
     one `lane` between the same roles leave one after another."""
 
     action: Action
@@ -117,7 +117,7 @@ class Stall(NamedTuple):
 
     @property
     def on_its_way(self) -> tuple[float, float]:
-        """The part of this time for which the data was on its way."""
+        """The part of this time during which the data was being transferred."""
         return min(self.end, max(self.start, self.left)), self.end
 
 
@@ -146,8 +146,8 @@ def execute(steps: Steps, cost: Callable[[int, Action], Cost]) -> Trace[Cost]:
 
 @dataclass(slots=True)
 class _Exchange(Generic[Cost]):
-    """An exchange on its way: the roles that have posted it, each with the time; the journeys that have started, by
-    target; the roles that wait for it."""
+    """A running exchange: the roles that have posted it, each with the time; the started journeys, by target; the roles
+    that wait for it."""
 
     posted: dict[int, float] = field(default_factory=dict)
     journeys: dict[int, Interval[Cost]] = field(default_factory=dict)
@@ -198,8 +198,8 @@ class _Execution(Generic[Cost]):
         return own[self.position[r]] if self.position[r] < len(own) else None
 
     def _meet(self, r: int, step: Meet) -> list[int] | None:
-        """A meeting: it starts when the last role is there, and takes as long as its slowest role. None: the role has
-        to wait for others."""
+        """A collective: it starts when its last role has arrived, and takes as long as its slowest role. None: the role
+        has to wait for others."""
         if step.roles == (r,):
             self._run(r, step, self.clock[r], self.cost(r, step.action))
             return []
@@ -268,8 +268,8 @@ class _Execution(Generic[Cost]):
     # -- deadlock ------------------------------------------------------------------------------------------------------
 
     def _cycle(self) -> str:
-        """The message of a deadlock: who waits for whom, until a role comes up again, or one that is done and never had
-        the step."""
+        """The message of a deadlock: the chain of roles that wait for each other, until a role repeats, or one is done
+        without that step."""
         waiting = {r: step for r in range(len(self.steps.of_role)) if (step := self._next(r)) is not None}
         missing = {r: min(self._missing(step), default=r) for r, step in waiting.items()}
         path: list[int] = []

@@ -63,8 +63,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The operator works on partial sums along a coordinate: it is linear in `operands` (values), each of which is one
-    addend."""
+    """The operator works on partial sums along a coordinate: it is linear in `operands` (values), and each part of them
+    is an addend."""
 
     coordinate: Coordinate
     parts: int
@@ -420,7 +420,7 @@ class Function:
         return (i for i in self.body() if isinstance(i, OpPart))
 
     def leaving(self) -> list[frozenset[Name]]:
-        """For each section, the values that it makes and that other sections read or the function leaves."""
+        """For each section, the values that it computes for other sections or for the function's results."""
         made = [frozenset(v.name for i in s.body for v in results_of(i)) for s in self.sections]
         read = [frozenset(r for i in s.body for r in reads_of(i)) for s in self.sections]
         readers = Counter(name for names in read for name in names)

@@ -95,7 +95,7 @@ class Layout:
     places: tuple[Placement, ...]
 
     def shards(self) -> tuple[Shard, ...]:
-        """The digits of which a device has one value, in the order of the axes."""
+        """The digits that a device has one value of, in the order of the axes."""
         return tuple(p for p in self.places if isinstance(p, Shard))
 
     def replacing(self, axis: int, place: Placement) -> "Layout":

@@ -1,6 +1,6 @@
 """Parameters: the place of each weight, the completion of its gradient, and the sharding of its state.
 
-Weights that are treated alike are laid end to end as one flat parameter, as in FSDP and Megatron. ZeRO (Rajbhandari et
+Weights with the same treatment are concatenated as one flat parameter, as in FSDP and Megatron. ZeRO (Rajbhandari et
 al. 2020) shards the state of a flat parameter over some axes of the mesh.
 """
 
@@ -38,7 +38,8 @@ class Param:
         return tuple(axis for (axis, _), place in places if place not in self.layout.shards())
 
     def cut_over(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of these axes over which its state can be cut, in the mesh's order: along them there are copies."""
+        """The axes among these over which its state can be sharded, in the mesh's order: the weight is replicated along
+        them."""
         ways = dict(self.submesh.axes)
         return tuple(axis for axis in self.copied if axis in axes and ways[axis] != 1)
 

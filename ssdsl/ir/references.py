@@ -1,4 +1,4 @@
-"""Checks that a program refers to nothing that is not there: numbers are positions, names are those of the model's
+"""Checks that a program refers only to things that exist: numbers are valid positions, names are names of the model's
 values and operators, and a parameter has a placement for each axis of its submesh.
 
 Every program is checked, proved or not. The proof (`ssdsl/prove`), which shows that a program computes what the model

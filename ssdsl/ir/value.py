@@ -43,7 +43,7 @@ class TimeIndex:
 
 
 class Name(NamedTuple):
-    """A local value of a function: a version of a value of the graph. Version 0 is what its operator leaves."""
+    """A local value of a function: a version of a value of the graph. Version 0 is the operator's own result."""
 
     value: str
     version: int = 0

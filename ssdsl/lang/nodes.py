@@ -1,4 +1,4 @@
-"""The syntax of a plan as values. Spans say where a node stands; comparing nodes ignores them.
+"""The syntax of a plan as values. Spans give the place of a node in the text; comparisons of nodes ignore them.
 
 A kind of statement is one class here, with its keyword, an example and its help. Error messages, `:help`, completion
 and formatting follow from the classes: see `docs/extending-statement.md`.
@@ -189,8 +189,8 @@ class DimStatement(Keyworded):
 
 @dataclass(frozen=True, slots=True)
 class Into(Node):
-    """One `into` of a `split`: `tp`, `m = M`, `m = [3, 5]` or `cp parts [[0, 3], [1, 2]]`; `phrase` is the word in
-    front of the chunks."""
+    """One `into` of a `split`: `tp`, `m = M`, `m = [3, 5]` or `cp parts [[0, 3], [1, 2]]`; `phrase` is the word before
+    the chunks."""
 
     name: Word
     count: Expr | None

@@ -34,8 +34,8 @@ def parse(source: Source) -> Script:
 
 @cache
 def _parser() -> Lark:
-    """The parser. Its tables take longer to make than a plan to parse, so Lark caches them in a file, and makes them
-    again where that file is of another grammar or cannot be read."""
+    """The parser. Making its tables takes longer than parsing a plan, so Lark caches them in a file, and makes them
+    again if that file is of another grammar or unreadable."""
     text, kept = grammar_text(), None
     with suppress(OSError, RuntimeError):  # where there can be no folder
         folder = cache_folder("grammar")

@@ -39,7 +39,7 @@ def put_whole(path: Path, text: str | bytes, *, overwrite: bool = True) -> None:
         else:
             os.link(beside, path)  # fails where a file of the name has come up meanwhile
     finally:
-        with contextlib.suppress(OSError, ValueError):  # it never came to be, for the reason on its way to the caller
+        with contextlib.suppress(OSError, ValueError):  # the file was never created; the caller reports why
             beside.unlink(missing_ok=True)
 
 

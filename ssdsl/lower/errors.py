@@ -14,13 +14,13 @@ class UnevenWithOthers(Diagnostic):
 
     The parts of the two indices would not line up: communication between layouts needs parts of one size, or regions
     that depend on one index. Beside equal parts, one index of a dimension may have sizes: `split model by batch into
-    dp, m = [3, 1]` cuts each part of `dp` into 3 and 1, and `m = [6, 2], dp` says the same for the whole dimension. It
-    may not have them where a part has to be a run of the dimension, as in a loss along its classes. Cut a dimension
-    that convolutions read by windows, such as the height of an image, by one index only: over an axis of the mesh with
-    as many devices as both have. What is too small for that may have another dimension cut, as the plan `spatial` does:
-    `split model[h = none] by channels into h where possible`. In causal attention a part of the queries reads the keys
-    in front of it: another index cannot cut the keys. Write parts of one size in another order behind the index that
-    cuts equal parts: `into m = 4, way parts [[1], [0]]`.
+    dp, m = [3, 1]` cuts each part of `dp` into 3 and 1, and `m = [6, 2], dp` says the same for the whole dimension.
+    Sizes are not allowed where a part must be a contiguous run, as in a loss along its classes. Cut a dimension that
+    convolutions read by windows, such as the height of an image, by one index only: over a mesh axis with as many
+    devices as both have. Operators too small for that can be cut along another dimension, as the plan `spatial` does:
+    `split model[h = none] by channels into h where possible`. In causal attention a part of the queries reads all keys
+    before it, so another index cannot cut the keys. Write parts of one size in another order after the index that cuts
+    equal parts: `into m = 4, way parts [[1], [0]]`.
     """
 
     code: ClassVar[str] = "E0401"
@@ -54,9 +54,9 @@ class UnevenWithOthers(Diagnostic):
 class PartsApart(Diagnostic):
     """A part has chunks that do not touch, where an operator needs one run of positions.
 
-    `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention can work on such queries and
-    keys, and so can operators that treat all positions alike. But a convolution reads the neighbours of a run; a loss
-    along its classes is told where its run begins; and parts that run one after another in time have to be runs.
+    `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention accepts such queries and
+    keys, and so do operators that treat all positions alike. But a convolution reads the neighbours of a run, a loss
+    along its classes needs the start of its run, and parts that run one after another in time must be runs.
     """
 
     code: ClassVar[str] = "E0408"
@@ -76,7 +76,7 @@ class PartsApart(Diagnostic):
 class UnevenOutside(Diagnostic):
     """Unequal parts lie outside another split in one axis of a tensor.
 
-    A reshape has merged two dimensions into one axis, for instance batch and sequence. Where the outer one has parts of
+    A reshape has merged two dimensions into one axis, for instance batch and sequence. If the outer one has parts of
     unequal sizes, the place of the inner one's parts varies from part to part.
     """
 
@@ -91,7 +91,7 @@ class UnevenOutside(Diagnostic):
 
 @dataclass(frozen=True)
 class UpdateInParts(Diagnostic):
-    """A buffer is updated with a sum of which each part in time computes only an addend."""
+    """A buffer is updated with a sum, and each part in time computes only an addend of it."""
 
     code: ClassVar[str] = "E0407"
     title: ClassVar[str] = "buffer `{buffer}` is updated with a sum over `{index}`, whose parts run one after another"
@@ -107,10 +107,10 @@ class UpdateInParts(Diagnostic):
 class CombinedInTime(Diagnostic):
     """An operator takes statistics over all of its parts, but they run one after another.
 
-    Batch normalisation takes its statistics over the whole batch and over space. Split over devices (an index that is
-    a mesh axis), the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its
-    own statistics, which is not what the single device computes. A model that means that says so, and then the single
-    device does it as well: `ssdsl.micro_batch_statistics(module, parts)` in the model's file.
+    Batch normalisation takes its statistics over the whole batch and over space. Split over devices (an index that is a
+    mesh axis), the parts reduce their statistics. Split in time into micro-batches, each part would normalise by its
+    own statistics, which is not what the single device computes. If you want statistics per micro-batch, ask for them
+    in the model: `ssdsl.micro_batch_statistics(module, parts)`; then the single device uses them as well.
     """
 
     code: ClassVar[str] = "E0402"
@@ -138,8 +138,8 @@ class NeedsWhole:
     """The cause of a cycle: an operator that needs all parts along an index in time at once.
 
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
-    read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside`
-    is an index that cuts the same dimension outside this one, so that the positions of a part depend on it.
+    read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside` is
+    an index that cuts the same dimension outside this one, so the positions of a part depend on it.
     """
 
     kind: str
@@ -171,21 +171,19 @@ class NeedsWhole:
             return f"{where} reads windows: its part {self.part} waits for {self.index} = {some}"
         why = "reads a sum over them, in which it is not linear" if self.sums else "mixes them"
         if self.outside:
-            why = f"has other ones, as `{self.outside}` cuts it in front of `{self.index}` and not alike everywhere"
+            why = f"has other parts: `{self.outside}` cuts its dimension outside `{self.index}`, but not everywhere"
         return f"{where} {why}: it waits for {self.index} = {every}"
 
     @property
     def change(self) -> str:
         if self.beside:
-            return "take the `order` away: each part runs as soon as those are there that it reads"
+            return "remove the `order`: each part then runs as soon as the parts that it reads are there"
         if self.outside:
             return (
-                f"cut by `{self.index}` first, `into {self.index} = {self.parts}, {self.outside}`: parts are then alike"
+                f"cut by `{self.index}` first, `into {self.index} = {self.parts}, {self.outside}`: then all parts agree"
             )
         if self.split:
-            return (
-                f"leave `{self.kind}` and what follows out of the split into `{self.index}`, or take the `order` away"
-            )
+            return f"leave `{self.kind}` and what follows out of the split into `{self.index}`, or remove the `order`"
         loss = f"train with a loss that is a sum over the parts, without this `{self.kind}`"
         return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
 
@@ -226,7 +224,7 @@ class Back:
             f"{self.maker} on {self.maker.devices} makes it",
             f"{self.reader} on {self.reader.devices} reads it",
         )
-        return f"{made}\n{read}\nother values go the other way, so each of the two stages waits for the other"
+        return f"{made}\n{read}\nother values go in the other direction, so the two stages wait for each other"
 
     @property
     def change(self) -> str:
@@ -322,19 +320,18 @@ class ShardConflict(Diagnostic):
 
 @dataclass(frozen=True)
 class StateApart(Diagnostic):
-    """The gradients or the optimizer's state of a weight are to be cut over other axes than the weight itself.
+    """The plan cuts the gradients or the optimizer's state of a weight over other axes than the weight itself.
 
-    A weight that is stored in parts has gradients and optimizer state in the same parts, and gradients that are in
-    parts have the optimizer's state in the same parts: `.weights by row into dp` says all three. A further statement
-    for `.grads` or `.optimizer` of these weights may say the same once more. It cannot say anything else: state in
-    parts of these parts (weights over the devices of a node, the optimizer's state over all nodes, as ZeRO++ and hybrid
-    sharding have it) is not computed yet.
+    If a weight is stored in parts, its gradient and optimizer state have the same parts; if gradients are in parts, the
+    optimizer's state has the same parts. So `.weights by row into dp` says all three. A second statement for `.grads`
+    or `.optimizer` of these weights may repeat that, and nothing else: parts of these parts (weights over the devices
+    of a node, the optimizer's state over all nodes, as in ZeRO++ and hybrid sharding) are not supported yet.
     """
 
     code: ClassVar[str] = "E0270"
     title: ClassVar[str] = "the {state} of `{weight}` cannot be cut over {over}: its {held} are cut over {held_over}"
     label: ClassVar[str] = "{state} over {over}"
-    note: ClassVar[str] = "where {held} are in parts, what follows from them is in the same parts"
+    note: ClassVar[str] = "state that is computed from the {held} has the same parts as the {held}"
     help: ClassVar[str] = "leave this `split` out, or write `into {here}` in it; or `into {there}` in both"
     state: str
     weight: str
@@ -365,10 +362,10 @@ class StateApart(Diagnostic):
 
 @dataclass(frozen=True)
 class StateLeftWhole(Diagnostic):
-    """A statement cuts state over devices, and that of some weights stays whole on each of them.
+    """A statement cuts state over devices, but the state of some weights stays whole on each device.
 
     Only trained weights are stored in parts: a weight without a gradient is whole on every device, and has no other
-    state. A weight that lives on several sets of devices with different axes stays whole too, as their parts of its
+    state. A weight that lives on several sets of devices with different axes stays whole too, because the parts of its
     gradient could not be summed one by one.
     """
 
@@ -393,7 +390,7 @@ class StateLeftWhole(Diagnostic):
 
     @property
     def reason(self) -> str:
-        return "they live on devices of unlike axes" if self.is_trained else "they are not trained"
+        return "they are on devices with different axes" if self.is_trained else "they are not trained"
 
     @property
     def change(self) -> str:
@@ -404,7 +401,7 @@ class StateLeftWhole(Diagnostic):
 
 @dataclass(frozen=True)
 class IdleDevices(Diagnostic):
-    """A mesh has devices to which no operator is assigned: they take part in the run, and compute nothing."""
+    """A mesh has devices without any assigned operator: they take part in the run, and compute nothing."""
 
     code: ClassVar[str] = "E0275"
     severity: ClassVar[str] = "warning"

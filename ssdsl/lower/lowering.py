@@ -26,8 +26,8 @@ Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]  # submesh, indice
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Operators that become one function, and what they have in common. `in_halves`: the plan orders the halves of
-    their backward separately."""
+    """Operators that become one function, and their common properties. `in_halves`: the plan orders the halves of their
+    backward separately."""
 
     submesh: Submesh
     time: tuple[TimeIndex, ...]

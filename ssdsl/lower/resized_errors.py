@@ -8,16 +8,16 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class GradientsApart(Diagnostic):
-    """With a batch of another size the gradients of weights that lie together are summed over different axes.
+    """With a batch of another size, the gradients of weights in one flat parameter are sums over different axes.
 
-    Weights whose gradients are sums over the same axes lie in one flat parameter. A batch with fewer samples than
-    devices is computed whole by each of them, so that gradients are sums over fewer axes. But where the plan cuts other
-    layers over the same axis by another dimension, their gradients still are sums over it.
+    A flat parameter holds weights whose gradients are sums over the same axes. If a batch has fewer samples than
+    devices, each device computes the whole batch, so gradients are sums over fewer axes. But where the plan cuts other
+    layers over the same axis by another dimension, their gradients are still sums over it.
     """
 
     code: ClassVar[str] = "E0525"
     title: ClassVar[str] = "the gradient of `{weight}` is {sum} here, and that of `{other}` is {other_sum}"
-    note: ClassVar[str] = "they lie in one flat parameter, which is reduced at once"
+    note: ClassVar[str] = "both are in one flat parameter, which is reduced as a whole"
     help: ClassVar[str] = "give a batch with a sample for each device, or drop it: `drop_last=True`"
     weight: str
     partial: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Finds statements of a plan that have no effect on its program.
 
-Each fact of a plan has the span of the statement that says it. For each kind of statement, the program is searched for
-the spans of which it has something. A statement that is left over changes nothing, and gets a warning. A statement that
-only says what holds anyway adds no fact, so its span does not occur here.
+Each fact of a plan has the span of its statement. For each kind of statement, the program is searched for the spans
+that it uses. A statement whose span is not found changes nothing, and gets a warning. A statement that only repeats
+what holds anyway adds no fact, so its span does not occur here.
 """
 
 import itertools
@@ -48,8 +48,8 @@ _Spans = Callable[[Plan, Program], Iterable[Span]]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of statement: `said` finds the spans of the plan's facts of that kind, `read` those of which the program
-    has something."""
+    """A kind of statement: `said` finds the spans of the plan's facts of that kind, `read` the spans that the program
+    uses."""
 
     statement: str
     idle: Idle

@@ -8,10 +8,10 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class OutputMissing(Diagnostic):
-    """An output was asked for that the forward does not return in eval mode.
+    """An output was asked for that the forward in eval mode does not return.
 
-    An output is a tensor of what the forward returns: an attribute of the object (`logits`), a key of the dictionary,
-    or the position in the tuple (`1`).
+    An output is a tensor in the forward's result: an attribute of the object (`logits`), a key of the dictionary, or a
+    position in the tuple (`1`).
     """
 
     code: ClassVar[str] = "E0420"
@@ -31,10 +31,10 @@ class OutputMissing(Diagnostic):
 
 @dataclass(frozen=True)
 class OutputNotComputed(Diagnostic):
-    """An output was asked for that is computed on no device of the plan.
+    """An output was asked for that no device of the plan computes.
 
-    An output is what operators on weights leave. An input, a weight, or what follows from inputs and constants alone is
-    known without the program.
+    Outputs are results of operators on weights. An input, a weight, or a value computed from inputs and constants alone
+    is known without the program.
     """
 
     code: ClassVar[str] = "E0421"
@@ -49,8 +49,9 @@ class OutputNotComputed(Diagnostic):
 class WeightElsewhere(Diagnostic):
     """The evaluation of a model needs a weight on devices that do not hold it.
 
-    An evaluation runs on the weights that training has, where they are. An operator that only the eval mode has runs
-    beside a weight that it reads; it cannot read a second one on other devices, nor one that training never reads.
+    An evaluation uses the weights of training, on the devices where they are. An operator that only the eval mode has
+    runs on the devices of a weight that it reads. It cannot read a second weight on other devices, nor one that
+    training never reads.
     """
 
     code: ClassVar[str] = "E0422"
@@ -63,13 +64,13 @@ class WeightElsewhere(Diagnostic):
 
 @dataclass(frozen=True)
 class EvaluationLeftOut(Diagnostic):
-    """A program was written that trains, and does not evaluate: there is no graph of the module in eval mode.
+    """The written program trains but does not evaluate, because there is no graph of the module in eval mode.
 
-    `ssdsl compile` writes both. Ask for an output with `--output` to see why there is no evaluation as an error.
+    `ssdsl compile` writes both programs. Ask for an output with `--output` to see the reason as an error.
     """
 
     code: ClassVar[str] = "E0423"
     severity: ClassVar[str] = "warning"
     title: ClassVar[str] = "the program does not evaluate: {reason}"
-    help: ClassVar[str] = "call the module with the batch behind `model.eval()`: it has to return its loss there too"
+    help: ClassVar[str] = "call the module on the batch after `model.eval()`: it must return its loss then, too"
     reason: str

@@ -270,8 +270,8 @@ class Graph:
 
     @cached_property
     def alone(self) -> frozenset[str]:
-        """Weights, buffers, constants, and what is computed from nothing else: no data reaches these values, and only
-        weights lie behind their gradients."""
+        """Weights, buffers, constants, and values computed from these alone: no data reaches them, and their gradients
+        reach weights only."""
         given = (Origin.INPUT, Origin.SEED, Origin.OPERATOR)
         found = {v.name for v in self.values.values() if v.origin not in given}
         for operator in self.operators:
@@ -302,8 +302,8 @@ class Graph:
 
     @cached_property
     def axes_of_windows(self) -> dict[int, int]:
-        """For each class of dimensions that windows join, the lowest class that it is joined with: all that have the
-        same are one axis of the model at several resolutions."""
+        """For each class of dimensions that windows join, the lowest class of its group: classes with the same number
+        are one axis of the model at several resolutions."""
         found: dict[int, int] = {}
 
         def first(cls: int) -> int:
@@ -345,7 +345,7 @@ class Graph:
 
     @cached_property
     def users_of_changed(self) -> dict[str, list[str]]:
-        """For each buffer that a step changes, the operators that read it or make its new value, in order."""
+        """For each buffer that a step changes, the operators that read it or compute its new value, in order."""
         found: dict[str, list[str]] = {buffer: [] for buffer in self.updates}
         found |= {buffer: [] for operator in self.operators for buffer in operator.statistics}
         for operator in self.operators:

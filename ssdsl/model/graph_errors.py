@@ -25,8 +25,9 @@ class GraphUnreadable(Diagnostic):
 class GraphWithoutModel(Diagnostic):
     """A command that runs the model, or needs its weights, was given a captured graph.
 
-    A graph says what a model computes, but has neither its module nor the numbers of its weights. `check`, `prove`,
-    `simulate`, `show`, `search`, `sweep`, `diff` and `repl` take a graph; `run`, `verify` and `profile` take the model.
+    A graph describes what a model computes, but has neither its module nor the numbers of its weights. `check`,
+    `prove`, `simulate`, `show`, `search`, `sweep`, `diff` and `repl` take a graph; `run`, `verify` and `profile` need
+    the model.
     """
 
     code: ClassVar[str] = "E0320"
@@ -38,10 +39,11 @@ class GraphWithoutModel(Diagnostic):
 
 @dataclass(frozen=True)
 class GraphNotData(Diagnostic):
-    """A graph cannot be written, because a row of the model's file has a function where a file has room for data only.
+    """A graph cannot be written, because a row of the model's file has a function where a graph file can hold only
+    data.
 
-    In the graph rows are data. Their functions for dimensions and FLOPs are called when the model is captured; those
-    for what is saved, for collectives and for the text of a call are not. Give these as texts and tuples.
+    Rows are data in the graph. Their functions for dimensions and FLOPs have been called at capture; functions for
+    saved tensors, for collectives and for the text of a call are called later. Give these as texts and tuples.
     """
 
     code: ClassVar[str] = "E0321"
@@ -53,7 +55,7 @@ class GraphNotData(Diagnostic):
 
 @dataclass(frozen=True)
 class TorchMissing(Diagnostic):
-    """A model has to be captured, for which torch is needed, and torch is not installed.
+    """A model has to be captured, which needs torch, and torch is not installed.
 
     A graph that was captured on another machine needs no torch: `ssdsl capture MODEL -o FILE.graph` writes it there.
     """

@@ -1,8 +1,8 @@
 """Numbers operators by signature: equal calls, which differ in the names of their values only, have one number.
 
 Two operators of one signature have the same target and arguments, the same dimensions, and tensors of the same sizes,
-dtypes and memory layout, the same of which have gradients. Facts that follow from these alone are found once for each
-signature.
+dtypes and memory layout, with gradients for the same ones. Facts that follow from these alone are computed once for
+each signature.
 """
 
 from collections.abc import Iterator

@@ -40,8 +40,8 @@ def capture(model: Model) -> Graph:
 
 
 def _needed(calls: Capture) -> Capture:
-    """The capture without calls that nothing reads. Rewrites leave some, such as those for what a `copy` overwrites; an
-    evaluation has some that only the next step would read."""
+    """The capture without calls that nothing reads. Rewrites leave some, such as those that compute what a `copy`
+    overwrites; an evaluation has some that only the next step would read."""
     wanted, kept = calls.results(), []
     for call in reversed(calls.calls):
         if not wanted.isdisjoint(call.outputs) or changed_statistics(call):

@@ -106,7 +106,7 @@ def _free(op: Operator, axes: Mapping[int, int], joined: set[int]) -> list[int]:
 
 
 def _meets(placement: Placement, op: Operator, index: Index, mesh: Mesh) -> Diagnostic | None:
-    """The mistake of an index whose axis the placement fixes, or whose number of parts is not the axis's size."""
+    """The mistake of an index whose axis the placement fixes, or whose part count is not the axis's size; else None."""
     name, size = op.module, dict(mesh.axes)[index.name]
     if index.name in dict(placement.fixed) and size > 1:
         return SplitAndFixed(placement.span, name, index.name, first=index.span)

@@ -74,7 +74,7 @@ class Context:
         return replace(self, stack=replace(self.stack, files=(*self.stack.files, path)))
 
     def aside(self) -> "Context":
-        """A context in which an expression may be evaluated, to look at its value: what it adds leaves no trace."""
+        """A context in which an expression is evaluated only to see its value: its effects are dropped."""
         return replace(self, facts=self.facts.copy(), budget=Budget(), libraries=dict(self.libraries))
 
 

@@ -84,7 +84,7 @@ class Facts:
 
     def copy(self) -> "Facts":
         """A copy of the facts, to which others may be added without changing this one."""
-        return Facts(*(copy(getattr(self, f.name)) for f in fields(self)))  # what they hold does not change
+        return Facts(*(copy(getattr(self, f.name)) for f in fields(self)))  # the data of these does not change
 
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if no statement spoke of it."""

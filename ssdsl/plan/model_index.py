@@ -13,8 +13,8 @@ Places = list[tuple[Operator, int]]  # operators, each with the number of a dime
 
 @dataclass(frozen=True, slots=True)
 class DimPlaces:
-    """The operators that have a dimension: in the order of the graph (`places`); in groups that a plan may cut alike
-    (the number of the dimension, then the operators' numbers); and the classes of the dimension."""
+    """The operators with a dimension: in the order of the graph (`places`); in groups that a plan may cut alike (the
+    number of the dimension, then the operators' numbers); and the classes of the dimension."""
 
     places: Places
     groups: tuple[tuple[int, tuple[int, ...]], ...]

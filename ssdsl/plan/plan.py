@@ -203,7 +203,7 @@ class Plan:
         return self.operators.get(operator, NOTHING)
 
     def said(self, operator: str, index: str) -> Span | None:
-        """The span of the `split` that cuts an operator by an index; None if none does."""
+        """The span of the `split` that cuts an operator by an index; None if there is none."""
         return next((i.span for i in self.of(operator).indices if i.name == index), None)
 
     def cutting(self, indices: Mapping[str, tuple[Index, ...]]) -> "Plan":

@@ -49,9 +49,9 @@ class ProofFacts:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """A section, with its names and operators in order: the n-th ones of two sections with the same `number`, its
-    class, correspond. Without a number no other is like it, or it has rows with their experts, which are never shared:
-    the values that count them are told apart by names."""
+    """A section, with its names and operators in order: in two sections of the same `number` (class), the n-th ones
+    correspond. A section without a number has a class of its own, or has rows sorted by experts, which are never
+    shared, because the values that count them are told apart by names."""
 
     number: int | None
     names: tuple[Name, ...]

@@ -9,7 +9,7 @@ from ssdsl.model.graph import Graph, Operator
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
-MOST_OPERATORS = 3  # so many operators are named by a failure
+MOST_OPERATORS = 3  # the most operators that a failure names
 
 
 class Rule(Enum):
@@ -85,12 +85,12 @@ class Rule(Enum):
 class ProofFailed(Diagnostic):
     """The compiled program would not compute what a single device computes, or this could not be proved.
 
-    Before a program runs, ssdsl derives from its instructions alone which part of which tensor of the model every local
-    tensor is, forward and backward, and checks that each instruction gets what it needs, that every gradient is counted
-    once and completed before the weights are updated, and that no devices wait for each other in a circle. One
-    of these checks has failed. The text names the instruction, the tensor, the operators of the model that make it and
-    read it, what was wanted and what is there. It is a mistake of the compiler, not of the plan; the statement shown is
-    the one that the instruction follows from. A plan that does not cut these operators does without the instruction.
+    Before a program runs, ssdsl derives, from its instructions alone, the part of a tensor of the model that each local
+    tensor is, forward and backward. It checks that each instruction gets what it needs, that every gradient is counted
+    once and completed before the weights are updated, and that no devices wait for each other in a circle. One of these
+    checks has failed. The text names the instruction, the tensor, the operators of the model that make it and read it,
+    the wanted type and the found one. It is a mistake of the compiler, not of the plan. The statement shown is the one
+    behind the instruction; a plan that does not cut these operators avoids the instruction.
     """
 
     code: ClassVar[str] = "E0451"
@@ -121,7 +121,7 @@ class ProofFailed(Diagnostic):
 
 
 class Wrong(Exception):
-    """A rule is broken. The caller that knows the place catches it and adds a failure."""
+    """A broken rule; a caller that knows the place catches it and adds a failure."""
 
     def __init__(self, rule: Rule, wanted: object = "", had: object = "") -> None:
         super().__init__(rule.value)

@@ -41,7 +41,7 @@ class WrongArgument(Diagnostic):
 
 @dataclass(frozen=True)
 class NothingToUndo(Diagnostic):
-    """`:undo` takes back the last statement of the plan, and the plan has none, or not so many."""
+    """`:undo` takes back the last statement of the plan, but the plan has none, or fewer than were asked for."""
 
     code = "E0803"
     title = "there is no further statement to take back"
@@ -81,7 +81,8 @@ class NothingSimulated(Diagnostic):
 
 @dataclass(frozen=True)
 class NothingToRedo(Diagnostic):
-    """`:redo` brings back what `:undo` took, as long as no other statement was entered since; here is nothing left."""
+    """`:redo` brings back what `:undo` took, as long as no other statement was entered since. Nothing is left to bring
+    back."""
 
     code = "E0807"
     title = "{what}"

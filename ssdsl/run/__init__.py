@@ -1,1 +1,1 @@
-"""From a program folder to processes: launch it, read what they measured, compare it with a single device."""
+"""From a program folder to processes: launches it, reads the measurements, compares it with a single device."""

@@ -1,4 +1,4 @@
-"""`--data file.py:function`: what the function gives is looked at before the processes start."""
+"""Checks `--data file.py:function` before the processes start."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
-from ssdsl.runtime.data.batch_spec import Feed
+from ssdsl.runtime.data.batch_spec import BatchSpec
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.data.user_data import data_of, loader_arguments
 from ssdsl.runtime.data.workers import Workers
@@ -21,7 +21,7 @@ GIVE = "return a torch Dataset, a DataLoader, or an iterable of batches"
 
 
 def check_data(spec: str, model: Model) -> str:
-    """The specification for the processes, once the first batch is seen to fit the model. Raises PlanError."""
+    """The specification for the processes, after a check that the first batch fits the model. Raises PlanError."""
     file = UserFile.open(Source("--data", spec), MISTAKES)
     function = file.function(file.module())
     with file.diagnosed(f"in `{file.name}`"):
@@ -35,10 +35,10 @@ def check_data(spec: str, model: Model) -> str:
 
 
 def _check_first_batch(data: Any, model: Model, place: Span | None) -> None:
-    """Makes the first batch as a single device would."""
+    """Makes the first batch, as a single device would."""
     example = model.batches[0]
     inputs = {n: BatchInput(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
-    feed = Feed.of(inputs, Feed.of(inputs, {}).wholes())
+    feed = BatchSpec.of(inputs, BatchSpec.of(inputs, {}).wholes())
     try:
         loader = Loader(data, feed, LoneControl(), **loader_arguments(data, feed.samples))
         loader.workers = Workers()

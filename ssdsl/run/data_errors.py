@@ -1,4 +1,4 @@
-"""What can be wrong with `--data`: the file, its function, and what the function gives, at first or later."""
+"""Diagnostics of `--data`: of the file, its function, and the function's data, before or during training."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class DataFileMissing(ModelFileMissing):
-    """The Python file that `--data` names is not there, or cannot be read."""
+    """The Python file that `--data` names does not exist, or cannot be read."""
 
     code: ClassVar[str] = "E0550"
     help: ClassVar[str] = "give the path of a Python file and a function in it, as in --data path/to/file.py:function"
@@ -17,7 +17,7 @@ class DataFileMissing(ModelFileMissing):
 
 @dataclass(frozen=True)
 class DataFunctionMissing(FunctionMissing):
-    """The file has no function of the name that `--data path/to/file.py:function` gives, or no name was given."""
+    """The file has no function with the name in `--data path/to/file.py:function`, or no name was given."""
 
     code: ClassVar[str] = "E0551"
     help: ClassVar[str] = "name a function that returns a data set, a DataLoader, or batches: --data {path}:{example}"
@@ -39,9 +39,9 @@ class BadData(BadModel):
     """The function of `--data` did not return data to train on.
 
     It takes no parameters and returns one of these: a `torch.utils.data.Dataset`, whose samples are shuffled and made
-    batches of the model's size; an `IterableDataset`, whose samples come in its own order; a `DataLoader`, whose
-    sampler, collate function and workers are taken over; or an iterable of batches, such as a generator or a list.
-    Each process calls it, and loads only the part of each batch that it needs.
+    into batches of the model's size; an `IterableDataset`, whose samples keep their order; a `DataLoader`, whose
+    sampler, collate function and workers are used; or an iterable of batches, such as a generator or a list. Each
+    process calls it, and loads only the part of each batch that it needs.
     """
 
     code: ClassVar[str] = "E0553"
@@ -49,10 +49,10 @@ class BadData(BadModel):
 
 @dataclass(frozen=True)
 class DataUnlike(Diagnostic):
-    """The first batch of `--data` is not one that the plan was compiled for, or could not be made.
+    """The first batch of `--data` does not fit the plan's model, or could not be made.
 
-    A batch is a dictionary of tensors by the names of the model's inputs, or a tuple in their order, of the shapes and
-    dtypes of the model's example batch. A data set gives samples of it: tensors without the first axis.
+    A batch is a dictionary of tensors by the names of the model's inputs, or a tuple in their order, with the shapes
+    and dtypes of the model's example batch. A data set has samples of it: tensors without the first axis.
     """
 
     code: ClassVar[str] = "E0554"
@@ -67,10 +67,10 @@ class DataUnlike(Diagnostic):
 
 @dataclass(frozen=True)
 class TrainingStopped(Diagnostic):
-    """The run ended because of what it was given, which showed only while it trained.
+    """The run ended because of its data or options; the mistake showed only during training.
 
-    A sample or batch could not be made, or is not one that the plan was compiled for; or the ranks were given different
-    data. All ranks end together, with what the failing ones say.
+    A sample or batch could not be made, or does not fit the plan's model; or the ranks were given different data. All
+    ranks end together, with the messages of the failing ones.
     """
 
     code: ClassVar[str] = "E0555"

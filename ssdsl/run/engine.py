@@ -45,15 +45,15 @@ def engine(
 ) -> Engine:
     """The engine that trains `model` as `plan` says; called alike on every rank that torchrun started.
 
-    `plan` is a file or the name of a plan that comes with ssdsl, `params` sets its parameters. `model` is untouched; of
-    one on the meta device, or a function (or class) that makes the module, each rank makes only its part; with
+    `plan` is a file, or the name of a plan that comes with ssdsl; `params` sets its parameters. `model` is not changed.
+    For a module on the meta device, or a function (or class) that makes the module, each rank makes only its part; with
     `load_later` weights on meta are NaN until `Engine.load`. `example` is a global batch; `axes` names axes of its
-    tensors (`{"x": ("batch", "seq")}`), `loss` says where the loss is in what forward returns. With `autocast` forward
-    and loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" makes all of the model of that type,
-    with master weights in float32. `seed` is of random numbers in training; all ranks start from rank 0's weights. A
-    rank waits `timeout` seconds for others at most.
+    tensors (`{"x": ("batch", "seq")}`); `loss` says where the loss is in forward's result. With `autocast`, forward and
+    loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" converts the whole model to that type,
+    with master weights in float32. `seed` seeds the random numbers of training; all ranks start from rank 0's weights.
+    A rank waits at most `timeout` seconds for others.
 
-    Raises EngineError on all ranks, with the diagnostics of what is wrong.
+    Raises EngineError on all ranks, with the diagnostics.
     """
 
     def programs(world: World) -> Live:
@@ -67,7 +67,7 @@ def engine(
             error = "\n".join(map(render, found.diagnostics))
         except EngineError as found:
             error = str(found)
-        except Exception as found:  # what the user's function raises
+        except Exception as found:  # the user's function may raise anything
             error = str(EngineError(f"the function that makes the model raised {raised(found)}", "correct it"))
         world.control.vote(error)
         assert made is not None
@@ -79,7 +79,7 @@ def engine(
 
 
 def _check_arguments(plan: Any, params: Any, autocast: Any, precision: Any, seed: Any, generator: Any) -> None:
-    """Raises EngineError for what would fail, or be taken for something else, later on."""
+    """Raises EngineError for arguments that would fail, or be misread, later on."""
     if not isinstance(plan, str | os.PathLike):
         raise EngineError(f"the plan is {plan!r}", "give the name of a file, or of a plan that comes with ssdsl")
     if not isinstance(params or {}, Mapping):
@@ -106,7 +106,7 @@ def _sizes(model: Model) -> dict[str, str]:
 
 
 def _compare(facts: Mapping[str, Any], control: Control) -> None:
-    """Raises EngineError, on all ranks, where one was given other arguments than rank 0, which compiles for all."""
+    """Raises EngineError, on all ranks, if one was given other arguments than rank 0, which compiles for all."""
     said = [json.loads(told) for told in control.all_gather(json.dumps(facts, default=str).encode())]
     for rank, other in enumerate(said):
         if other != said[0]:

@@ -1,4 +1,4 @@
-"""What can go wrong when a program runs, or differs from the single device: E05xx."""
+"""Diagnostics of runs, and of their comparison with a single device: E05xx."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,9 +11,9 @@ from ssdsl.text.source import Span
 class ModelWithoutNumbers(Diagnostic):
     """The model's weights, or its batches, live on the meta device, where tensors have shapes but no numbers.
 
-    Such a model compiles but does not train. Swin's batches of the papers' sizes are like this, and the weights of a
-    module that was constructed on the meta device itself. With `--meta`, construct it as usual: ssdsl writes down how
-    its weights are made, and each process makes its own part.
+    Such a model compiles but does not train. Examples are Swin's batches of the papers' sizes, and a module that was
+    constructed on the meta device. With `--meta`, construct it as usual: ssdsl records how its weights are made, and
+    each process makes its own part.
     """
 
     code: ClassVar[str] = "E0501"
@@ -24,10 +24,10 @@ class ModelWithoutNumbers(Diagnostic):
 
 @dataclass(frozen=True)
 class RankFailed(Diagnostic):
-    """A process of the program died. The run was ended and the other processes with it.
+    """A process of the program failed, so the run was ended, and the other processes with it.
 
-    The note is the end of that process's own error; of several, the one that failed first, because the others mostly
-    report only that a peer went away.
+    The note is the end of that process's error. If several failed, it is the first, because the others mostly report
+    only that a peer has gone.
     """
 
     code: ClassVar[str] = "E0502"
@@ -95,10 +95,10 @@ class TooFewProcesses(Diagnostic):
 
 @dataclass(frozen=True)
 class NodesMisfit(Diagnostic):
-    """A plan has one process for each device of its meshes, and each machine of a run starts equally many of them.
+    """A run has one process for each device of the plan's meshes, and equally many on each machine.
 
-    So `--nnodes` times `--nproc-per-node` is the number of devices; with `--nnodes` alone, the processes of a machine
-    follow.
+    So `--nnodes` times `--nproc-per-node` must be the number of devices; with `--nnodes` alone, `--nproc-per-node`
+    follows.
     """
 
     code: ClassVar[str] = "E0516"
@@ -112,7 +112,7 @@ class NodesMisfit(Diagnostic):
 
     @classmethod
     def of(cls, span: Span | None, needed: int, nodes: int, per_node: int | None) -> "NodesMisfit":
-        """With the change that makes it fit."""
+        """The diagnostic with the change that makes it fit."""
         found = f"{per_node} processes" if per_node is not None else "equally many processes"
         if needed % nodes == 0:
             return cls(span, needed, nodes, found, f"give --nproc-per-node {needed // nodes}, or leave it out")
@@ -122,10 +122,11 @@ class NodesMisfit(Diagnostic):
 
 @dataclass(frozen=True)
 class JobMisfit(Diagnostic):
-    """A job starts equally many processes on each of its nodes, and this does not make the processes of the program.
+    """A job starts equally many processes on each of its nodes, and their total is not the program's number of
+    processes.
 
-    A plan has one process for each device of its meshes. How many a node has is said by the cluster's file, or by
-    `--gpus-per-node`; without both it is 8, or all where they are fewer.
+    A plan has one process for each device of its meshes. The cluster's file or `--gpus-per-node` gives the number of
+    devices on a node; without both it is 8, or all devices if there are fewer.
     """
 
     code: ClassVar[str] = "E0517"
@@ -139,7 +140,7 @@ class JobMisfit(Diagnostic):
 
     @classmethod
     def of(cls, processes: int, nodes: int | None, per_node: int, most: int, reason: str) -> "JobMisfit":
-        """With the fullest nodes that fit."""
+        """The diagnostic with the fullest nodes that fit."""
         each = next(n for n in range(min(most, processes), 0, -1) if processes % n == 0)
         split = f"{nodes} nodes of {per_node}" if nodes is not None else f"nodes of {per_node}"
         change = f"--nodes {processes // each} --gpus-per-node {each}"
@@ -160,7 +161,7 @@ class NotAProgram(Diagnostic):
 
 @dataclass(frozen=True)
 class FolderInUse(Diagnostic):
-    """The folder to write a program into holds something else; only an empty one or an earlier program is replaced."""
+    """The folder for the program holds other files. Only an empty folder or an earlier program is replaced."""
 
     code: ClassVar[str] = "E0507"
     title: ClassVar[str] = "`{folder}` is no program of ssdsl, and is not empty"
@@ -170,10 +171,10 @@ class FolderInUse(Diagnostic):
 
 @dataclass(frozen=True)
 class OtherRunInFolder(Diagnostic):
-    """Another run writes into the folder of `--out` right now; the results of two would be mixed.
+    """Another run is writing into the folder of `--out`; the results of the two would be mixed.
 
-    A run that has ended, or was killed, does not count: its folder can be used again, and `--resume` goes on with its
-    checkpoints. Each node of a run with `--nnodes` has a folder of its own in that of `--out`.
+    A run that has ended, or was killed, does not count: its folder can be used again, and `--resume` continues from its
+    checkpoints. With `--nnodes` each node of a run has its own folder inside that of `--out`.
     """
 
     code: ClassVar[str] = "E0540"
@@ -186,7 +187,7 @@ class OtherRunInFolder(Diagnostic):
 
 @dataclass(frozen=True)
 class FolderUnwritable(Diagnostic):
-    """The folder to write into cannot be made or written."""
+    """The folder cannot be created, or not written to."""
 
     code: ClassVar[str] = "E0508"
     title: ClassVar[str] = "cannot write `{folder}`: {reason}"
@@ -199,7 +200,7 @@ class FolderUnwritable(Diagnostic):
 class DiskFull(Diagnostic):
     """A file could not be written in full: the disk is full, a quota is used up, or a file may not get that large.
 
-    What was written of it is removed. `ssdsl run` and `ssdsl verify` write the program, the ranks' results and, for
+    The incomplete file is removed. `ssdsl run` and `ssdsl verify` write the program, the ranks' results and, for
     `verify`, all gradients of every step, into the folder of `--out`, or else into the one for temporary files.
     """
 
@@ -218,9 +219,9 @@ class DiskFull(Diagnostic):
 class RankStuck(Diagnostic):
     """A process did not start, end or change its task for longer than `--timeout` allows, so the run was ended.
 
-    It is the one that was stopped (a debugger, Ctrl-Z, a batch system), that hangs in an operator, or that works on
-    one task longer than the limit. The others wait for what it should send. If every process waits, they wait for each
-    other: that is a bug of ssdsl, unless the program was changed.
+    The process was stopped (a debugger, Ctrl-Z, a batch system), hangs in an operator, or works on one task for longer
+    than the limit. The others wait for it. If every process waits, they wait for each other: that is a bug of ssdsl,
+    unless the program was changed.
     """
 
     code: ClassVar[str] = "E0513"
@@ -256,7 +257,7 @@ class SparseGradients(Diagnostic):
 
 @dataclass(frozen=True)
 class OutOfMemory(Diagnostic):
-    """A process asked for memory and did not get it: the machine or the GPU has no more, or a limit is reached.
+    """A process could not allocate memory: the machine or the GPU has no more, or a limit is reached.
 
     Limits are those of the shell (`ulimit -v`), of a batch system or of a container.
     """
@@ -273,7 +274,7 @@ class OutOfMemory(Diagnostic):
 
 @dataclass(frozen=True)
 class LossNotFinite(Diagnostic):
-    """The loss became NaN or infinite. The weights mostly follow, and then no later step computes anything of use.
+    """The loss became NaN or infinite. The weights mostly follow, and then later steps are useless.
 
     The plan is not the reason: `ssdsl verify` shows that the single device's loss is the same.
     """
@@ -313,7 +314,7 @@ class PiecesDisagree(Diagnostic):
 
 @dataclass(frozen=True)
 class PiecesIncomplete(Diagnostic):
-    """The pieces that the ranks hold of a tensor do not cover it, or do not fit into it."""
+    """The ranks' pieces of a tensor do not cover it, or do not fit into it."""
 
     code: ClassVar[str] = "E0511"
     title: ClassVar[str] = "the ranks do not hold all of {what} `{name}`"
@@ -326,24 +327,23 @@ class PiecesIncomplete(Diagnostic):
 
 @dataclass(frozen=True)
 class RunDiffers(Diagnostic):
-    """The plan's numbers are not those of the single device: a plan may change where and when, never what is computed.
+    """The plan's numbers differ from those of the single device. A plan must not change what is computed.
 
-    The first tensor that differs in the order of training is named (losses, then gradients of step 0, and so on),
-    because later ones mostly follow from it.
+    The message names the first tensor that differs, in the order of training (losses, then gradients of step 0, and so
+    on), because later differences mostly follow from it.
 
     A plan adds the same numbers in another order, so the last digits differ. How much of that reaches a tensor depends
     on the model, and is measured in two ways. The single device trains again in float64, which shows its own error,
-    such as that of a sum over thousands of tokens, which it adds one after another. And it trains again a few times,
-    each time with every weight and input wrong by one unit in the last place. A tensor may differ by eight times the
-    most of these, or by 16 units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a
-    step for a weight), whichever is more. In half precision these are four times and 4 units; of float64 the last
-    twelve bits do not count as places. A run with other digits that is infinite or NaN where the single device is not
-    has failed, and does not count.
+    such as that of a long sum over thousands of tokens. And it trains again a few times, each time with every weight
+    and input changed by one unit in the last place. A tensor may differ by eight times the largest of these, or by 16
+    units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a step for a weight),
+    whichever is more. In half precision these are four times and 4 units; in float64 the last twelve bits do not count.
+    A changed run that is infinite or NaN where the single device is not is ignored.
 
-    Where that is more than a thousandth of a tensor's largest element, as in bfloat16, a mistake could hide. Then the
-    program trains once more in this process, its ranks as threads, and so does the single device; both compute
-    everything in float64, and what is said of a tensor `in float64` was found there. The rounding that is allowed is
-    the same in the unit of float64. This is left out where the model has an operator that cannot compute in float64.
+    If the allowed difference is more than a thousandth of a tensor's largest element, as in bfloat16, a mistake could
+    hide. Then the program and the single device train once more in this process, with everything computed in float64;
+    results marked `in float64` are from there. The allowed rounding is the same, in units of float64. This is left out
+    if the model has an operator that cannot compute in float64.
 
     `ssdsl verify --json` has these numbers for each tensor.
     """

@@ -1,4 +1,4 @@
-"""Why a run failed: which rank was first, what it said, and what to change."""
+"""Finds the reason of a failed run: the rank that failed first, its error, and the change to make."""
 
 import json
 import os
@@ -16,13 +16,13 @@ from ssdsl.text.diagnostic import Diagnostic
 
 LINES = 25
 LOGS = "`--out DIR` keeps the output of every rank in DIR/logs"
-HELP = "  help: "  # begins a line of an EngineError
+HELP = "  help: "  # the start of the last line of an EngineError
 MEMORY = "the machine may have run out of memory: take a smaller model, or cut it into more parts"
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a rank wrote of its failure, and when; `stall`, where it ended because another rank hangs."""
+    """A rank's report of its failure, and its time; `stall` if it ended because another rank hangs."""
 
     rank: int
     time_s: float
@@ -33,7 +33,7 @@ class _Said:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a rank ended, with its number on its node; the code is negative for a signal."""
+    """The end of a rank, with its number on its node; the code is negative for a signal."""
 
     local_rank: int
     code: int
@@ -42,8 +42,9 @@ class Exit:
 def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) -> Diagnostic:
     """The diagnostic of a failed run, from the files in `out`, torchrun's exit status and those of the ranks.
 
-    A rank that was killed, or ended without writing its error, comes before those that did: their error is mostly that
-    it went away. Of these the earliest is taken. A lack of memory or disk comes first of all: it explains the rest.
+    Ranks that were killed, or ended without writing an error, come before ranks with an error, which mostly report that
+    those went away. Among equals the earliest counts. Too little memory or disk comes first of all, because it explains
+    the rest.
     """
     said = _said(out)
     for one in said.values():
@@ -72,7 +73,7 @@ def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) ->
 
 
 def failed_ranks(out: Path) -> list[int]:
-    """The ranks that have written down their error."""
+    """The ranks that have written an error."""
     return list(_said(out))
 
 
@@ -85,7 +86,7 @@ def stuck(stall: StalledRank, limit_s: float) -> RankStuck:
 
 
 def unwritable(error: OSError, folder: Path) -> Diagnostic:
-    """A folder that cannot be written to."""
+    """The diagnostic for a folder that cannot be written to."""
     reason = (error.strerror or str(error)).lower()
     if error.errno in FULL:
         return DiskFull(None, "ssdsl", str(folder), reason)
@@ -93,7 +94,7 @@ def unwritable(error: OSError, folder: Path) -> Diagnostic:
 
 
 def printed(agent: "Popen[bytes]") -> dict[int, Exit]:
-    """How the ranks ended that torchrun saw fail, as it printed them."""
+    """The exits of ranks that torchrun saw fail, parsed from its output."""
     assert agent.stdout is not None
     os.set_blocking(agent.stdout.fileno(), False)
     try:
@@ -103,12 +104,12 @@ def printed(agent: "Popen[bytes]") -> dict[int, Exit]:
 
 
 def _said(out: Path) -> dict[int, _Said]:
-    """What ranks said of their failures, the earliest first."""
+    """The failure reports of the ranks, earliest first."""
     found = {}
     for path in out.glob("rank*.err"):
         text, rank = _read(path), int(path.stem.removeprefix("rank"))
         found[rank] = _Said(rank, path.stat().st_mtime, text)
-    for rank, state in read_states(out).items():  # complete also when the disk is full
+    for rank, state in read_states(out).items():  # complete even if the disk is full
         if (failed := state["failed"]) is not None:
             stall = decoded(StalledRank, failed["stall"]) if failed["stall"] is not None else None
             found[rank] = _Said(rank, failed["time"], failed["text"], failed.get("mistake"), stall)
@@ -116,7 +117,7 @@ def _said(out: Path) -> dict[int, _Said]:
 
 
 def _stopped(mistake: str) -> TrainingStopped:
-    """What all ranks say of a mistake: a fact, more of it, and the changes to make."""
+    """The diagnostic for a user's mistake that all ranks report: a fact, details, and changes to make."""
     lines = mistake.splitlines()
     changes = [line.strip().removeprefix("help: ") for line in lines if line.startswith(HELP)]
     fact, *rest = [line.strip() for line in lines if not line.startswith(HELP)] or [""]
@@ -124,7 +125,7 @@ def _stopped(mistake: str) -> TrainingStopped:
 
 
 def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:
-    """A process that lacked memory or disk; the first line of what it said tells where it was."""
+    """The diagnostic for a process without memory or disk; the first line of its report says where it was."""
     where, _, rest = said.text.strip().partition("\n")
     who, _, place = where.removesuffix(":").partition(", ")
     reason = (rest.strip().splitlines() or [where])[-1].strip()
@@ -134,7 +135,7 @@ def _lacking(lack: Lack, said: _Said, out: Path) -> Diagnostic:
 
 
 def _was(out: Path, rank: int) -> str:
-    """What a rank did when it ended."""
+    """The activity of a rank when it ended."""
     state = read_states(out).get(rank)
     return place(state) if state is not None else "its start"
 
@@ -160,5 +161,5 @@ def _read(path: Path) -> str:
 
 
 def _tail(text: str) -> str:
-    """The last lines."""
+    """The last lines of a text."""
     return "\n".join(text.strip().splitlines()[-LINES:])

@@ -1,4 +1,4 @@
-"""Start a program folder through torchrun, show its progress, read its results; leave no process behind."""
+"""Starts a program folder through torchrun, shows its progress, reads its results, and leaves no process behind."""
 
 import os
 import shutil
@@ -22,16 +22,17 @@ from ssdsl.runtime.health.stall import StalledRank, find_stall, read_states
 from ssdsl.text.diagnostic import PlanError
 
 POLL_S = 0.1
-PATIENCE_S = 10.0  # where ranks find out by themselves which one hangs, this is how much longer they may take
-END_S = 4.0  # how long torchrun may take to end the run after a rank has written its error
+PATIENCE_S = 10.0  # ranks find a hanging rank by themselves; they may take so much longer than the launcher's limit
+END_S = 4.0  # torchrun may take so long to end the run after a rank has written its error
 
 
-BASIC = ("steps", "seed", "device", "optimizer", "lr", "timeout_s")  # what every program takes
+BASIC = ("steps", "seed", "device", "optimizer", "lr", "timeout_s")  # arguments of every program
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What to train with: the arguments of every generated program. `data` is the whole path of `file.py:function`."""
+    """Options of training: the arguments of every generated program. `data` is the absolute path of
+    `file.py:function`."""
 
     steps: int = 10
     seed: int = 0
@@ -53,7 +54,7 @@ class Training:
     allow_nan: bool = False
 
     def arguments(self) -> list[str]:
-        """On the command line of the program, which has the same defaults; further options that are so are left out."""
+        """The program's command-line arguments; options with the program's own defaults may be left out."""
         found = []
         for field in fields(self):
             value, option = getattr(self, field.name), f"--{field.name.removesuffix('_s').replace('_', '-')}"
@@ -66,9 +67,9 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The machines of a run, each of which runs the same command: this one is number `rank` of `count`.
+    """The machines of a run, which all run the same command; this one is number `rank` of `count`.
 
-    `endpoint` is `host:port` of the first, where they meet.
+    `endpoint` is `host:port` of the first one, for the rendezvous.
     """
 
     count: int = 1
@@ -90,7 +91,7 @@ class Nodes:
 
     @property
     def is_local(self) -> bool:
-        """Whether all are this machine."""
+        """Whether this machine is the only one."""
         return self.count == 1 or self.endpoint.rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -108,9 +109,9 @@ def launch(
     nodes: Nodes = ONE_NODE,
     max_restarts: int = 0,
 ) -> RunResult:
-    """Train `folder`/main.py on that many processes, those of this machine; `out` receives their results.
+    """Trains `folder`/main.py on the processes of this machine; `out` receives the results.
 
-    The first of several nodes gets the results of all ranks. `dump` makes every rank save its gradients and weights.
+    With several nodes, the first gets the results of all ranks. `dump` makes every rank save its gradients and weights.
     After a failure torchrun restarts all ranks, up to `max_restarts` times. Raises PlanError with the error of the rank
     that failed first.
     """
@@ -136,7 +137,7 @@ def _launch(
     mark, ranks = uuid4().hex, nodes.share(processes)
     program = [str(folder / "main.py"), *training.arguments(), "--out", str(out), *(["--dump"] if dump else [])]
     command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *program]
-    watch = _Watch(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
+    reader = _StatusReader(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
     with sigterm_raises(), (out / "torchrun.log").open("wb") as log:
         agent = subprocess.Popen(
             command,
@@ -148,7 +149,7 @@ def _launch(
         )
         try:
             with Progress(out / "metrics.jsonl", training.steps, console) as progress:
-                stall = watch.until_end(agent, progress)
+                stall = reader.until_end(agent, progress)
         finally:
             stop(agent, mark)
     if stall is not None:
@@ -159,8 +160,8 @@ def _launch(
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
-    """Looks at what the ranks of this machine write. `alone`: they are all, and a failure is the end of the run."""
+class _StatusReader:
+    """Reads the status files of this machine's ranks. `alone`: these are all ranks, and a failure ends the run."""
 
     out: Path
     ranks: range
@@ -168,7 +169,8 @@ class _Watch:
     alone: bool
 
     def until_end(self, agent: "subprocess.Popen[bytes]", progress: Progress) -> StalledRank | None:
-        """Returns when torchrun has ended, a while after a rank wrote down its error, or with a rank that is stuck."""
+        """Returns None when torchrun has ended, or some time after a rank wrote its error; the stall if a rank is
+        stuck."""
         started, failed_at = time.time(), 0.0
         while agent.poll() is None:
             progress.update()
@@ -184,7 +186,8 @@ class _Watch:
         return None
 
     def _stall(self, started: float) -> StalledRank | None:
-        """The rank at fault. If others may know more, it is left to them while one of these ranks says something."""
+        """The rank at fault. With several machines, the ranks decide themselves as long as one of them here writes its
+        status."""
         states, now = read_states(self.out), time.time()
         if self.alone:
             return find_stall(states, self.ranks, started, self.timeout_s, now)
@@ -194,15 +197,16 @@ class _Watch:
 
 
 def _agent(where: list[str], max_restarts: int, out: Path) -> list[str]:
-    """torchrun, up to the program that it starts."""
+    """The torchrun command, up to the program."""
     agent = [sys.executable, "-m", "ssdsl.run.torchrun_agent", *where, "--max-restarts", str(max_restarts)]
     return [*agent, "--log-dir", str(out / "logs"), "--redirects", "3"]
 
 
 def _environment(mark: str, is_local: bool) -> dict[str, str]:
-    """One thread per process, gloo on the loopback interface (a host's name may not resolve). The user's own win.
+    """The environment of ranks: one thread per process, gloo on the loopback interface (a host's name may not resolve).
+    The user's own variables win.
 
-    Modules that define operators are found where they were found here: beside the model's file, for instance.
+    Python's path has the folders of modules that define operators, such as the model file's.
     """
     defaults = {"OMP_NUM_THREADS": "1"}
     if is_local and "lo" in {name for _, name in socket.if_nameindex()}:
@@ -211,7 +215,7 @@ def _environment(mark: str, is_local: bool) -> dict[str, str]:
 
 
 def _clear(out: Path) -> None:
-    """Make the folder, without the results of an earlier run."""
+    """Makes the folder, and removes results of an earlier run."""
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out / "logs", ignore_errors=True)
     for pattern in ("rank*.json", "rank*.err", "rank*.pt", ".rank*", "rank*.state", "metrics.jsonl"):

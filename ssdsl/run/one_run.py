@@ -1,9 +1,9 @@
-"""A folder has one run at a time: two that write their results into it would mix them.
+"""Locks a run's folder, because two runs at a time would mix their results.
 
-The lock is the kernel's (`flock`) on a file in the folder, so it ends with the process that holds it, however that
-ends; the process number in the file is for the message alone, and counts for nothing once the lock is free. On NFS,
-Linux makes it a lock of the server, which holds between hosts. A file system without locks refuses it, and then nothing
-is checked: a process number says nothing about a process of another host. Each node of a run has a folder of its own.
+The lock is the kernel's (`flock`) on a file in the folder, so it ends with its process, however that ends. The process
+number in the file is only for the message, and means nothing once the lock is free. On NFS, Linux locks on the server,
+which holds between hosts. On a file system without locks nothing is checked, because a process number says nothing
+about a process of another host. Each node of a run has a folder of its own.
 """
 
 import contextlib
@@ -17,13 +17,14 @@ from pathlib import Path
 from ssdsl.run.errors import OtherRunInFolder
 from ssdsl.text.diagnostic import PlanError
 
-LOCK = ".lock"  # it stays: who removes it may remove another's, whose file has the same name
+LOCK = ".lock"  # never removed: another process may have locked a new file of the same name by then
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
 def one_run(folder: Path) -> Iterator[None]:
-    """Within it the folder, which is made, is this process's. Raises PlanError if it is another's, and OSError."""
+    """A context in which the folder, created if need be, belongs to this process. Raises PlanError if another process
+    has it, and OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+") as file:
         try:

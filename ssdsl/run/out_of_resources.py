@@ -1,4 +1,4 @@
-"""Errors of a machine with too little memory or disk. Loads no torch, which may be what did not fit."""
+"""Recognises errors of too little memory or disk. Does not import torch, which may be what did not fit."""
 
 import errno
 import traceback
@@ -8,7 +8,7 @@ from ssdsl.run.errors import DiskFull, OutOfMemory
 from ssdsl.text.diagnostic import Diagnostic
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-LAST = 6  # the lines of an error that say what it is; above them is the traceback
+LAST = 6  # the last lines of an error, which say what it is
 
 
 class Lack(StrEnum):
@@ -27,7 +27,7 @@ SIGNS = {
         "can't start new thread",
         "failed to map segment",
     ),
-    # the last two are what torch.save says
+    # the last two are torch.save's
     Lack.DISK: (
         "No space left on device",
         "Disk quota exceeded",
@@ -39,13 +39,13 @@ SIGNS = {
 
 
 def lack_in(text: str) -> Lack | None:
-    """What is lacking, by the last lines of an error."""
+    """The lacking resource, by the last lines of an error; None if it is another error."""
     last = "\n".join(text.strip().splitlines()[-LAST:])
     return next((lack for lack, signs in SIGNS.items() if any(sign in last for sign in signs)), None)
 
 
 def lack_of(error: BaseException, folder: str = "") -> Diagnostic | None:
-    """The diagnostic of an error of this process; None if it is another mistake."""
+    """The diagnostic of an error of this process; None if it is another error."""
     text = "".join(traceback.format_exception_only(error)).strip()
     match lack_in(text):
         case Lack.MEMORY:

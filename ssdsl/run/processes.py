@@ -1,4 +1,4 @@
-"""Ending a run with all that it started, so that none leaves an orphan."""
+"""Ends a run with all processes that it started."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ MARK = "SSDSL_RUN"  # the environment variable that marks every process of a run
 
 
 def stop(agent: "Popen[bytes]", mark: str) -> None:
-    """End torchrun, which ends its ranks; kill whatever is left of them after a moment."""
+    """Ends torchrun, which ends its ranks; kills remaining processes after a moment."""
     agent.terminate()
     with contextlib.suppress(TimeoutExpired):
         agent.wait(GRACE_S)
@@ -29,14 +29,14 @@ def stop(agent: "Popen[bytes]", mark: str) -> None:
 
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Within it a SIGTERM ends this process as an exception, so that what must be cleaned up is."""
+    """A context in which SIGTERM raises an exception, so that cleanup runs."""
 
     def end(*_: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)
 
     try:
         before = signal.signal(signal.SIGTERM, end)
-    except ValueError:  # not in the main thread: then the caller's handlers stay
+    except ValueError:  # not in the main thread: the caller's handlers stay
         yield
         return
     try:
@@ -46,7 +46,7 @@ def sigterm_raises() -> Iterator[None]:
 
 
 def _marked(mark: str) -> list[int]:
-    """The processes that inherited the mark, on Linux; torchrun gives each rank a session of its own."""
+    """The processes that inherited the mark, on Linux; torchrun gives each rank its own session."""
     wanted = f"{MARK}={mark}".encode()
     return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _environment(path)]
 
@@ -54,5 +54,5 @@ def _marked(mark: str) -> list[int]:
 def _environment(path: Path) -> list[bytes]:
     try:
         return path.read_bytes().split(b"\0")
-    except OSError:  # it ended, or is another user's
+    except OSError:  # it has ended, or belongs to another user
         return []

@@ -29,7 +29,7 @@ class Progress:
         self.bar.stop()
 
     def update(self) -> None:
-        """Take in the lines written since the last call; a line without its end is left for the next."""
+        """Reads the lines written since the last call; an incomplete line is left for the next."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -40,13 +40,13 @@ class Progress:
         for line in whole.splitlines():
             try:
                 step = json.loads(line)
-            except ValueError:  # a rank died while it wrote
+            except ValueError:  # a rank was killed while it wrote
                 continue
             self.bar.update(self.task, completed=step["step"] + 1, description=f"training, {described(step)}")
 
 
 def described(step: dict[str, Any]) -> str:
-    """A step's line of the log in words.
+    """A step's line of the log as a text.
 
     >>> described({"step": 3, "loss": 2.5, "lr": 3e-4, "tokens_per_s": 12345.6})
     'loss 2.5000, lr 0.0003, 12.3k tokens/s'

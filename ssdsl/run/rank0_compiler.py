@@ -1,4 +1,4 @@
-"""Programs for a training script: rank 0 compiles, and the others are given what it has written."""
+"""Compiles programs for a training script: rank 0 compiles and sends the result to the other ranks."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ from ssdsl.workspace import Compiled
 
 @dataclass
 class CompileRequest:
-    """What is compiled: a plan with its parameters for a model."""
+    """What to compile: a plan with its parameters for a model."""
 
     plan: Path
     model: Model
@@ -39,7 +39,7 @@ class CompileRequest:
 
 
 class Live:
-    """Compiles on rank 0 what the engine asks for. Called by all ranks alike."""
+    """Compiles on rank 0 the programs that the engine asks for. Called by all ranks alike."""
 
     def __init__(self, request: CompileRequest, control: Control) -> None:
         self.request, self.control = request, control
@@ -48,7 +48,7 @@ class Live:
         self.state = self._state()
 
     def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> CompiledProgram:
-        """A program for training or evaluation, on batches of so many samples, None for as many as the example has."""
+        """A program for training or evaluation, on batches of so many samples (None: as in the example)."""
         model = self.request.model if samples is None else with_samples(self.request.model, samples)
 
         def make() -> Compiled:
@@ -71,14 +71,14 @@ class Live:
     def _train(self) -> Compiled:
         request = self.request
         source = read_source(request.plan)
-        parse(source)  # a mistake in its text shows before anything is captured
+        parse(source)  # reports a mistake in the plan's text before the model is captured
         self._trains = compile_source(source, _captured(request.model), request.params, request.plan.parent)
         for warning in self._trains.warnings:
             print(render(warning), file=sys.stderr, flush=True)
         return self._trains
 
     def _program(self, what: str, make: Callable[[], Compiled]) -> CompiledProgram:
-        """What rank 0 makes, on all ranks; where it cannot, all raise EngineError with its diagnostics."""
+        """A program made by rank 0, on all ranks; if rank 0 fails, all raise EngineError with its diagnostics."""
         sent, error = SentProgram({}, {}), None
         if self.control.rank == 0:
             try:
@@ -88,11 +88,11 @@ class Live:
                     program_files(compiled.program, self.request.model.precision),
                     {
                         n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta
-                    },  # the rest have recipes
+                    },  # the other weights have recipes
                 )
             except PlanError as found:
                 error = "\n".join(map(render, found.diagnostics))
-            except Exception as found:  # a mistake of ours; the others shall not wait for a rank that is gone
+            except Exception as found:  # a bug of ours: the other ranks must not wait for a rank that is gone
                 traceback.print_exception(found)
                 error = str(
                     EngineError(f"compiling failed: {found!r}", "report it with the lines above: a bug of ssdsl")
@@ -103,7 +103,7 @@ class Live:
         return CompiledProgram.of(sent.texts, InitialState({}), [])
 
     def _state(self) -> InitialState:
-        """What the weights start from, which is what rank 0 has: other ranks' modules are given it, as DDP does."""
+        """The initial state, which is rank 0's on all ranks, as in DDP."""
         model = self.request.model
         if model.recipes is None:
             done = set()
@@ -117,7 +117,7 @@ class Live:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Says on stderr that the plan is compiled, which may take a minute, and how long it took."""
+    """Prints to stderr that the plan is compiled, which may take a minute, and how long it took."""
     print(f"compiling {what} ...", file=sys.stderr, flush=True)
     start = time.perf_counter()
     yield
@@ -125,7 +125,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 def _captured(model: Model) -> Graph:
-    """The graph of the model as it computes; raises PlanError."""
+    """The model's graph in its precision; raises PlanError."""
     model = computing(model)
     graph = capture(model)
     check_capture(model, graph)
@@ -134,13 +134,13 @@ def _captured(model: Model) -> Graph:
 
 @dataclass
 class SentProgram:
-    """What rank 0 sends of a compiled program: its texts, and tensors that it computes with."""
+    """A compiled program in the form that rank 0 sends: its texts, and its constant tensors."""
 
     texts: dict[str, str]
     constants: dict[str, torch.Tensor]
 
     def shared(self, control: Control) -> "SentProgram":
-        """Rank 0's, on all ranks."""
+        """Rank 0's program, on all ranks."""
         about = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in self.constants.items()]
         texts, about = json.loads(control.broadcast(json.dumps([self.texts, about]).encode()))
         found = {}

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the numbers that each rank measured, read from the files it wrote."""
+"""The results of a run, read from the files of its ranks."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from ssdsl.text.diagnostic import PlanError
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCalls:
-    """Calls of one collective on one rank and the bytes they took, over all steps."""
+    """The calls of one collective on one rank and their bytes, over all steps."""
 
     calls: int
     bytes: int
@@ -19,9 +19,9 @@ class CollectiveCalls:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """When something ran: a task as the program writes it (`F3[0]`), `reduce` or `optimizer`; seconds of one clock.
+    """The time of a task as the program writes it (`F3[0]`), of `reduce` or `optimizer`; seconds of one clock.
 
-    `waited_s` is the part spent waiting for what other ranks send.
+    `waited_s` is the part spent waiting for other ranks.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """One rank's measurements; `losses` is empty where the loss is not computed.
+    """One rank's measurements; `losses` is empty where the rank does not compute the loss.
 
-    `base_bytes` is what the process held before training. Of a recorded run, `tensor_bytes` is the most that tensors
-    took at once (0 if it had fewer than three steps), `recorded` has one list a step, and `transfers_s` each transfer's
-    time alone. `clocked` are the steps in which operators were told apart, with what they took, and `network` what
-    (kind, ranks, bytes) take seconds, in a process of so many `threads`.
+    `base_bytes` is the process's memory before training. For a recorded run, `tensor_bytes` is the most that tensors
+    took at once (0 with fewer than three steps), `recorded` has one list a step, and `transfers_s` the time of each
+    transfer alone. `clocked` maps the steps with an operator clock to their times, and `network` has seconds by (kind,
+    ranks, bytes), in a process with so many `threads`.
     """
 
     rank: int
@@ -82,12 +82,12 @@ class RunResult:
 
     @property
     def first(self) -> int:
-        """The number of the first step: not 0 where the run went on from a checkpoint."""
+        """The number of the first step; not 0 if the run continued a checkpoint."""
         return self.ranks[0].first
 
     @property
     def evaluated(self) -> dict[int, float]:
-        """The mean loss of the evaluation behind steps."""
+        """The mean loss of the evaluation after some steps."""
         return self.ranks[0].evaluated
 
     @property
@@ -97,12 +97,12 @@ class RunResult:
 
     @property
     def median_step_s(self) -> float:
-        """The median without the first step, in which memory is allocated and connections are made."""
+        """The median step time without the first step, in which memory is allocated and connections are made."""
         return median(self.step_s[1:] or self.step_s or (0.0,))
 
 
 def read_result(out: Path, steps: int, ranks: range) -> RunResult:
-    """The results of some ranks; raises PlanError where one is missing or not as the contract says."""
+    """The results of some ranks; raises PlanError if one is missing or malformed."""
     found = tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in ranks)
     return RunResult(steps - max((rank.first for rank in found), default=0), found, out)
 

@@ -1,7 +1,7 @@
-"""torchrun, as `launch` starts it: ends when its parent does, and prints which ranks failed.
+"""torchrun as `launch` starts it: it ends when its parent does, and prints which ranks failed.
 
-Run as `python -m ssdsl.run.torchrun_agent [torchrun's arguments]`; exit status 1 when a rank failed. A pipe takes what
-it prints, also when the disk is full.
+Run as `python -m ssdsl.run.torchrun_agent [torchrun's arguments]`; exit status 1 if a rank failed. It prints to a pipe,
+which works even if the disk is full.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 def end_with_parent(parent: int) -> None:
-    """Ask Linux for a SIGTERM when the parent dies, however it dies; torchrun then ends its ranks."""
+    """Asks Linux for a SIGTERM when the parent ends, however it ends; torchrun then ends its ranks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

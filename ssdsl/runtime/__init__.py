@@ -1,6 +1,6 @@
-"""What a generated program imports: torch and the standard library only, nothing of the compiler.
+"""The runtime that generated programs import. It needs torch and the standard library only, nothing of the compiler.
 
-A name is loaded when it is first asked for, so that who wants the arithmetic of regions loads no torch.
+Names are loaded when they are first used, so that code that only computes with regions does not import torch.
 """
 
 import importlib

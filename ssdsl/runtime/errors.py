@@ -1,8 +1,8 @@
-"""What a training script is told when it asks for what cannot be: the reason, and the change to make."""
+"""The error of a training script that asks for something impossible: the reason, and the change to make."""
 
 
 class EngineError(Exception):
-    """A mistake of the user's, or of the machine's. `help` is the change to make.
+    """A mistake of the user, or a failure of the machine. `help` is the change to make.
 
     >>> print(EngineError("`runs/a` has no checkpoint", "name a folder that `engine.save` wrote"))
     `runs/a` has no checkpoint

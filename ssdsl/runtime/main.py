@@ -1,4 +1,4 @@
-"""The training program: `torchrun main.py --steps 10`. Reads the table beside it and runs this rank's role."""
+"""The training program: `torchrun main.py --steps 10`. It reads the table beside it and runs this rank's role."""
 
 import argparse
 import json
@@ -33,46 +33,46 @@ from .train.optimizer import optimizers
 from .train.programs import InFolder
 
 FOLDER = Path(__file__).parent.parent
-LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
+LATER_S = 30.0  # torch.distributed times out that much later than the watchdog, whose report says more
 
 
 def main() -> None:
-    """Trains for some steps; every rank reports to `--out`, the one with the loss also as it goes."""
+    """Trains for some steps. Every rank reports to `--out`; the rank with the loss also during the run."""
     options = _options()
     ranks = int(json.loads((FOLDER / "program.json").read_text())["world_size"])
     rank = find_place(ranks, str(FOLDER / "main.py"))
-    pulse = watch = None
+    heartbeat = watchdog = None
     try:
         if options.out is not None:
             prepare_folder(options.out, rank)
-        pulse = Heartbeat(options.out, rank)
-        watch = Watchdog(pulse, ranks, options.timeout, options.out)
-        pulse.says("joining the other ranks")
+        heartbeat = Heartbeat(options.out, rank)
+        watchdog = Watchdog(heartbeat, ranks, options.timeout, options.out)
+        heartbeat.report("joining the other ranks")
         device, name = join_group(FOLDER, options.device, options.backend, options.seed, options.timeout + LATER_S)
-        watch.joined(name)
-        if options.record:  # what an optimizer loads is no memory of the step
+        watchdog.use_attempt(name)
+        if options.record:  # loading the fused optimizer's kernels is no memory of a step
             torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
-        check_alike(watch.board, FOLDER)
+        check_alike(watchdog.store, FOLDER)
         base_bytes = _held(device)  # before there are weights
-        pulse.says("loading its weights")
+        heartbeat.report("loading its weights")
         programs, world = InFolder(FOLDER), World(transport(device, options.timeout + LATER_S))
         engine = Engine(programs, world, device, seed=options.seed)
-        pulse.says("training", engine.training.name)
-        pulse.watch(engine.now, engine.waits)
+        heartbeat.report("training", engine.training.name)
+        heartbeat.follow(engine.now, engine.waits)
         _train(engine, programs.batches, options, base_bytes)
-        pulse.says("waiting for the other ranks to end")
+        heartbeat.report("waiting for the other ranks to end")
         if options.out is not None:
-            hand_in(watch.board, options.out, rank)
+            hand_in(watchdog.store, options.out, rank)
         world.transport.barrier()
         if options.out is not None:
-            collect(watch.board, options.out, ranks)
+            collect(watchdog.store, options.out, ranks)
         dist.destroy_process_group()
-        pulse.end()
-        watch.end()
+        heartbeat.end()
+        watchdog.end()
     except BaseException as error:
-        report_failure(error, rank, pulse, watch, options.out)
+        report_failure(error, rank, heartbeat, watchdog, options.out)
         sys.stdout.flush()
-        os._exit(1)  # the other ranks may wait for this one in a collective: leave without waiting for them
+        os._exit(1)  # other ranks may wait for this one in a collective: leave without waiting for them
 
 
 def _write_report(out: Path, report: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> 
 
 
 def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse.Namespace, base: int) -> None:
-    """All steps, then the reports."""
+    """Runs all steps, then writes the reports."""
     make_optimizer(engine, options.optimizer, options.lr)
     loader = _loader(engine, options.data, options.seed) if options.data is not None else None
     judges = _loader(engine, options.eval_data, options.seed, evaluate=True) if options.eval_data is not None else None
@@ -148,7 +148,7 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
 
 
 def _resume(engine: Engine, options: argparse.Namespace) -> None:
-    """Goes on where `--resume` says, or where an attempt of this run before this one has saved."""
+    """Continues from `--resume`, or from what an earlier attempt of this run saved."""
     folder = options.resume or (options.save if attempt() else None)
     if folder is not None and engine.resume(folder) is None and folder != options.save:
         raise EngineError(f"`{folder}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
@@ -163,7 +163,7 @@ def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:
 def _report(
     engine: Engine, steps: list[ObservedStep], end: int, base: int, observers: list[Observer]
 ) -> dict[str, Any]:
-    """What this rank tells of the run, which was to end before the step `end`."""
+    """This rank's report on the run, which was to end before the step `end`."""
     report = {
         "rank": engine.rank,
         "role": engine.training.name,
@@ -187,7 +187,7 @@ def make_optimizer(engine: Engine, name: str, lr: float) -> None:
 
 
 def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace) -> tuple[float, float]:
-    """One step of the optimizer: the mean loss of its batches, and the seconds that it took once these were loaded."""
+    """One optimizer step: the mean loss of its batches, and its seconds without the loading of batches."""
     given = [next(batches) for _ in range(options.accumulate)]
     share, last, start = 1 / len(given), len(given) - 1, time.perf_counter()
     loss = share * sum(
@@ -200,7 +200,7 @@ def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Name
 
 
 def _cycle(batches: list[dict[str, torch.Tensor]], start: int) -> Iterator[Batch]:
-    """The program's own batches, over and over, from where a run was."""
+    """The program's own batches, over and over, from the run's position on."""
     return islice(cycle(batches), start % len(batches), None)
 
 
@@ -209,7 +209,7 @@ def _is_due(step: int, every: int | None, is_last: bool) -> bool:
 
 
 def _held(device: torch.device) -> int:
-    """The bytes that the process holds now."""
+    """The bytes of memory that the process uses now."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated()
     try:

@@ -8,7 +8,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class RepeatedWork(Diagnostic):
-    """Most of the work is done by every device along an axis alike: the axis makes nothing faster.
+    """Every device along an axis repeats most of the work, so the axis makes nothing faster.
 
     An operator that no statement splits by an index of the axis's name is computed whole by each of the devices.
     `ssdsl show PLAN ops` shows how each operator is split, `show dims` what it can be split by.
@@ -28,13 +28,13 @@ class RepeatedWork(Diagnostic):
 
 @dataclass(frozen=True)
 class DeviceOutOfMemory(Diagnostic):
-    """A device needs more memory in a step than it has: on this cluster the plan cannot run.
+    """A device needs more memory in a step than it has, so the plan cannot run on this cluster.
 
-    The figures are those of the simulator: `ssdsl show PLAN memory` has what every role's peak is made of, and the
-    memory over time. What helps depends on what fills the device. State (weights, gradients, the optimizer's) is cut by
-    `split model.optimizer by row` where replicas hold the same, by tensor parallelism, and by more stages. Activations
-    are fewer with `recompute`, with smaller micro-batches, and with a schedule that keeps fewer of them at a time.
-    `ssdsl simulate` and `ssdsl check --cluster` end with status 1.
+    The figures are those of the simulator: `ssdsl show PLAN memory` lists the parts of every role's peak, and the
+    memory over time. The remedy depends on what fills the device. State (weights, gradients, the optimizer's) is cut by
+    `split model.optimizer by row` where it is replicated, by tensor parallelism, and by more stages. Activations are
+    fewer with `recompute`, with smaller micro-batches, and with a schedule that keeps fewer of them at a time. `ssdsl
+    simulate` and `ssdsl check --cluster` end with status 1.
     """
 
     code: ClassVar[str] = "E0614"
@@ -55,10 +55,10 @@ class DeviceOutOfMemory(Diagnostic):
 
 @dataclass(frozen=True)
 class NearlyFull(Diagnostic):
-    """A device is filled to more than 95 % of its memory in a step, as the simulator counts it.
+    """By the simulator, a step fills more than 95 % of a device's memory.
 
-    It does not count what torch and its libraries take for themselves, and the gaps of the allocator: a gigabyte or
-    more. The plan may run out of memory.
+    The simulator does not count the memory of torch and its libraries, and gaps of the allocator: a gigabyte or more.
+    The plan may run out of memory.
     """
 
     code: ClassVar[str] = "E0615"

@@ -75,8 +75,8 @@ def title_of(program: Program, cluster: Cluster) -> str:
 
 
 def _event(program: Program, statements: "Statements", row: int, x: Interval, epilogue: Epilogue) -> Event | None:
-    """The event of a task, a message, or gradients that travel while tasks run. None for all else: the epilogue has
-    the events behind the last task."""
+    """The event of a task, a message, or gradients that are reduced while tasks run. None for all else: the epilogue
+    has the events after the last task."""
     match x.action:
         case Compute() as task:
             return Event(

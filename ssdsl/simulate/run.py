@@ -1,10 +1,10 @@
 """Discrete-event simulation of a program. A task starts when its inputs have arrived.
 
-A message leaves and arrives while its devices compute: what leaves one link waits for what leaves it before, and
-arrives a latency later, so that the latencies of several messages overlap. The gradients of a flat parameter are also
-reduced while devices compute, once they are complete, if devices can communicate in the background: as fast as if
-nothing else used the links, and without slowing down the computing. A role stands for all of its devices, so the work
-of simulating a step depends on the number of roles, not of devices.
+A message is sent and received while its devices compute. Messages of one link leave one after another, and each arrives
+a latency later, so the latencies of several messages overlap. The gradients of a flat parameter are also reduced while
+devices compute, once they are complete, if devices can communicate in the background: as fast as if nothing else used
+the links, and without slowing down the computing. A role stands for all of its devices, so the work of simulating a
+step depends on the number of roles, not of devices.
 """
 
 from collections.abc import Callable, Hashable

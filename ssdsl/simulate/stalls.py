@@ -1,9 +1,9 @@
-"""The seconds for which devices wait for each message, on whatever device it arrives.
+"""The seconds for which devices wait for each message, directly or through other devices.
 
-A role that waits for another one is held up by what holds up that one: the last stage of a pipeline waits a moment for
-the stage before it, which waits for a slow link. So a message holds up the role that reads it, from when it is sent
-until it has arrived, and all roles that wait for that role meanwhile. While others compute for a role, no message holds
-it up.
+A role that waits for another one also waits for what delays that one: the last stage of a pipeline waits a moment for
+the stage before it, which waits for a slow link. So a message delays the role that reads it, from its sending to its
+arrival, and all roles that wait for that role meanwhile. While other roles compute for a waiting role, no message
+delays it.
 """
 
 from bisect import bisect_right

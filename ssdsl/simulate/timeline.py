@@ -29,7 +29,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that the devices of a row do, in seconds from the start of the step.
+    """One activity of a row's devices, in seconds from the start of the step.
 
     `name` says what runs ("h.0 ... h.5"); `function` is the number of a task's function, as two functions may have one
     name. `coordinate` are its indices in time, `communication_s` is the time of collectives in it. `lines` are the
@@ -78,7 +78,7 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class MessageWait:
     """The seconds for which the devices of a row wait for a message of the program, or for its gradient, on whatever
-    device it arrives: also where they wait for other devices that wait for it."""
+    device it arrives: also through other devices that wait for it."""
 
     row: int
     message: int

@@ -7,9 +7,9 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class TooManySettings(Diagnostic):
-    """Every number of each open param with every one of the others: `--devices 1..4096` for a plan of three widths.
+    """The open params have too many combinations: for example `--devices 1..4096` for a plan with three widths.
 
-    A search reads the plan under each of them once, which takes milliseconds.
+    A search reads the plan once under each combination, which takes milliseconds.
     """
 
     code = "E0283"
@@ -22,16 +22,16 @@ class TooManySettings(Diagnostic):
 
 @dataclass(frozen=True)
 class OpenInUsedFile(Diagnostic):
-    """A search fills in what the plan's own text leaves open. In a file that the plan uses, a `param` keeps its default
-    whatever stands behind `in`, and `cut(model, S)` is balanced.
+    """A search changes only the plan's own text. In a file that the plan uses, a `param` keeps its default whatever its
+    `in` lists, and `cut(model, S)` is balanced.
 
-    What another file needs is given to its functions: `use "mine.ssp": f`, then `f(T)` with `param T = 2 in [1, 2]` in
-    the plan.
+    Pass the values that another file needs to its functions: `use "mine.ssp": f`, then `f(T)` with `param T = 2 in [1,
+    2]` in the plan.
     """
 
     code = "E0285"
     severity = "warning"
-    title = "`{written}` is in a file that the plan uses, where no search fills it in"
+    title = "`{written}` is in a file that the plan uses, which a search does not change"
     help = "{change}"
     param: str = ""  # its name; empty for a call
 

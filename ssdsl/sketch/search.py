@@ -202,7 +202,7 @@ class Search:
     _tried: dict[Point, Tried] = field(default_factory=dict)
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
-    _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # what is proved
+    _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # proved settings
     _last: tuple[Sketch, Values, Candidate] | None = None
     _cannot_fit: int = 0
     _miss: Tried | None = None

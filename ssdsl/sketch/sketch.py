@@ -1,4 +1,4 @@
-"""A sketch: a plan with what it leaves open, which is params and the numbers of each that a search tries."""
+"""A sketch: a plan with open params, and the numbers of each that a search tries."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -30,7 +30,7 @@ def _beside(statements: tuple[nodes.Statement, ...], folder: Path, above: Files)
     """The warnings of all files that these statements use; `above` are the files that lead there."""
     for s in statements:
         if isinstance(s, nodes.UseStatement) and isinstance(s.module, nodes.Text):
-            with contextlib.suppress(PlanError, OSError, ValueError, RuntimeError):  # told where the plan is read
+            with contextlib.suppress(PlanError, OSError, ValueError, RuntimeError):  # known only where the plan is read
                 path = (folder / s.module.value).resolve()
                 if path not in above:
                     yield from _in_file(s, path, s.module.value, (*above, path))
@@ -50,7 +50,7 @@ def _in_file(use: nodes.UseStatement, path: Path, name: str, above: Files) -> It
 
 
 def _reached(script: nodes.Script, names: set[str]) -> tuple[list[Defined], set[str]]:
-    """The definitions of these names with all that they read, in the order of the text; and all names that they
+    """The definitions of these names with everything they read, in the order of the text; and all names that they
     read."""
     defined = {s.name.text: s for s in script.statements if isinstance(s, Defined)}
     left, seen = [*names], set(names)

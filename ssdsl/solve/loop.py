@@ -18,7 +18,7 @@ from itertools import islice
 from math import ceil
 
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.2)  # periods that are tried, as multiples of the least
-MORE_SLACK = (1.35, 1.5, 2.0, 3.0)  # tried where none of these fits into the memory
+MORE_SLACK = (1.35, 1.5, 2.0, 3.0)  # tried if none of these fits into the memory
 EFFORT = 3_000_000  # tasks that are placed at most, by default
 SAME = 1e-9  # smaller relative differences do not count
 

@@ -1,6 +1,6 @@
 """A pipeline with one or two stages on each device: the seconds of an order of its tasks, and the search among orders.
 
-An order is a row of tasks for each device; a task begins when its device is free and what it needs has come.
+An order is a row of tasks for each device; a task begins when its device is free and its inputs have arrived.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -149,7 +149,7 @@ def run(pipeline: Pipeline, rows: Sequence[Sequence[Task]]) -> Spans | None:
 
 
 class TimedOrder(Protocol):
-    """An order that knows its seconds."""
+    """An order with its seconds."""
 
     @property
     def step_s(self) -> float: ...

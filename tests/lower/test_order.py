@@ -322,4 +322,4 @@ def test_tiles_one_after_another_against_their_windows() -> None:
         compile_source(Source("plan.ssp", text), graph_of(f"{models / 'spatial.py'}:chain"), {}, None)
     said = render(caught.value.diagnostics[0])
     assert "reads windows: its part 0 waits for t = 0, 1" in said
-    assert "take the `order` away" in said
+    assert "remove the `order`" in said

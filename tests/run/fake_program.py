@@ -21,12 +21,14 @@ behaviour = (Path(__file__).parent / "behaviour").read_text()
 if behaviour in ("stopped", "loops", "full"):
     from heartbeat import Heartbeat  # a copy of the runtime's, which needs no torch
 
-    pulse = Heartbeat(out, rank)
-    pulse.says("loading its weights", role=f"stage{rank}")
-    pulse.watch(lambda: (2, "forward of block 3"))
+    heartbeat = Heartbeat(out, rank)
+    heartbeat.report("loading its weights", role=f"stage{rank}")
+    heartbeat.follow(lambda: (2, "forward of block 3"))
     time.sleep(1)  # until it is written
     if behaviour == "full" and rank == 1:
-        pulse.failed("rank 1, role stage1, step 2, forward of block 3:\nOSError: [Errno 28] No space left on device")
+        heartbeat.failed(
+            "rank 1, role stage1, step 2, forward of block 3:\nOSError: [Errno 28] No space left on device"
+        )
         os._exit(1)
     if behaviour == "stopped" and rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -16,7 +16,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.run import data_errors
 from ssdsl.run.data import check_data
 from ssdsl.runtime.data.sample_order import SampleOrder
-from ssdsl.runtime.data.user_data import Again, load_data
+from ssdsl.runtime.data.user_data import CalledEachEpoch, load_data
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
 
@@ -73,7 +73,7 @@ def test_data_of_each_kind(function: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_generator_begins_anew_for_every_epoch(tmp_path: Path) -> None:
     data = load_data(f"{Path(written(tmp_path, GOOD).rpartition(':')[0]).resolve()}:batches")
-    assert isinstance(data, Again) and [len(list(data)) for _ in range(2)] == [3, 3]
+    assert isinstance(data, CalledEachEpoch) and [len(list(data)) for _ in range(2)] == [3, 3]
 
 
 def changed(old: str, new: str, function: str = "data") -> Callable[[Path], str]:

@@ -45,7 +45,7 @@ class UnknownStatement(Diagnostic):
 
 @dataclass(frozen=True)
 class UnexpectedWord(Diagnostic):
-    """The line begins well and goes on otherwise than its statement does: `split model batch into dp` lacks `by`."""
+    """The line begins with a statement but does not continue as it must: `split model batch into dp` lacks `by`."""
 
     code = "E0111"
     title = "expected {expected}, found {found}"
@@ -78,7 +78,7 @@ class UnexpectedWord(Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownCharacter(Diagnostic):
-    """A character that the language does not use: `let x = 6 / 2` (division of whole numbers is `//`)."""
+    """The language does not use this character: `let x = 6 / 2` (division of whole numbers is `//`)."""
 
     code = "E0112"
     title = "unexpected character {shown}"
@@ -96,7 +96,7 @@ class UnknownCharacter(Diagnostic):
 
 @dataclass(frozen=True)
 class UnclosedString(Diagnostic):
-    """A string ends on the line on which it begins: `model["h.*]` lacks the second quotation mark."""
+    """A string ends on the line where it begins: `model["h.*]` lacks the second quotation mark."""
 
     code = "E0113"
     title = "this string is not closed"
@@ -106,7 +106,7 @@ class UnclosedString(Diagnostic):
 
 @dataclass(frozen=True)
 class UnclosedBracket(Diagnostic):
-    """A bracket is open when a new statement begins, or the text ends: `mesh gpus(dp = 2`."""
+    """A bracket is still open where a new statement begins, or the text ends: `mesh gpus(dp = 2`."""
 
     code = "E0114"
     title = "`{bracket}` is not closed"
@@ -137,7 +137,7 @@ class UnmatchedBracket(Diagnostic):
 
 @dataclass(frozen=True)
 class TabInIndentation(Diagnostic):
-    """Blocks are indented by spaces; how wide a tab is depends on the editor."""
+    """Blocks are indented by spaces, because the width of a tab depends on the editor."""
 
     code = "E0116"
     title = "this line is indented by a tab"
@@ -146,7 +146,7 @@ class TabInIndentation(Diagnostic):
 
 @dataclass(frozen=True)
 class UnalignedLine(Diagnostic):
-    """A line is indented less than the one before it, but as no line that is still open.
+    """A line is indented less than the one before it, but not as much as any open block.
 
     for s in 0..S:
         assign stage[s] to gpus[pp = s]
@@ -163,7 +163,7 @@ class UnalignedLine(Diagnostic):
 
 @dataclass(frozen=True)
 class UnexpectedIndentation(Diagnostic):
-    """A line is indented more than the one before it, and that does not open a block with `:`."""
+    """A line is indented more than the one before it, but that line does not open a block with `:`."""
 
     code = "E0118"
     title = "this line is indented, and no block begins here"
@@ -172,7 +172,7 @@ class UnexpectedIndentation(Diagnostic):
 
 @dataclass(frozen=True)
 class MissingBlock(Diagnostic):
-    """Behind the `:` of `for`, `if` and `def` come the lines of the block, indented, on lines of their own."""
+    """After the `:` of `for`, `if` and `def` come the lines of the block, indented, on lines of their own."""
 
     code = "E0119"
     title = "expected an indented block"
@@ -192,7 +192,7 @@ class NestedTooDeeply(Diagnostic):
 
 @dataclass(frozen=True)
 class ReservedWord(Diagnostic):
-    """A word of the language stands where a name should: `let order = 3`."""
+    """A word of the language is used as a name: `let order = 3`."""
 
     code = "E0121"
     title = "`{word}` is a word of the language and cannot be a name"
@@ -224,7 +224,7 @@ class NumberTooLong(Diagnostic):
 
 @dataclass(frozen=True)
 class NothingSaid(Diagnostic):
-    """A value alone on a line says nothing about the plan: `model["h.0"]`. Only calls stand alone."""
+    """A value alone on a line has no effect: `model["h.0"]`. Only calls may stand alone."""
 
     code = "E0124"
     title = "this value is not used"

@@ -49,7 +49,7 @@ def explain_character(source: Source, at: int) -> Diagnostic:
 
 
 def explain_token(layout: Indentation, token: Token, accepted: set[str]) -> Diagnostic:
-    """The diagnostic of a token that the grammar does not accept where it stands."""
+    """The diagnostic of a token that the grammar does not accept at its place."""
     place = span_of(layout.source, token)
     if token.type == "_INDENT":
         return UnexpectedIndentation(place)
@@ -72,7 +72,7 @@ def _last(layout: Indentation, token: Token) -> Token:
 
 
 def _line(layout: Indentation, token: Token) -> list[Token]:
-    """The tokens of the logical line in which this one stands, up to this one."""
+    """The tokens of this token's logical line, up to this token."""
     line: list[Token] = []
     for t in reversed(layout.tokens):
         if t.type in ("_NL", "_INDENT", "_DEDENT") and t is not token:

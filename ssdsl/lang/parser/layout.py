@@ -1,7 +1,7 @@
 """From the lexer's tokens to the parser's: line ends become indents and dedents; brackets and nesting are checked.
 
-Nesting is bounded by a bound on the depth of the syntax tree, so that later passes may recurse: every operator and
-every closed bracket adds a level until the next comma, and an open bracket keeps the levels in front of it.
+Nesting is limited by a bound on the depth of the syntax tree, so that later passes may recurse: every operator and
+every closed bracket adds a level until the next comma, and an open bracket keeps the levels before it.
 """
 
 import re
@@ -51,7 +51,7 @@ class Indentation:
     levels: list[int] = field(default_factory=lambda: [0])  # the operators since the last comma, for each open bracket
     depth: int = 0  # the sum of `levels`
     columns: list[int] = field(default_factory=lambda: [0])
-    tokens: list[Token] = field(default_factory=list)  # all so far: what a syntax error is explained with
+    tokens: list[Token] = field(default_factory=list)  # all so far, to explain a syntax error
     end: int = 0
 
     def __post_init__(self) -> None:

@@ -71,11 +71,11 @@ What = Entering | Received | Conversion
 
 @dataclass(slots=True)
 class ValueVersions:
-    """The versions of one value: how each is `made`, by function and version number. What an operator leaves is
-    version 0 of function 0.
+    """The versions of one value: for each, how it is `made`, by function and version number. Version 0 of function 0 is
+    the operator's own result.
 
     `versions` holds the version that meets each ask, up to the first ask that is refused. `moves_rows` holds the
-    versions that are made by moving rows to other devices: the number of the ask, the types before and after.
+    versions that are made by moving rows to other devices: the number of the ask, and the types before and after.
     """
 
     made: dict[tuple[int, int], What] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Puts functions together from their operators. Each version stands in front of the first operator that needs it."""
+"""Assembles functions from their operators. Each version of a value is put before the first operator that needs it."""
 
 from dataclasses import dataclass, field, replace
 
@@ -111,7 +111,7 @@ class _Assembling:
         draft.body.append(Write(buffer, source, tuple(slices)))
 
     def _loss(self) -> Loss:
-        """The loss leaves its function; nobody has to read it."""
+        """The loss is a result of its function, even if nothing reads it."""
         left = Name(self.graph.loss)
         draft = self.drafts[makers_of(self.lowering.segments)[self.graph.loss]]
         draft.outputs.setdefault(
@@ -183,7 +183,7 @@ class _Assembling:
         return self.transfers.setdefault((value, draft.number), transfer)
 
     def _conversion(self, draft: _Draft, result: Var, made: Conversion) -> Conversion:
-        """A conversion with the names of its value; what it reads is put in front of it."""
+        """A conversion with the names of its value; the values that it reads are put before it."""
         name = result.name
         source = Name(name.value, made.source.version)
         self._reach(draft, source)

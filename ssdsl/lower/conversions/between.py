@@ -62,7 +62,7 @@ class ReadsBetween:
         digits, needed = dict(type_.time), dict(need.type.time)
         time: list[tuple[str, Shard]] = []
         shared = set[str]()
-        # indices of the need come last, so that regions are read of what is already joined along the others
+        # indices of the need come last, so that regions are taken of a value that is already joined along the others
         for index in sorted(self.home.segment.time, key=lambda t: t.name in needed):
             digit = digits.get(index.name)
             wanted = index.name in need.type.owed if digit is None else (index.name, digit) in need.type.time

@@ -19,7 +19,7 @@ from ssdsl.lower.lowering import Lowering, Segment, TypedOperand
 from ssdsl.model.graph import Value
 from ssdsl.text.diagnostic import PlanError
 
-Source = TypedOperand | Param | None  # an operator's result, a weight, or what the prologue provides in any layout
+Source = TypedOperand | Param | None  # an operator's result, a weight, or a prologue value that exists in any layout
 Asked = Sequence[tuple[int, Need | None]]  # by function, in the order of the program
 
 # -- one value ---------------------------------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ class _Values:
             self.refused.append((asks[len(answer.versions)], answer.refusal))
 
     def _source(self, name: str, function: int) -> tuple[Source, Hashable]:
-        """The source of a value, and a key for it. Two sources with equal keys are alike: for an operator's result its
-        number also fixes the dtype and whether it has a gradient."""
+        """The source of a value, and a key for it. Sources with equal keys are interchangeable: for an operator's
+        result its number also fixes the dtype and whether it has a gradient."""
         if name in self.makers:
             _, typed, n = self.makers[name]
             return typed.results[n], (typed.number, n, name in self.rows)

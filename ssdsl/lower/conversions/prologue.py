@@ -20,7 +20,7 @@ from ssdsl.lower.operators.operand_types import local_sizes, operand_types
 from ssdsl.lower.operators.shard_operators import possible_indices
 from ssdsl.model.graph import Operator, Origin, Stage
 
-When = tuple[int, ...]  # place in the order of the program: an operator, an operand, then what that need leads to
+When = tuple[int, ...]  # position in the order of the program: an operator, an operand, then what that need leads to
 Part = frozenset[tuple[str, Shard]]  # the digits of a device's part, each with the axis of the mesh that fixes it
 
 
@@ -44,7 +44,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Draft:
-    """The prologue of one submesh while it grows; everything in it has its place in the order of the program."""
+    """The prologue of one submesh under construction; everything in it has its position in the order of the program."""
 
     constants: list[tuple[When, Operator]] = field(default_factory=list)
     given: list[tuple[When, Var]] = field(default_factory=list)
@@ -109,7 +109,7 @@ class _Forming:
             for output in operator.outputs:
                 made, _ = operand_types(operator, splits, output, submesh.axes, is_output=True)
                 self.made[output.value, submesh] = (*when, 1), made
-                self.asks.setdefault(output.value, [])  # it has a name, also where nobody reads it
+                self.asks.setdefault(output.value, [])  # it has a name even if nothing reads it
             self.drafts[submesh].body.append(((*when, 1), _Call(operator, splits, tuple(layouts))))
 
     # -- values ------------------------------------------------------------------------------------------------------

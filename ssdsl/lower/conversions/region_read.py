@@ -13,9 +13,9 @@ def region_read(
 ) -> Concat | None:
     """The merge of parts that were made as one digit and are read as another; None where all parts have to be joined.
 
-    All have to be joined where the two digits are not equally many regions of an axis of its own; where another digit
-    of that axis is `held`, so that positions are not those of the whole axis; and where nobody would read some part,
-    which would then get no gradient. Three tiles of 3, 2 and 2 rows, read with one more row on each side:
+    All parts have to be joined if the two digits do not have equally many regions of one axis; if another digit of that
+    axis is `held`, so that positions are not those of the whole axis; and if some part would have no reader, because it
+    would then get no gradient. Example: three tiles of 3, 2 and 2 rows, read with one more row on each side:
 
     >>> tiles = [Shard(0, 1, 3, at) for at in ((((0, 3),), ((3, 5),), ((5, 7),)), (((0, 4),), ((2, 6),), ((4, 7),)))]
     >>> found = region_read(TimeIndex("t", 3), *tiles, Shape(((7,),)), held=())

@@ -151,7 +151,7 @@ def _edges(
 def _exchange(
     place: Placement, target: Placement, others: tuple[Shard, ...], shape: Shape, axis: tuple[str, int], sums: bool
 ) -> Exchange | None:
-    """The step between two placements of which one has regions; None where no such step exists or nothing travels."""
+    """The step between two placements, one of which has regions; None if there is no such step, or nothing to send."""
     shards = [p for p in (place, target) if isinstance(p, Shard)]
     if place == target or target is PARTIAL or all(s.at is None for s in shards) or place is REPLICATE:
         return None

@@ -42,7 +42,7 @@ class RouteEnd:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What travels at once: a part in time of a tensor of `shape`, which has one value of each of the digits `times`;
+    """The unit of one transfer: a part in time of a tensor of `shape`, with one value of each of the digits `times`;
     sizes of the factors `uneven` vary from part to part. `itemsize` in bytes."""
 
     shape: Shape
@@ -82,7 +82,7 @@ def with_shares(layout: Layout, submesh: Submesh, shares: Shares) -> Layout:
 
 
 def _choices(lowering: Lowering, end: RouteEnd, parts: Parts) -> Iterator[Shares]:
-    """Yields no shares, then shares along the axis with the fastest links of those along which the tensor is whole,
+    """Yields no shares; then shares along the axis with the fastest links, of the axes along which the tensor is whole;
     then along the next one too, and so on."""
     shares: dict[str, Shard] = {}
     yield dict(shares)
@@ -100,7 +100,7 @@ def _choices(lowering: Lowering, end: RouteEnd, parts: Parts) -> Iterator[Shares
 
 def _share(ranks: int, layouts: list[Layout], axis: int, parts: Parts) -> Shard | None:
     """The digit that divides a tensor into so many parts: of the first factor that can be cut once more at the same
-    place in all parts, with one box for each device; None if there is none."""
+    place in all parts, with one box per device; None if there is none."""
     every = {*(d for layout in layouts for d in layout.shards()), *parts.times}
     for factor, size in enumerate(parts.shape.factors):
         held = {d for d in every if d.factor == factor}

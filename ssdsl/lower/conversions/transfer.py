@@ -1,8 +1,8 @@
-"""Transfers between submeshes: which box of a tensor each device sends to which.
+"""Transfers between submeshes: which box of a tensor each device sends to which other device.
 
-Axes that both submeshes have, with the same placement in both layouts, are aligned: devices exchange only with those at
-the same coordinate. Over the other axes the boxes are intersected. A device that has what it needs keeps it; otherwise
-the devices that hold the same box take turns to send it. This works for any two layouts that are not partial.
+An axis that both submeshes have, with the same placement in both layouts, is aligned: devices exchange only with those
+at the same coordinate. Over the other axes the boxes are intersected. A device keeps what it already has; otherwise the
+devices that hold the same box take turns to send it. This works for any two layouts without partial sums.
 """
 
 import itertools

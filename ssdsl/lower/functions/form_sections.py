@@ -180,8 +180,8 @@ def _gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ..
 
 
 def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
-    """For each Reshard, whether its first step may work in place: on the value, and on its gradient. It may where
-    nothing else reads the tensor and autograd has not kept it. What enters a recomputed section is kept."""
+    """For each Reshard, whether its first step may work in place on the value, and on its gradient. It may if nothing
+    else reads the tensor and autograd has not kept it. Inputs of a recomputed section are kept."""
     moved = [i for section in sections for i in section.body if isinstance(i, Reshard)]
     readers: dict[Name, list[tuple[int, Instr | FunctionOutput]]] = {
         n: [] for i in moved for n in (i.source, i.result.name)

@@ -1,9 +1,9 @@
 """Marks the conversions that backward gathers again: `recompute OPS.gathers`.
 
 Autograd then keeps the device's own part, which its producer mostly keeps anyway, instead of the gathered value.
-Megatron-LM treats the inputs of its matrix products so, with sequence parallelism (Korthikanti et al. 2022, section
+Megatron-LM does this for the inputs of matrix products, with sequence parallelism (Korthikanti et al. 2022, section
 4.2.2). A value is gathered again if only operators that the plan names keep it. These run by their own call, not by a
-kernel of the runtime, so that either all devices of a group keep the value, or none. Where backward runs in halves it
+kernel of the runtime, so either all devices of a group keep the value, or none. Where backward runs in halves the value
 is kept: otherwise both halves would gather it.
 """
 
@@ -55,8 +55,8 @@ def is_gathered(instr: Reshard) -> bool:
 
 
 def _kept_by_others(section: Section, instr: Instr, asked: frozenset[str]) -> Iterator[Name]:
-    """The values that an instruction keeps and cannot do without: all that a recomputed section, a conversion or a
-    kernel of the runtime reads, and what an operator saves that the plan does not name."""
+    """Values that an instruction keeps in any case: all that a recomputed section, a conversion or a kernel of the
+    runtime reads, and what an operator saves that the plan does not name."""
     if section.recompute or not isinstance(instr, OpPart) or instr.kernel.function:
         yield from reads_of(instr)
     elif instr.operator not in asked:

@@ -49,15 +49,15 @@ def levels_of(lowering: Lowering, kinds: dict[str, Kind]) -> dict[str, int]:
             edges[name].append((op.name, int(apart)))
             own = max(own, level[name] + apart)
         level[op.name] = own
-    for op in reversed(operators):  # a source moves down to its readers: `apart` is 1 where a function has to end
+    for op in reversed(operators):  # a source moves down to its readers; `apart` is 1 where a function has to end
         if edges[op.name]:
             level[op.name] = min(level[user] - apart for user, apart in edges[op.name])
     return level
 
 
 def _cut_apart(lowering: Lowering) -> set[tuple[str, str]]:
-    """Pairs of a producer and an operator that has joined its readers, where the producer computes in parts (in time)
-    what the joined operator needs whole in each part: they cannot share a function."""
+    """Pairs of a producer and an operator that has joined its readers. The producer computes in parts (in time) what
+    the joined operator needs whole in each part, so they cannot share a function."""
     found = set[tuple[str, str]]()
     for name, joined in lowering.joined.items():
         times = {Time(t.name) for t in joined}

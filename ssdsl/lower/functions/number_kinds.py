@@ -1,8 +1,8 @@
-"""Numbers sections and functions by `kind`: those of one kind are equal but for names, so that what follows from a
-section or function alone is found once for each kind.
+"""Numbers sections and functions by `kind`: those of one kind are equal except for names, so facts that follow from a
+section or function alone are computed once per kind.
 
-Sections of a kind have the same instructions on values that get the same numbers, in the order in which they appear;
-the same values leave them, and the same are weights. The proof does not trust a kind: it compares the sections
+Sections of a kind have the same instructions on values that get the same numbers, in order of appearance; the same
+values are results, and the same are weights. The proof does not trust a kind: it compares the sections
 (`prove/functions/alike.py`). Functions of a kind have sections of the same kinds on values that get the same numbers;
 only the simulator uses their kind.
 """

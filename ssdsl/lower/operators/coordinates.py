@@ -15,7 +15,8 @@ def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
 
 
 class Splits:
-    """The splits of the operators of a graph. Equal calls that are cut alike share one tuple: others rely on its id."""
+    """The splits of the operators of a graph. Equal calls with equal cuts share one tuple: other code relies on its
+    id."""
 
     def __init__(self, signatures: Mapping[str, int]) -> None:
         self.signatures = signatures

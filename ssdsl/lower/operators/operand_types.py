@@ -31,7 +31,7 @@ Axes = tuple[tuple[str, int], ...]
 def operand_types(
     operator: Operator, splits: tuple[OpSplit, ...], operand: Operand, axes: Axes, *, is_output: bool
 ) -> tuple[Type, Type]:
-    """The type in which an operator needs an input or leaves an output, and the type of that tensor's gradient.
+    """The type of an operator's input or output, and the type of that tensor's gradient.
 
     A linear y = x @ w of x [batch 8, in 4] and w [in 4, out 6], its summed dimension `in` split over tp:
 
@@ -137,7 +137,7 @@ def is_inner(operator: Operator, split: Split) -> bool:
 
 
 def waits_for_no_later(made: Placement | None, read: Placement | None, shape: Shape) -> bool:
-    """Whether each part reads nothing but what was made for it, or for it and the parts before it."""
+    """Whether each part reads only what was made for it, or for it and the parts before it."""
     if made == read:
         return True
     if not isinstance(made, Shard) or not isinstance(read, Shard) or made.factor != read.factor:

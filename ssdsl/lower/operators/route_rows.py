@@ -1,8 +1,8 @@
 """Routes rows to experts: where a plan cuts products of experts, each part holds only the rows of its own experts.
 
-`routed_mm` of all rows, split by experts, leaves zeros where a row's expert is in another part. So every part would
+A `routed_mm` of all rows, split by experts, gives zeros where a row's expert is in another part. So every part would
 hold all rows, and operators between two such products would need a sum. Instead the rows are brought to their experts
-in front of the first product, and put back behind the last one:
+before the first product, and put back after the last one:
 
     n = count_rows(experts, own)             how many rows each of the experts `own` has
     x = dispatch(rows, experts, own)         x: the rows of these experts, expert by expert
@@ -10,9 +10,9 @@ in front of the first product, and put back behind the last one:
     z = combine(y, experts, own)             zeros where other parts have rows: a sum over the parts
 
 The rows then have a dimension of experts: an axis of [batch, seq, top] becomes [experts, batch, slots], cut by experts
-as the weights are. The number of rows of an expert is known only at run time: `slots` is that number if all experts
-have equally many, so that sizes in the program are those of a balanced routing. No operator between the products reads
-a size. Where a plan cuts the operators between them in another way, the products stay as they are.
+as the weights are. The number of rows of an expert is known only at run time: `slots` is that number for equally loaded
+experts, so that sizes in the program are those of a balanced routing. No operator between the products reads a size. If
+a plan cuts the operators between them in another way, the products stay as they are.
 
 Where each device has all rows, `dispatch` and `combine` are cut by experts, like the products. Where the same devices
 cut rows and experts, they are cut by rows: each device sorts its own rows for all experts, and a change of layout from

@@ -55,7 +55,7 @@ def possible_indices(operator: Operator, indices: tuple[Index, ...], submesh: Su
 
 def _cuts(lowering: Lowering) -> dict[int, int]:
     """By the class of a dimension, the number of equal parts that no cut of the plan divides: the least common multiple
-    of the numbers into which operators are cut."""
+    of the part counts of all operators."""
     cuts: dict[int, int] = {}
     for operator in lowering.graph.operators:
         parts: dict[int, int] = {}
@@ -124,8 +124,8 @@ def _is_permuted(index: Index) -> bool:
 
 
 def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) -> tuple[str, str] | None:
-    """A dimension that is windowed on the index's own one (keys, for causal attention) and another index that cuts it,
-    by name; None if there is none."""
+    """Another index that cuts a dimension on which the index's own one is windowed (keys, in causal attention), by
+    name; None if there is none."""
     for number, dim in enumerate(operator.dims):
         if dim.window is None or dim.window.of != index.dim or number == index.also:
             continue

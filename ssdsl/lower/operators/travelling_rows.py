@@ -31,8 +31,8 @@ def with_travelling_rows(plan: Plan, region: ExpertRegion) -> tuple[Plan, Expert
 
 
 def _meeting(region: ExpertRegion, dim: int, cut: tuple[Index, ...]) -> ExpertRegion | None:
-    """The region with `cut` as the indices of its rows in front of it. None where none of them also cuts experts, where
-    the others are not in the same order inside, or where parts are unequal."""
+    """The region with `cut` as the outer indices of its rows. None if none of them also cuts experts, if the inner ones
+    are not in the same order, or if parts are unequal."""
     own = [i for i in region.inside if i.dim == dim]
     shared = {i.name for i in cut} & region.names
     of_experts = [i for i in region.inside if i.dim == 0]

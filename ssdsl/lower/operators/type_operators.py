@@ -1,7 +1,7 @@
 """Types each operator: the types of its operands and results, the kernel of its parts, and what autograd saves of them.
 
-All of it follows from the call (its signature) and from its cut. So it is found once for each pair of these two, which
-are numbers.
+All of this follows from the call (its signature) and from its cut, so it is computed once for each pair of these two
+numbers.
 """
 
 from dataclasses import replace

@@ -30,12 +30,12 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
 MOST_BYTES = 25 << 20  # of a bucket, as PyTorch's DistributedDataParallel
-BUCKETS = 4  # so many at least, if they are not too small: the first are reduced while other layers still learn
+BUCKETS = 4  # at least so many, if not too small: the first are reduced while backward still runs in other layers
 LEAST_BYTES = 1 << 19  # of a bucket, for each rank: a ring sends that much at once (Megatron-LM's grow with ranks, too)
 ZEROS = {State.WEIGHTS: Zero.WEIGHTS, State.GRADS: Zero.GRADS, State.OPTIMIZER: Zero.OPTIMIZER}
 STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "optimizer's state"}
 
-_Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # a parameter's state: its axes, and the statement that says so
+_Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # a parameter's state: its axes, and the statement behind them
 
 
 class _Kind(NamedTuple):

@@ -65,7 +65,7 @@ def _as_here(param: Param, graph: Graph) -> Param:
 
 
 class _Placing:
-    """The layouts of weights: weights that are used alike share one layout object."""
+    """The layouts of weights: weights with equal uses share one layout object."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering = lowering

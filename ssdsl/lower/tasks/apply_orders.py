@@ -1,4 +1,5 @@
-"""Turns the plan's `order` statements into edges between tasks. `schedule_tasks` orders what they leave open."""
+"""Turns the plan's `order` statements into edges between tasks. `schedule_tasks` decides the order of all other
+tasks."""
 
 import itertools
 from collections.abc import Iterator, Sequence

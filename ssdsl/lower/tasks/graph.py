@@ -22,8 +22,8 @@ FORWARD, BACKWARD, DGRAD, WGRAD = Phase.FORWARD, Phase.BACKWARD, Phase.DGRAD, Ph
 
 @dataclass(slots=True)
 class TaskNode:
-    """A task, or a barrier between tasks (`task` is None). `time` is nominal; `before` is the number of nodes that come
-    before it, `after` are the numbers of those that come after it."""
+    """A task, or a barrier between tasks (`task` is None). `time` is nominal; `before` counts the nodes that must come
+    first, `after` are the numbers of those that come later."""
 
     task: Task | None
     roles: tuple[int, ...]
@@ -33,8 +33,8 @@ class TaskNode:
 
 
 class TaskGraph:
-    """All tasks, with an edge for each pair of which one must come before the other. `spans` are the statements that
-    caused edges, `stated` those to which a task owes its place, as lines of the plan itself."""
+    """All tasks, with an edge from each task to those that must come later. `spans` are the statements behind edges;
+    `stated` are those, as lines of the plan itself, that decide a task's position."""
 
     def __init__(self, lowering: Lowering, roles: list[Role]) -> None:
         self.plan, self.functions, self.roles = lowering.plan, lowering.functions, roles
@@ -68,7 +68,7 @@ class TaskGraph:
         return len(self.nodes) - 1
 
     def edge(self, a: int, b: int, span: Span | None = None) -> None:
-        """Puts a node before another; `span` is the statement that says so."""
+        """Puts a node before another; `span` is the statement that demands it."""
         if a != b:
             self.nodes[a].after.append(b)
             self.nodes[b].before += 1
@@ -155,7 +155,7 @@ class TaskGraph:
 
 
 def roles_of(plan: Plan, submeshes: Sequence[Submesh]) -> list[Role]:
-    """One role, still without actions, for each combination of coordinates on the axes that some placement fixes."""
+    """One role, without actions so far, for each combination of coordinates on the axes that some placement fixes."""
     used = list(dict.fromkeys(submeshes))
     roles = []
     for mesh in plan.meshes:

@@ -1,11 +1,11 @@
-"""Posts receives as early as there are buffers for them, so that a value travels while its receiver computes.
+"""Posts receives as early as there are buffers for them, so that transfers overlap with the receiver's computation.
 
 `schedule_tasks.py` puts a receive where its value is nominally ready. The real value may come sooner, and then waits
-until the receive is posted. Only the task that reads the value blocks on a posted receive, so the receive may move in
-front of other tasks. Two rules keep this safe. Messages of one lane, values and gradients apart, keep the global order
+until the receive is posted. A posted receive blocks only the task that reads the value, so it may move before other
+tasks. Two rules keep this safe. Messages of one lane (values and gradients have different ones) keep the global order
 on every device. And for each message a role awaits at most a fixed number of values beside the one that it reads next,
 which bounds the buffers (`prefetch` sets that number). Receives that are too early for this bound move back; but not in
-a lane in which a role has several peers, as one peer's message might then wait behind another's.
+a lane in which a role has several peers, because one peer's message might then wait behind another's.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from ssdsl.lower.tasks.assign_lanes import shared_lanes
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase
 
-AHEAD = 2  # the default of `prefetch`: values of a message that may wait beside the one that is read next
+AHEAD = 2  # the default of `prefetch`: values of a message that may be buffered beside the one that is read next
 Queue = deque[Carry]
 
 

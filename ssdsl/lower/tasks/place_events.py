@@ -134,8 +134,8 @@ def _is_last_phase(function: Function, phase: Phase) -> bool:
 def _last_backwards(
     shared: _Shared, role: Role, tasks: tuple[Task, ...], flats: list[FlatParam]
 ) -> dict[int, list[FlatParam]]:
-    """By the number of a task, the flat parameters whose gradients get their last addend in it. Those that other roles
-    share are left out: they are completed at the end, where all roles have one order."""
+    """By the number of a task, the flat parameters whose gradients get their last addend in it. Parameters shared with
+    other roles are left out: they are completed at the end, where all roles have one order."""
     own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):

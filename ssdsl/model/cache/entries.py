@@ -1,8 +1,8 @@
 """The folder of kept graphs: `$XDG_CACHE_HOME/ssdsl/graphs`, by default in `~/.cache`.
 
-An entry is a file of a graph (`graph_file.py`), named by the checksum of the request; its header has the sources, which
-are compared when it is read. Another process may write the same entry: each file is put in place as a whole, and the
-last one stays. An entry that cannot be read is made again.
+An entry is a graph file (`graph_file.py`), named by the checksum of the request; its header has the sources, which are
+compared when it is read. Another process may write the same entry: each file is renamed into place as a whole, and the
+last one stays. An unreadable entry is made again.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ def question(asked: Mapping[str, Any]) -> Question:
 
 
 def find(asked: Question) -> tuple[Graph, dict[str, Any]] | None:
-    """The graph that was kept for a question, with its header; None if there is none, or its sources have changed."""
+    """The cached graph for a request, with its header; None if there is none, or its sources have changed."""
     try:
         path = _path(asked)
         header = read_header(path)
@@ -84,7 +84,7 @@ def keep(asked: Question, graph: Graph, sources: Sources, header: Mapping[str, A
 
 
 def entries() -> list[Entry]:
-    """All entries, the last used first."""
+    """All entries, the most recently used first."""
     found = []
     for path in _files():
         with contextlib.suppress(OSError, BadGraphFile, LookupError, TypeError):

@@ -1,10 +1,10 @@
 """Records the sources of a model: files, folders and variables that a user's code reads while it is built and captured.
 
-Files are noted when they are opened, by whatever code, except those of Python, of installed packages (which are known
-by their versions) and of the system. Modules are noted when they are imported, with the other folders on the path in
-which they could have been. Listings of folders, queries of files that do not open them, and environment variables are
-noted if a user's code asks, itself or through functions that it calls. A source that cannot be compared later, such as
-the clock, is a reason not to keep a graph. Reads by code that is not Python are not seen.
+Files are recorded when any code opens them, except those of Python, of installed packages (which are known by their
+versions) and of the system. Modules are recorded when they are imported, with the other folders on the path that could
+have had them. Listings of folders, queries of files that do not open them, and environment variables are recorded if a
+user's code asks, itself or through functions that it calls. A source that cannot be compared later, such as the clock,
+is a reason not to cache a graph. Reads by code that is not Python are not seen.
 """
 
 import contextlib
@@ -53,8 +53,8 @@ UNSEEN = {  # names in a user's code of functions whose calls cannot be noticed
 
 @dataclass(slots=True)
 class Sources:
-    """The sources of a model: checksums of `files` and `folders` by absolute path ("" if there is none); the kind of
-    what lies at paths that were only `looked` at; values of `variables`; for folders, names of `modules` that were
+    """The sources of a model: checksums of `files` and `folders` by absolute path ("" if there is none); `looked`, the
+    kind of file at paths that were only queried; values of `variables`; for folders, names of `modules` that were
     looked for there."""
 
     files: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Sources:
     looked: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
     modules: dict[str, list[str]] = field(default_factory=dict)
-    there: dict[str, list[str]] = field(default_factory=dict)  # those of these names that the folder has
+    there: dict[str, list[str]] = field(default_factory=dict)  # the names among these that exist in the folder
     lacking: str = ""  # a source that was read and cannot be compared later
 
     def hold(self) -> bool:
@@ -91,26 +91,26 @@ PARTS = ("files", "folders", "looked", "variables", "modules", "there")
 
 @contextlib.contextmanager
 def noted() -> Iterator[Sources]:
-    """Within it, everything that is read is noted; after it, the sources are complete."""
+    """A context in which all reads are recorded; after it, the sources are complete."""
     if "numpy" in sys.modules:
         import numpy.random  # noqa: F401  its generator has to be there before
     _installed()  # which reads variables itself
     _listen()
-    watch = _Watch()
-    finder = _Asked(watch)
-    _watches.append(watch)
+    recorder = _SourceRecorder()
+    finder = _Asked(recorder)
+    _recorders.append(recorder)
     sys.meta_path.insert(0, finder)
     try:
-        with watch.environment(), watch.functions():
-            yield watch.sources
+        with recorder.environment(), recorder.functions():
+            yield recorder.sources
     finally:
         sys.meta_path.remove(finder)
-        _watches.remove(watch)
-    watch.end()
+        _recorders.remove(recorder)
+    recorder.end()
 
 
-class _Watch:
-    """Notes everything that is read while it is in `_watches`."""
+class _SourceRecorder:
+    """Notes everything that is read while it is in `_recorders`."""
 
     def __init__(self) -> None:
         self.sources = Sources()
@@ -121,8 +121,8 @@ class _Watch:
     def lack(self, what: str) -> None:
         self.sources.lacking = self.sources.lacking or what
 
-    def heard(self, event: str, args: tuple[Any, ...]) -> None:
-        """Notes an audit event of Python. One that cannot be noted is `lacking`; the user's code goes on."""
+    def record_event(self, event: str, args: tuple[Any, ...]) -> None:
+        """Records an audit event of Python. One that cannot be recorded is `lacking`; the user's code continues."""
         if getattr(self.inside, "busy", False):
             return
         self.inside.busy = True
@@ -135,7 +135,7 @@ class _Watch:
                 self.own.add(os.path.abspath(os.fsdecode(args[0])))
             elif _asks():
                 self.lack(OUTSIDE[event])
-        except Exception as error:  # whatever a path may be
+        except Exception as error:  # the path may be any object
             self.lack(f"what cannot be noted ({type(error).__name__})")
         finally:
             self.inside.busy = False
@@ -176,7 +176,7 @@ class _Watch:
             self.inside.busy = False
 
     def _is_made(self, path: str) -> bool:
-        """Whether a path was made meanwhile, or lies in a folder that was."""
+        """Whether a path was created in this context, or lies in a folder that was."""
         return any(path == own or path.startswith(own + os.sep) for own in self.own)
 
     def end(self) -> None:
@@ -198,7 +198,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
-        """Within it, variables that a user's code asks for are noted."""
+        """A context in which reads of environment variables by the user's code are recorded."""
         before, variables, own = type(os.environ), self.sources.variables, self.own
 
         class Noting(before):  # type: ignore[misc, valid-type]
@@ -233,7 +233,8 @@ class _Watch:
 
     @contextlib.contextmanager
     def functions(self) -> Iterator[None]:
-        """Within it, functions that ask for the time, or about files, tell the watch; seeding makes a generator new."""
+        """A context in which functions report to the recorder if they ask for the time or about files; seeding makes a
+        generator new."""
         with contextlib.ExitStack() as stack:
             for name in CLOCK:
                 _replaced(stack, time, name, self._clock)
@@ -269,29 +270,29 @@ class _Watch:
 class _Asked:
     """An import finder that finds nothing. It notes which modules are looked for, and in which folders of the user."""
 
-    def __init__(self, watch: _Watch) -> None:
-        self.watch = watch
+    def __init__(self, recorder: _SourceRecorder) -> None:
+        self.recorder = recorder
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
-        modules, last = self.watch.sources.modules, name.rpartition(".")[2]
+        modules, last = self.recorder.sources.modules, name.rpartition(".")[2]
         for folder in map(os.path.abspath, sys.path if path is None else path):
             if not is_installed(folder + os.sep) and last not in (names := modules.setdefault(folder, [])):
                 names.append(last)
 
 
 def _replaced(stack: contextlib.ExitStack, owner: Any, name: str, told: Callable[..., Any]) -> None:
-    """Replaces a function by `told(function, ...)` until the stack ends."""
+    """Replaces a function by `told(function, ...)` until the stack is closed."""
     function = getattr(owner, name)
 
     @functools.wraps(function)
     def replacement(*args: Any, **options: Any) -> Any:
-        return told(function, *args, **options) if _watches else function(*args, **options)
+        return told(function, *args, **options) if _recorders else function(*args, **options)
 
     setattr(owner, name, replacement)
     stack.callback(setattr, owner, name, function)
 
 
-_watches: list[_Watch] = []
+_recorders: list[_SourceRecorder] = []
 
 
 @cache
@@ -299,9 +300,9 @@ def _listen() -> None:
     """Passes audit events to the watches. An audit hook stays for the rest of the process, so it is added once."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if _watches and (event in ("open", "os.mkdir") or event in LISTED or event in OUTSIDE):
-            for watch in list(_watches):
-                watch.heard(event, args)
+        if _recorders and (event in ("open", "os.mkdir") or event in LISTED or event in OUTSIDE):
+            for recorder in list(_recorders):
+                recorder.record_event(event, args)
 
     sys.addaudithook(hook)
 
@@ -356,7 +357,7 @@ def _asks() -> bool:
     return threading.current_thread() is not threading.main_thread()
 
 
-# -- what is not seen when it is called --------------------------------------------------------------------------------
+# -- calls that cannot be observed -----------------------------------------------------------------------------------
 
 
 def _generators() -> dict[str, Any]:
@@ -399,12 +400,12 @@ def _names_of_variables() -> str:
 
 
 def _modules_in(folder: str, names: Sequence[str]) -> list[str]:
-    """Those of some names of which a folder has a module."""
+    """The names that are modules in a folder."""
     return [n for n in names if os.path.exists(f"{folder}{os.sep}{n}.py") or os.path.exists(f"{folder}{os.sep}{n}")]
 
 
 def _state_of(path: str) -> str:
-    """The kind of what lies at a path: a folder, a file of a size, a link to somewhere; "" for nothing."""
+    """The kind of a path: a folder, a file of a size, a link to somewhere; "" if it does not exist."""
     try:
         about = os.lstat(path)
         if stat.S_ISLNK(about.st_mode):

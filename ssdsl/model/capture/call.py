@@ -25,8 +25,8 @@ class Tensor:
 class CapturedCall:
     """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
 
-    `found` is the rule that experiments showed, if the operator has no row. `orders` has the memory order of each
-    tensor in `refs` on one device, if the operator asks for it.
+    `found` is the rule found by experiments, if the operator has no row. `orders` has the memory order of each tensor
+    in `refs` on one device, if the operator depends on it.
     """
 
     name: str

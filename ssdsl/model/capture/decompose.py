@@ -1,9 +1,9 @@
 """Rewrites an exported program in operators that have rules, none of which changes a tensor in place.
 
-`run_decompositions` of torch traces the whole program once more, which takes as long as exporting it. Here the graph is
+torch's `run_decompositions` traces the whole program once more, which takes as long as exporting it. Here the graph is
 copied call by call instead. A call that torch composes of others is replaced by those, recorded once for all calls of
-equal shapes. A call that changes a tensor becomes one that makes a new tensor, which later calls read. torch traces
-only programs that cannot be copied so: a view is changed, and its base or another view is read later.
+equal shapes. A call that changes a tensor becomes one that makes a new tensor, which later calls read. Only programs
+that cannot be copied so are traced by torch: those that change a view and later read its base or another view.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
 
 
 def _draws_kept() -> contextlib.AbstractContextManager[None]:
-    """Within it, calls that draw numbers stay in the graph though nothing reads them: draws are numbered."""
+    """A context in which random calls stay in the graph even if nothing reads them, because draws are numbered."""
     from torch._inductor import config
 
     return config.patch(fallback_random=True)  # type: ignore[no-any-return]
@@ -161,7 +161,7 @@ class _Copy:
         return value
 
     def _inlined(self, node: Any) -> Any:
-        """Copies what a call is composed of; returns the nodes of its results."""
+        """Copies the calls that a call is composed of; returns the nodes of its results."""
         tensors = [given for given in node.all_input_nodes if given.op != "get_attr"]
         words = {given: f"x{number}" for number, given in enumerate(tensors)}
         arguments = str(fx.node.map_arg((node.args, node.kwargs), lambda given: words.get(given, given)))
@@ -231,7 +231,7 @@ def _like(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 @cache
 def _functional_form(target: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The operator that computes what another one writes into its first tensor; raises _TraceAll if there is none."""
+    """The operator that returns what another one writes into its first tensor; raises _TraceAll if there is none."""
     packet = getattr(getattr(torch.ops, target.namespace), target.overloadpacket.__name__.removesuffix("_"), None)
     found = getattr(packet, target._overloadname, None)
     changed = [argument for argument in target._schema.arguments if argument.alias_info is not None]
@@ -246,13 +246,13 @@ def _on_fakes(mode: Any) -> Iterator[None]:
     try:
         with mode:
             yield
-    except Exception as error:  # whatever an operator raises
+    except Exception as error:  # an operator may raise anything
         raise _TraceAll from error
 
 
 @cache
 def _is_composed(target: Any) -> bool:
-    """Whether torch composes an operator of others, and it has no rule or may return what it was given."""
+    """Whether torch composes an operator of others, and it has no row or may return its own input."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return False
     if target in KEPT or target._schema.is_mutable or not target.has_kernel_for_dispatch_key(COMPOSITE):

@@ -20,10 +20,10 @@ class CaptureFailed(Diagnostic):
     """`torch.export` could not turn the module into a graph.
 
     ssdsl captures the module with `torch.export.export(strict=False)`, which follows one run of `forward` on the
-    example batch. Control flow that depends on the values of tensors (`if x.sum() > 0`, `.item()`), shapes that do
-    (`x[x > 0]`) and operators that torch.export does not know stop it. Rewrite that place with tensor operations
-    (`torch.where`), or move it out of the module. How many elements a mask chooses depends on data; a sum over all
-    elements, with the others set to zero, is the same number and has one shape.
+    example batch. It stops at control flow that depends on the values of tensors (`if x.sum() > 0`, `.item()`), at
+    shapes that depend on them (`x[x > 0]`), and at operators that torch.export does not know. Rewrite that place with
+    tensor operations (`torch.where`), or move it out of the module. The number of elements that a mask selects depends
+    on data; a sum over all elements, with the others set to zero, gives the same number and has a fixed shape.
     """
 
     code: ClassVar[str] = "E0330"
@@ -37,13 +37,12 @@ class CaptureFailed(Diagnostic):
 
 @dataclass(frozen=True)
 class RandomOperator(Diagnostic):
-    """The model draws random numbers that no part could draw for itself.
+    """The model draws random numbers that a part of a tensor could not draw by itself.
 
-    A random number of a program is a function of the seed, the step, the operator and the position of the element, so
-    that a part draws the numbers of its slice. Dropout, `rand`, `randn`, `randint`, `randperm`, `bernoulli`,
-    `multinomial`, `exponential_` and most others are such functions. Draws from the Poisson, binomial and gamma
-    distributions are none, as chance decides how many random words each takes; nor is dropout inside recurrent layers
-    of packed sequences.
+    A random number of a program is a function of the seed, the step, the operator and the position of the element, so a
+    part draws the numbers of its slice. Dropout, `rand`, `randn`, `randint`, `randperm`, `bernoulli`, `multinomial`,
+    `exponential_` and most others are such functions. Poisson, binomial and gamma draws are not, because each takes a
+    random number of random words; nor is dropout inside recurrent layers of packed sequences.
     """
 
     code: ClassVar[str] = "E0332"
@@ -59,7 +58,7 @@ class RandomOperator(Diagnostic):
 
 @dataclass(frozen=True)
 class StatisticsRead(Diagnostic):
-    """A model reads the running statistics of a batch norm behind the batch norm that changes them.
+    """A model reads the running statistics of a batch norm after the batch norm has changed them.
 
     The batch norm changes them in place, in every step. An operator that reads them before it, or in a module in eval
     mode, gets their old values.
@@ -79,12 +78,12 @@ class StatisticsRead(Diagnostic):
 
 @dataclass(frozen=True)
 class NotALoss(Diagnostic):
-    """The forward returns no loss: one scalar that depends on the weights.
+    """The forward returns no loss, that is one scalar that depends on the weights.
 
-    The loss is what the forward returns, or its `.loss` or `["loss"]`, or the only single number in a tuple or a
-    dictionary. If it is elsewhere, say where: by a name, by a position, or by a function of the outputs and the batch.
-    A model's function returns this as its fourth result; in Python it is `loss=`. Models of `transformers` return a
-    loss where the batch has `labels`.
+    The loss is the result of the forward, or its `.loss` or `["loss"]`, or the only scalar in a tuple or a dictionary.
+    If it is elsewhere, say where: by a name, by a position, or by a function of the outputs and the batch. A model's
+    function returns this as its fourth result; in Python it is `loss=`. Models of `transformers` return a loss if the
+    batch has `labels`.
     """
 
     code: ClassVar[str] = "E0333"
@@ -99,22 +98,22 @@ class NotALoss(Diagnostic):
 
 @dataclass(frozen=True)
 class FailsInHalf(Diagnostic):
-    """The model fails in half precision, and runs in float32: it makes or keeps numbers in float32.
+    """The model runs in float32 and fails in half precision, because it also makes or keeps tensors in float32.
 
-    `precision="bf16"` gives all weights, buffers and floating inputs that type. A tensor that the forward makes itself
+    `precision="bf16"` converts all weights, buffers and floating inputs. A tensor that the forward makes itself
     (`torch.arange(n, dtype=torch.float32)`, the angles of RoPE), or that is a plain attribute, stays in float32, and
-    most operators take no two types. `torch.autocast` leaves weights in float32 and casts around each operator.
+    most operators do not take two types. `torch.autocast` leaves weights in float32 and casts around each operator.
     """
 
     code: ClassVar[str] = "E0347"
     title: ClassVar[str] = 'model `{model}` fails with precision="{precision}": {error}'
     note: ClassVar[str] = (
-        "all weights, buffers and floating inputs are {precision} there; in float32 the model runs, "
-        "so it makes or keeps numbers in float32 that meet them\n{detail}"
+        "weights, buffers and floating inputs are {precision} then; the model also makes or keeps tensors in float32, "
+        "and it runs if all are float32\n{detail}"
     )
     help: ClassVar[str] = (
-        'give `autocast=torch.bfloat16` in place of `precision="{precision}"`: weights stay in float32, and '
-        "torch.autocast casts\nor let the module make these numbers in the type of its input: `.to(x.dtype)`"
+        'give `autocast=torch.bfloat16` in place of `precision="{precision}"`: weights then stay in float32, and '
+        "torch.autocast casts\nor make these tensors in the type of the input: `.to(x.dtype)`"
     )
     model: str
     precision: str

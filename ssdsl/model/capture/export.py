@@ -25,7 +25,7 @@ from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.checks.hooks import lost_hooks
 from ssdsl.model.checks.inplace_changes import lost_writes
 from ssdsl.model.checks.python_state import Snapshot, changes, replaced, snapshot, unsteady, written
-from ssdsl.model.checks.side_effects import Witness, watching
+from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import NoLoss, NoSuchOutput
@@ -40,35 +40,35 @@ CTC = "give the lengths as tensors: their mean as numbers is computed where no g
 class LossOf(torch.nn.Module):
     """The module that is exported: it computes a model's loss from the tensors of a batch, and finds side effects."""
 
-    def __init__(self, model: Model, witness: Witness, constants: Constants) -> None:
+    def __init__(self, model: Model, effects: SideEffects, constants: Constants) -> None:
         super().__init__()
         self.module = model.module
         self.model = model
-        self.watch = _Watch(witness)
+        self.call = _CallEffects(effects)
         self.constants = constants
 
     def forward(self, *batch: torch.Tensor) -> Any:
         before = snapshot(self.module)
         self.constants.find(self.module)
-        with watching(self.watch.witness), answering(self.constants):
+        with recording(self.call.effects), answering(self.constants):
             results = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
-        self.watch.compare(before, self.module)
+        self.call.compare(before, self.module)
         return results if self.model.evaluation is not None else results[0]
 
     def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, dict[str, torch.Tensor]]:
-        """The loss, and the outputs that an evaluation wants."""
+        """The loss, and the outputs that an evaluation asks for."""
         try:
             return self.model.results(batch, self.module)
         except NoSuchOutput as error:
-            self.watch.missing = OutputMissing(None, error.name, error.known)
+            self.call.missing = OutputMissing(None, error.name, error.known)
             raise
 
 
-class _Watch:
+class _CallEffects:
     """The side effects of one call of the module."""
 
-    def __init__(self, witness: Witness) -> None:
-        self.witness = witness
+    def __init__(self, effects: SideEffects) -> None:
+        self.effects = effects
         self.changed: tuple[str, ...] = ()
         self.written: tuple[str, ...] = ()
         self.replaced: tuple[Diagnostic, ...] = ()
@@ -77,7 +77,7 @@ class _Watch:
     def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
         self.changed = changes(before, module)
         self.written = written(before, module)
-        self.replaced = tuple(replaced(before, module, self.witness.assigned))
+        self.replaced = tuple(replaced(before, module, self.effects.assigned))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,39 +95,40 @@ class Exported:
 def export(model: Model) -> Exported:
     """Exports the module with its loss.
 
-    Raises PlanError where the forward fails, cannot be captured, or does what a graph would not do.
+    Raises PlanError if the forward fails, cannot be captured, or has effects that a graph would not have.
     """
     if found := tuple(lost_hooks(model.module)):
         raise PlanError(*found)
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
-    witness = Witness(paths, _device(model))
+    effects = SideEffects(paths, _device(model))
     constants = Constants.of(model)
-    wrapped = LossOf(model, witness, constants)
+    wrapped = LossOf(model, effects, constants)
     try:
         with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
             program = torch.export.export(wrapped, batch, strict=False)
     except NoLoss as error:
         raise PlanError(NotALoss(None, model.name, str(error))) from error
     except Exception as error:  # torch.export raises its own and the module's errors of any type
-        if wrapped.watch.missing is not None:
-            raise PlanError(wrapped.watch.missing) from error
-        raise PlanError(*witness.found or wrapped.watch.replaced or (failure(model, error),)) from error
-    found = (*witness.found, *lost_writes(program, model))
-    found += () if witness.found else wrapped.watch.replaced  # which may be the same, without a line
+        if wrapped.call.missing is not None:
+            raise PlanError(wrapped.call.missing) from error
+        raise PlanError(*effects.found or wrapped.call.replaced or (failure(model, error),)) from error
+    found = (*effects.found, *lost_writes(program, model))
+    found += () if effects.found else wrapped.call.replaced  # which may be the same, without a line
     with quiet():
-        found += tuple(wrong_gradients(model, witness.functions))
-        if wrapped.watch.changed and not found:
-            found += tuple(unsteady(model, witness.assigned))
+        found += tuple(wrong_gradients(model, effects.functions))
+        if wrapped.call.changed and not found:
+            found += tuple(unsteady(model, effects.assigned))
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)
     split_recurrent(program.graph_module)
-    return Exported(program, frozenset(constants.used), wrapped.watch.written)
+    return Exported(program, frozenset(constants.used), wrapped.call.written)
 
 
 @contextlib.contextmanager
 def _own_lines() -> Iterator[None]:
-    """Within it, operators record every line of the user's code that led to them, not only those in a `forward`."""
+    """A context in which operators record every line of the user's code that led to them, not only those in a
+    `forward`."""
 
     def own(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
         return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
@@ -147,7 +148,7 @@ def _device(model: Model) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it, prints, warnings and log messages are dropped: torch.export prints the whole graph when it fails."""
+    """A context without prints, warnings and log messages: torch.export prints the whole graph when it fails."""
     level, held = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.ERROR)
     try:
@@ -187,7 +188,7 @@ def _eager(model: Model) -> Exception | None:
     try:
         with quiet(), module_kept(model.module), device_of(model):
             model.compute(model.example())
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise anything
         return None if "meta tensor" in str(error) else error
     return None
 

@@ -26,7 +26,7 @@ Setting = tuple[Any, ...]  # device, dtype, enabled, cached: the arguments of au
 
 @contextlib.contextmanager
 def regions_left_open() -> Iterator[None]:
-    """Within it, exporting makes no functions of regions."""
+    """A context in which exporting does not turn regions into functions."""
     with contextlib.ExitStack() as stack:
         for module in (replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass):
             name = module.__name__.rpartition(".")[2]
@@ -79,7 +79,7 @@ def _detach(graph: fx.Graph) -> None:
 
 
 def _casts(target: Callable[..., Any] | str, device: str) -> bool:
-    """Whether autocast may cast the arguments of an operator, or of those that it is composed of."""
+    """Whether autocast may cast the arguments of an operator, or of the operators that it is composed of."""
     if not isinstance(target, torch._ops.OpOverload):
         return False
     composite = torch._C.DispatchKey.CompositeImplicitAutograd

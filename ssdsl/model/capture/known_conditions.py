@@ -57,7 +57,7 @@ class _Unknown(Exception):
 
 @contextlib.contextmanager
 def answering(constants: Constants) -> Iterator[None]:
-    """Within it, `bool(tensor)` gives the answer while a forward is recorded, if it is known."""
+    """A context in which `bool(tensor)` returns the answer, if it is known, while a forward is recorded."""
     known: Callable[[torch.Tensor], bool] = torch.Tensor.__bool__
 
     def truth(tensor: torch.Tensor) -> bool:
@@ -77,7 +77,7 @@ def answering(constants: Constants) -> Iterator[None]:
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:
-    """The node that makes a tensor, in the graph that is being recorded."""
+    """The node that makes a tensor, in the graph under construction."""
     mode = get_proxy_mode()
     slot: Any = get_proxy_slot(tensor, mode.tracer, None) if mode is not None else None
     node = getattr(getattr(slot, "proxy", None), "node", None)

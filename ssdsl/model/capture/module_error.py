@@ -25,6 +25,6 @@ def _trains(model: Model) -> bool:
     try:
         with module_kept(model.module), device_of(model):
             model.compute(model.example()).backward()
-    except Exception:  # whatever the user's code raises
+    except Exception:  # the user's code may raise anything
         return False
     return True

@@ -31,7 +31,7 @@ class _OnMeta(TorchFunctionMode):
 
 
 def device_of(model: Model) -> contextlib.AbstractContextManager[Any]:
-    """Within it, a model's forward makes tensors where its weights are."""
+    """A context in which a model's forward makes tensors on the device of its weights."""
     return _OnMeta() if model.is_meta else contextlib.nullcontext()
 
 
@@ -58,7 +58,7 @@ def captured_batch(model: Model) -> Iterator[tuple[torch.Tensor, ...]]:
 
 
 def without_numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """A fake tensor as one on the meta device; any other as it is."""
+    """Converts a fake tensor to the meta device; returns any other value unchanged."""
     if not isinstance(tensor, FakeTensor):
         return tensor
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

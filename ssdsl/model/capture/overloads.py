@@ -49,7 +49,7 @@ def as_data(item: Any) -> Any:
 
 
 def as_torch(item: Any) -> Any:
-    """torch's object of a word; anything else as it is."""
+    """torch's object for a word; any other value unchanged."""
     if not isinstance(item, TorchWord):
         return item
     return torch.device(item.name) if item.kind == "device" else getattr(torch, item.name)

@@ -29,7 +29,8 @@ def attributes_kept(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def module_kept(module: nn.Module) -> Iterator[None]:
-    """Also restores the numbers of weights and buffers and the states of the random generators; drops gradients."""
+    """A context that also restores the values of weights and buffers and the states of random generators, and drops
+    gradients."""
     tensors = [*module.parameters(), *module.buffers()]
     numbers = [(t, t.detach().clone(), t.requires_grad) for t in tensors]
     drawn = random.getstate()

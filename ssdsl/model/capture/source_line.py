@@ -33,7 +33,7 @@ class Place:
         return module_name(self.path)
 
     def span(self) -> Span | None:
-        """The text of the line, or nothing where the file cannot be read."""
+        """The text of the line; None if the file cannot be read."""
         lines = linecache.getlines(self.file)
         if not 0 < self.line <= len(lines):
             return None
@@ -65,8 +65,8 @@ def is_ours(file: str) -> bool:
 def running(paths: dict[int, str], direct: bool = False) -> Place | None:
     """The innermost line of the user's code that is running; `paths` are the module paths by the modules' ids.
 
-    None where no module of the model is running: what happens is then torch.export's own business. With `direct`, also
-    where torch's code, not the user's, called us.
+    None if no module of the model is running: then torch.export itself is at work. With `direct`, also if torch's code,
+    not the user's, called us.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_ours(frame.f_code.co_filename):
@@ -85,13 +85,13 @@ def running(paths: dict[int, str], direct: bool = False) -> Place | None:
 
 
 def of_function(function: Any, path: str = "") -> Place | None:
-    """The place where a function is defined; None for one that is not written in Python."""
+    """The place where a function is defined; None if it is not written in Python."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, path) if code is not None else None
 
 
 def innermost(frames: Iterable[tuple[str, int]], path: str = "") -> Place | None:
-    """The last of some files and lines (outermost first) that is the user's code; the last of all, if none is."""
+    """The last of some files and lines (outermost first) that is the user's code; if none is, the last of all."""
     every = list(frames)
     own = [f for f in every if is_own(f[0])] or every
     return Place(*own[-1], path) if own else None

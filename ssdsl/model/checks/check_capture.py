@@ -1,11 +1,11 @@
 """Compares the captured graph with the untouched module in one process: the loss, every gradient and every buffer of
 one step.
 
-Capture refuses what it can see. A forward can also depend on a global variable, the time or whether it is being
-compiled; then the numbers differ, and no plan is to blame. Both run nearly the same kernels, so only rounding may
-differ: 1e-4 of a tensor's largest element, and 5e-2 where anything is computed in half precision. Whether a weight gets
-a gradient at all is compared as well: an optimizer decays a weight whose gradient is zero, and leaves one alone that
-has none.
+Capture refuses what it can detect. But a forward can also depend on a global variable, the time or whether it is being
+compiled; then the numbers differ, and no plan is the cause. Graph and module run nearly the same kernels, so only
+rounding may differ: 1e-4 of a tensor's largest element, and 5e-2 if anything is computed in half precision. Whether a
+weight gets a gradient at all is compared as well: an optimizer decays a weight whose gradient is zero, and skips one
+without a gradient.
 """
 
 import math
@@ -37,7 +37,7 @@ Values = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The graph computes what the module does."""
+    """The graph computes what the module computes."""
 
     gradients: int
     buffers: int
@@ -50,7 +50,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
-    """The graph was not run beside the module."""
+    """The graph was not compared with the module."""
 
     reason: str
 
@@ -71,7 +71,7 @@ class _Step:
 
 
 def check_if_small(model: Model, graph: Graph) -> Comparison:
-    """As `check_capture`, for models that are so small that it takes no time; others are checked before they train."""
+    """As `check_capture`, for models so small that it takes no time; larger ones are checked before they train."""
     tensors = [*model.module.parameters(), *model.module.buffers()]
     if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
         return NotCompared(
@@ -90,7 +90,7 @@ def check_capture(model: Model, graph: Graph) -> Comparison:
     with module_kept(model.module):
         try:
             module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
-        except Exception as error:  # whatever the user's code raises; its forward ran when it was captured
+        except Exception as error:  # the user's code may raise anything; its forward ran during capture
             raise PlanError(own_failure(model, "backward", error)) from error
     found = _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1

@@ -36,7 +36,7 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
 
 @contextlib.contextmanager
 def _compared(found: dict[type[Any], str]) -> Iterator[None]:
-    """Within it, every `apply` is compared first; `found` collects why a function is wrong, or "" where it is not."""
+    """A context in which every `apply` is checked first; `found` collects the reason why a function is wrong, or ""."""
     original = vars(torch.autograd.Function)["apply"]
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:

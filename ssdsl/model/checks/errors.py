@@ -1,4 +1,5 @@
-"""Diagnostics E0340 to E0346: a forward does what a captured graph would not do, so that training would differ."""
+"""Diagnostics E0340 to E0346: the forward does something that its captured graph would not do, so training would
+differ."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +9,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class ForwardFailed(Diagnostic):
-    """The module raises an exception when it is called with the example batch, without ssdsl as well.
+    """The module itself raises an exception for the example batch; ssdsl is not involved.
 
     The place shown is the last line of the user's code that was running.
     """
@@ -27,10 +28,10 @@ class ForwardFailed(Diagnostic):
 class CustomGradient(Diagnostic):
     """A `torch.autograd.Function` has a backward that is not the derivative of its forward.
 
-    `torch.export` captures the operators of the forward, and the program differentiates these. That is the same where
-    the backward is the derivative; ssdsl compares both on the example batch. A gradient of one's own (reversal,
-    clipping, straight-through) would be lost. Write it with operators: `x + (y - x).detach()` has the value of `y` and
-    the gradient of `x`.
+    `torch.export` captures the operators of the forward, and the program differentiates these. That is correct if the
+    backward is the derivative; ssdsl compares both on the example batch. A gradient of your own (reversal, clipping,
+    straight-through) would be lost. Write it with operators: `x + (y - x).detach()` has the value of `y` and the
+    gradient of `x`.
     """
 
     code: ClassVar[str] = "E0341"
@@ -49,7 +50,7 @@ class HookLost(Diagnostic):
 
     Forward hooks and forward pre-hooks of a module are captured with its forward. Hooks on gradients (`register_hook`,
     `register_full_backward_hook`, `register_post_accumulate_grad_hook`), hooks on saved tensors and hooks that are
-    registered for all modules are not, and training would differ without a word.
+    registered for all modules are not captured, and training would silently differ.
     """
 
     code: ClassVar[str] = "E0342"
@@ -64,10 +65,10 @@ class HookLost(Diagnostic):
 class TensorChanged(Diagnostic):
     """The forward changes a tensor in place in a way that a graph of values cannot follow.
 
-    Changes of activations become new values, and changes of registered buffers are part of the step. An input, a weight
-    or a plain attribute that the forward changes would keep its old value in the program, and so would a buffer that an
-    operator changes without declaring it. A change that autograd does not see (of `x.detach()` or `x.data`, or under
-    `no_grad`) would stop the gradient, which eager PyTorch lets through.
+    Changes of activations become new values, and changes of registered buffers are part of the step. But an input, a
+    weight or a plain attribute that the forward changes would keep its old value in the program, and so would a buffer
+    that an operator changes without declaring it. A change that autograd does not see (of `x.detach()` or `x.data`, or
+    under `no_grad`) would stop the gradient, while eager PyTorch lets it through.
     """
 
     code: ClassVar[str] = "E0343"
@@ -83,11 +84,11 @@ class TensorChanged(Diagnostic):
 
 @dataclass(frozen=True)
 class StateChanged(Diagnostic):
-    """The forward changes something that lives on from call to call and is no registered buffer.
+    """The forward changes something that persists from call to call and is no registered buffer.
 
-    The forward is captured once; what Python computes in it (a counter, a list that grows, a random number) is a
-    constant in the program. Attributes that have the same value after every call, such as caches, do no harm. A tensor
-    that changes from step to step belongs in a buffer that the forward changes in place: `self.steps.add_(1)`.
+    The forward is captured once; values that Python computes in it (a counter, a list that grows, a random number) are
+    constants in the program. Attributes that have the same value after every call, such as caches, are harmless. Put a
+    tensor that changes from step to step into a buffer that the forward changes in place: `self.steps.add_(1)`.
     """
 
     code: ClassVar[str] = "E0344"
@@ -104,8 +105,8 @@ class StateChanged(Diagnostic):
 class AutocastElsewhere(Diagnostic):
     """An autocast region is for another kind of device than the one the model is captured on.
 
-    The casts of autocast become operators of the graph when the region is captured. A region for a device that is not
-    there casts nothing, so the program would compute in another precision than the module does on that device.
+    The casts of autocast become operators of the graph when the region is captured. A region for another device casts
+    nothing here, so the program would compute in another precision than the module does on that device.
     """
 
     code: ClassVar[str] = "E0345"
@@ -121,11 +122,11 @@ class AutocastElsewhere(Diagnostic):
 class CaptureDiffers(Diagnostic):
     """The captured graph, run in one process, does not compute what the untouched module computes.
 
-    ssdsl runs the captured graph and the module once each on the same batch and weights, when it captures a small model
-    and before any is trained, and compares the loss, all gradients and all buffers. They differ where the forward
-    depends on something other than its inputs, weights and buffers: a global variable, the time,
+    ssdsl runs the captured graph and the module once each on the same batch and weights, when it captures a small
+    model, and before any model is trained. It compares the loss, all gradients and all buffers. They differ if the
+    forward depends on something other than its inputs, weights and buffers: a global variable, the time,
     `torch.compiler.is_compiling()`. A missing gradient differs from one of zeros, because an optimizer decays a weight
-    that has zeros. A capture that differs is not the model; plans have nothing to do with it.
+    whose gradient is zero. The plan is not the cause.
     """
 
     code: ClassVar[str] = "E0346"

@@ -136,7 +136,7 @@ def _base(node: fx.Node, hidden: bool) -> _Base:
 
 
 def _shown(node: fx.Node) -> fx.Node | None:
-    """The argument that a call returns a view of, or returns after changing it; None for other calls."""
+    """The argument that a call returns a view of, or that it changes and returns; None for other calls."""
     if not node.args or not isinstance(node.args[0], fx.Node):
         return None
     if node.target is operator.getitem:

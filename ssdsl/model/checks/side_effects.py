@@ -25,8 +25,8 @@ REENTRANT = torch.utils.checkpoint.CheckpointFunction
 
 
 @dataclass(slots=True)
-class Witness:
-    """The side effects that were seen: mistakes are in `found`. Custom functions and assigned attributes, each with the
+class SideEffects:
+    """Side effects of a forward: mistakes are in `found`. Custom functions and assigned attributes, each with the
     first line, may be mistakes; that is decided after the capture."""
 
     paths: dict[int, str]
@@ -35,55 +35,59 @@ class Witness:
     functions: dict[type[Any], Place] = field(default_factory=dict)
     assigned: dict[str, Place] = field(default_factory=dict)
 
-    def say(self, make: Callable[[Place], Diagnostic], direct: bool = False) -> None:
-        """Adds a diagnostic for the line that is running, if that is in the model's forward; equal ones once."""
+    def report(self, make: Callable[[Place], Diagnostic], direct: bool = False) -> None:
+        """Adds a diagnostic for the current line, if that is in the model's forward; equal ones once."""
         place = running(self.paths, direct)
         if place is not None and (one := make(place)) not in self.found:
             self.found.append(one)
 
 
 @contextlib.contextmanager
-def watching(witness: Witness) -> Iterator[None]:
-    """Within it, functions that leave no trace in the graph tell the witness that they are called."""
+def recording(effects: SideEffects) -> Iterator[None]:
+    """A context in which calls that leave no trace in the graph are reported to `effects`."""
     with contextlib.ExitStack() as stack:
-        for owner, name, replacement in _replacements(witness):
+        for owner, name, replacement in _replacements(effects):
             before = vars(owner).get(name)
             setattr(owner, name, replacement)
             stack.callback(delattr if before is None else setattr, owner, name, *([] if before is None else [before]))
         yield
 
 
-def _replacements(w: Witness) -> Iterator[tuple[Any, str, Any]]:
-    yield torch.autograd.Function, "apply", classmethod(_apply(w, vars(torch.autograd.Function)["apply"].__func__))
+def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
+    yield (
+        torch.autograd.Function,
+        "apply",
+        classmethod(_apply(effects, vars(torch.autograd.Function)["apply"].__func__)),
+    )
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), w, _hook(name))
-    yield torch.Tensor, "data", _data(w)
+        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), effects, _hook(name))
+    yield torch.Tensor, "data", _data(effects)
     yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
-    yield torch.nn.Module, "__setattr__", _setattr(w, torch.nn.Module.__setattr__)
-    yield torch.autograd, "backward", _telling(torch.autograd.backward, w, _backward)
+    yield torch.nn.Module, "__setattr__", _setattr(effects, torch.nn.Module.__setattr__)
+    yield torch.autograd, "backward", _telling(torch.autograd.backward, effects, _backward)
     yield torch.autograd, "grad", _grad(torch.autograd.grad)
-    yield saved_tensors_hooks, "__init__", _saved(w, saved_tensors_hooks.__init__)
-    yield torch.amp.autocast_mode.autocast, "__init__", _autocast(w, torch.amp.autocast_mode.autocast.__init__)
+    yield saved_tensors_hooks, "__init__", _saved(effects, saved_tensors_hooks.__init__)
+    yield torch.amp.autocast_mode.autocast, "__init__", _autocast(effects, torch.amp.autocast_mode.autocast.__init__)
     for name in DRAWS:
-        yield random, name, _telling(getattr(random, name), w, _drawn(f"`random.{name}`"), direct=True)
+        yield random, name, _telling(getattr(random, name), effects, _drawn(f"`random.{name}`"), direct=True)
 
 
 def _telling(
-    function: Callable[..., Any], w: Witness, make: Callable[[Place], Diagnostic], direct: bool = False
+    function: Callable[..., Any], effects: SideEffects, make: Callable[[Place], Diagnostic], direct: bool = False
 ) -> Callable[..., Any]:
     def told(*args: Any, **kwargs: Any) -> Any:
-        w.say(make, direct)
+        effects.report(make, direct)
         return function(*args, **kwargs)
 
     return told
 
 
-def _apply(w: Witness, function: Callable[..., Any]) -> Callable[..., Any]:
+def _apply(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., Any]:
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
         if cls is REENTRANT:
-            w.say(_reentrant)
-        elif not cls.__module__.startswith("torch.") and (place := running(w.paths)) is not None:
-            w.functions.setdefault(cls, place)
+            effects.report(_reentrant)
+        elif not cls.__module__.startswith("torch.") and (place := running(effects.paths)) is not None:
+            effects.functions.setdefault(cls, place)
         return function(cls, *args, **kwargs)
 
     return apply
@@ -103,16 +107,16 @@ def _backward(place: Place) -> Diagnostic:
     return HookLost(place.span(), "`backward`", place.where)
 
 
-def _data(w: Witness) -> property:
+def _data(effects: SideEffects) -> property:
     """`x.data` as `x.detach()`, which it equals as long as nothing is assigned to it."""
     known: Any = torch._C.TensorBase.data
 
     def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        w.say(_data_set, direct=True)
+        effects.report(_data_set, direct=True)
         known.__set__(tensor, value)
 
     def read(tensor: torch.Tensor) -> Any:
-        return known.__get__(tensor) if running(w.paths, direct=True) is None else tensor.detach()
+        return known.__get__(tensor) if running(effects.paths, direct=True) is None else tensor.detach()
 
     return property(read, write)
 
@@ -123,11 +127,11 @@ def _data_set(place: Place) -> Diagnostic:
     return TensorChanged(place.span(), "a tensor's `.data`", "assigned", place.where, reason, change)
 
 
-def _setattr(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
+def _setattr(effects: SideEffects, function: Callable[..., None]) -> Callable[..., None]:
     def assign(module: torch.nn.Module, name: str, value: Any) -> None:
-        path = w.paths.get(id(module))
-        if path is not None and (place := running(w.paths)) is not None:
-            w.assigned.setdefault(f"{path}.{name}".removeprefix("."), place)
+        path = effects.paths.get(id(module))
+        if path is not None and (place := running(effects.paths)) is not None:
+            effects.assigned.setdefault(f"{path}.{name}".removeprefix("."), place)
         function(module, name, value)
 
     return assign
@@ -156,19 +160,19 @@ def _grad(function: Callable[..., Any]) -> Callable[..., Any]:
     return grad
 
 
-def _saved(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
+def _saved(effects: SideEffects, function: Callable[..., None]) -> Callable[..., None]:
     def init(hooks: Any, *args: Any, **kwargs: Any) -> None:
-        if type(hooks) is saved_tensors_hooks:  # those of torch (checkpoint, save_on_cpu) give back what they took
-            w.say(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
+        if type(hooks) is saved_tensors_hooks:  # torch's own (checkpoint, save_on_cpu) return what they took
+            effects.report(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
         function(hooks, *args, **kwargs)
 
     return init
 
 
-def _autocast(w: Witness, function: Callable[..., None]) -> Callable[..., None]:
+def _autocast(effects: SideEffects, function: Callable[..., None]) -> Callable[..., None]:
     def init(region: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **kw: Any) -> None:
-        if enabled and device_type != w.device:
-            w.say(lambda p: AutocastElsewhere(p.span(), device_type, w.device, p.where))
+        if enabled and device_type != effects.device:
+            effects.report(lambda p: AutocastElsewhere(p.span(), device_type, effects.device, p.where))
         function(region, device_type, dtype, enabled, *args, **kw)
 
     return init

@@ -23,7 +23,7 @@ TORCH = ("aten", "prims")  # the namespaces of torch's own operators
 
 @dataclass(slots=True)
 class BoundLetter:
-    """One letter of one call: its factors and what its signature says of it."""
+    """A letter of a call's signature: its factors, and its properties in the signature."""
 
     letter: Letter
     factors: list[int]
@@ -86,7 +86,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
 
 
 def signature_of(call: CapturedCall, capture: Capture) -> Signature | None:
-    """The signature that the row of a call gives; None where there is no row, or no rule in it that fits.
+    """The signature that the row of a call gives; None if there is no row, or no rule in it that fits.
 
     Reshapes, which keep their factors, have no signature.
     """
@@ -96,10 +96,10 @@ def signature_of(call: CapturedCall, capture: Capture) -> Signature | None:
 
 
 def _signature(op: Op, call: CapturedCall, capture: Capture) -> Signature | Diagnostic | None:
-    """The signature of a call, or what is wrong with it; None where the row knows none.
+    """The signature of a call, or the diagnostic for a rule that does not fit; None if the row has no rule.
 
-    Where a rule of ssdsl's own does not fit, the operator is computed whole, which is always right. Where a user's does
-    not, the user is told.
+    If a rule of ssdsl's own does not fit, the operator is computed whole, which is always right. If a user's does not
+    fit, the user gets an error.
     """
     typed = TypedCall(call, capture.tensors, capture.origins)
     try:

@@ -15,10 +15,10 @@ class Factors:
     def __init__(self) -> None:
         self._size: list[int] = []
         self._same_as: list[int] = []  # the parents of a union-find: roots are their own
-        self._parts: list[tuple[int, ...]] = []  # what a root was refined into; () for leaves
+        self._parts: list[tuple[int, ...]] = []  # the parts into which a root was divided; () for leaves
 
     def new(self, size: int) -> int:
-        """Adds a factor of which only the size is known; returns its number."""
+        """Adds a factor of known size and nothing else; returns its number."""
         self._size.append(size)
         self._same_as.append(len(self._same_as))
         self._parts.append(())

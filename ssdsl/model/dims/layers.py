@@ -17,7 +17,7 @@ def layer_paths(graph: Graph) -> frozenset[str]:
 
 
 def layer_of(path: str, layers: frozenset[str]) -> str:
-    """The innermost repeated module that a module path lies in, or the empty path."""
+    """The innermost repeated module around a module path, or the empty path."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
         if (prefix := ".".join(parts[:end])) in layers:

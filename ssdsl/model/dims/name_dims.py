@@ -95,7 +95,7 @@ def _of_inputs(n: _Naming) -> Names:
 
 
 def _of_nameless_inputs(n: _Naming) -> Names:
-    """Axes of inputs that nobody has named have their input's name and their number."""
+    """Names axes of inputs without names by their input's name and their number."""
     return ((leaves, name) for leaves, name, own in _inputs(n) if not own)
 
 
@@ -115,8 +115,8 @@ def _of_attention(n: _Naming) -> Names:
 
 
 def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
-    """One dimension of positions is a sequence. Several, which attention sees as one, are a window of an image, unless
-    other operators name them: between convolutions, pixels are called height and width in attention too."""
+    """A single dimension of positions is a sequence. Several that attention sees as one are a window of an image,
+    unless other operators name them: between convolutions, pixels are called height and width in attention too."""
     for leaves in axes:
         name = "seq" if len(leaves) == 1 else "window"
         if name not in n.taken and (len(leaves) == 1 or not n.pixels.issuperset(leaves)):
@@ -147,7 +147,8 @@ def _of_softmax(n: _Naming) -> Names:
 
 
 def _of_letters(*roles: str) -> Callable[[_Naming], Names]:
-    """A rule: letters that a row calls by one of these names have it; a prime marks a second one (`hidden'`)."""
+    """Names dimensions by letters of rows: letters that a row gives one of these names; a prime marks a second one
+    (`hidden'`)."""
 
     def rule(n: _Naming) -> Names:
         for role in roles:
@@ -165,7 +166,7 @@ def _of_values(n: _Naming) -> Names:
 
 
 def _beside_heads(n: _Naming) -> Names:
-    """In an axis of heads, the innermost dimension is `head_dim`."""
+    """Names the innermost dimension of an axis of heads `head_dim`."""
     for axes in n.found.axes.values():
         for leaves in map(n.found.factors.leaves, axes):
             words = [n.names.get(leaf, "") for leaf in leaves]
@@ -194,10 +195,10 @@ def _of_experts(n: _Naming) -> Names:
 
 
 def _between_projections(n: _Naming) -> Names:
-    """Dimensions that one projection makes and another sums over, with no operator between that needs them whole.
+    """Names dimensions that one projection makes and another sums over, with no operator between that needs them whole.
 
-    No projection has two that are called `ffn`, so that splitting by it cuts the first projection by its results and
-    the second by what it sums over (Megatron-LM, 2019). Dimensions of few projections go first: one that all layers
+    No projection has two dimensions called `ffn`, so a split by it cuts the first projection by its results and the
+    second by its summed dimension (Megatron-LM, 2019). Dimensions of few projections come first: one that all layers
     have is the stream between them, `hidden`.
     """
     users: dict[int, list[int]] = {}

@@ -85,8 +85,8 @@ class Adaptive:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """All positions up to the results' last one: the keys that a query of causal attention may see. A longer run does
-    no harm: positions behind it are ignored.
+    """All positions up to the results' last one: the keys that a query of causal attention may see. A longer run is
+    harmless: positions behind it are ignored.
 
     >>> Prefix(13).needs(5, 9)
     (0, 9)

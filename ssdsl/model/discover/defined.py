@@ -45,8 +45,8 @@ def implementation(target: Any) -> str | None:
 
 
 def _modules(target: Any) -> list[ModuleType]:
-    """The modules that may define it, as far as Python knows: that of its function, that of its fake implementation
-    (`register_fake`), and one with the name of its namespace."""
+    """The modules that may define an operator, as far as Python knows: that of its function, that of its fake
+    implementation (`register_fake`), and one with the name of its namespace."""
     qualified = target.name().partition(".")[0]
     names = []
     if (definition := OPDEFS.get(qualified)) is not None:

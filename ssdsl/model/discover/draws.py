@@ -108,7 +108,7 @@ def draws(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], 
 
 
 def flows(trial: Trial, draw: Draw) -> tuple[bool, ...]:
-    """For each result, whether a gradient flows through it; all do, if the call fails with gradients."""
+    """For each result, whether a gradient flows through it; all True if the call fails with gradients."""
     leaves = [x.detach().requires_grad_(x.is_floating_point() or x.is_complex()) for x in draw.given]
     try:
         return tuple(y.requires_grad for y in trial.forward(leaves))
@@ -170,7 +170,7 @@ def _drawn(
 
 
 def _integers(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], made: Sequence[Shape]) -> Integers:
-    """For each input of integers the widest range on which the call runs; ranges end at sizes of axes."""
+    """For each integer input, the widest range on which the call runs; ranges end at sizes of axes."""
     count = sum(not (d.is_floating_point or d.is_complex or d is torch.bool) for d in dtypes)
     if not count:
         return ()

@@ -61,7 +61,7 @@ def _found(trial: Trial, own: TrialShapes, dtypes: Sequence[torch.dtype]) -> Fou
 
 
 def _first_drawn(trial: Trial, tried: Sequence[TrialShapes], dtypes: Sequence[torch.dtype]) -> list[Draw]:
-    """Draws in the first of these settings in which the call runs. Raises Fails if it runs in none."""
+    """Draws in the first of these settings on which the call runs. Raises Fails if it runs on none."""
     reason = "it is too large to try"
     for setting in tried:
         try:

@@ -24,8 +24,8 @@ def folder() -> Path:
 
 
 def key_of(call: CapturedCall, given: Sequence[Tensor]) -> str | None:
-    """Everything that a result depends on: the operator, its implementation, arguments, shapes and dtypes; None if the
-    implementation is unknown."""
+    """The key of a result: the operator, its implementation, arguments, shapes and dtypes; None if the implementation
+    is unknown."""
     code = implementation(call.target)
     if code is None:
         return None
@@ -35,7 +35,7 @@ def key_of(call: CapturedCall, given: Sequence[Tensor]) -> str | None:
 
 
 def known(key: str) -> FoundRule | None:
-    """The result that was kept for a key, or None."""
+    """The cached result for a key, or None."""
     if key in _in_memory:
         return _in_memory[key]
     try:

@@ -35,7 +35,8 @@ def settings(trial: Trial, call: TrialShapes, dtypes: Sequence[torch.dtype]) -> 
 
 
 def _scaled(trial: Trial, call: TrialShapes, dtypes: Sequence[torch.dtype], first: int) -> Iterator[TrialShapes]:
-    """Settings in which all sizes shrink; then all that may shrink on meta tensors; then all of these but one.
+    """Settings with all sizes smaller; then with all sizes smaller that may be so on meta tensors; then with all of
+    these but one.
 
     The last are needed because an operator may accept sizes on meta tensors that it cannot compute with.
     """
@@ -61,7 +62,7 @@ def _mapped(shape: Shape, sizes: Mapping[int, int]) -> Shape:
 
 
 def _fits(trial: Trial, setting: TrialShapes, dtypes: Sequence[torch.dtype]) -> bool:
-    """Whether the call makes results of these shapes from inputs of these shapes, on meta tensors."""
+    """Whether the call, on meta tensors, makes results of these shapes from inputs of these shapes."""
     given = [torch.empty(s, dtype=d, device="meta") for s, d in zip(setting.shapes, dtypes, strict=True)]
     try:
         return tuple(tuple(y.shape) for y in trial.forward(given)) == setting.made

@@ -24,7 +24,7 @@ class Fails(Exception):
 
 
 class Unsteady(Fails):
-    """The call gives other results when it runs again."""
+    """The call gives other results when it is repeated."""
 
 
 class NoBackward(Fails):
@@ -62,7 +62,7 @@ class Trial:
         args, kwargs = replace_refs((self.call.args, named), lambda _: next(rest), _on_cpu)
         try:
             result = self.call.target(*args, **dict(kwargs))
-        except Exception as error:  # whatever an operator raises
+        except Exception as error:  # an operator may raise anything
             raise _failure(error) from error
         results = result if isinstance(result, (tuple, list)) else (result,)
         return tuple(r for r in results if isinstance(r, torch.Tensor))
@@ -87,7 +87,7 @@ class Trial:
                     [g for g, f in zip(upstream, flows, strict=True) if f],
                     allow_unused=True,
                 )
-            except Exception as error:  # whatever a backward raises
+            except Exception as error:  # a backward may raise anything
                 raise _failure(error) from error
             for i, gradient in zip(wanted, found, strict=True):
                 gradients[i] = gradient
@@ -106,7 +106,7 @@ def _on_cpu(item: Any) -> Any:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Within it, experiments leave no trace: random state, prints and warnings of operators."""
+    """A context in which experiments have no side effects: on the random state, prints and warnings."""
     with (
         torch.random.fork_rng(devices=[]),
         torch.device("cpu"),

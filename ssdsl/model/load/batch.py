@@ -1,8 +1,8 @@
 """The batches of a model: tensors by the names of forward's parameters, and the names of their axes.
 
-Axes that the user has not named get names by convention. Inputs of `transformers` models have known names, which tell
-what their axes are. If the first axes of all inputs have one size, they are `batch`. Any other axis is called by its
-input and its number, such as `x.1`, unless an operator of the model knows a better word for it.
+Axes that the user has not named get names by convention. Inputs of `transformers` models have known names, which
+determine their axes. If the first axes of all inputs have one size, they are `batch`. Any other axis is called by its
+input and its number, such as `x.1`, unless an operator of the model has a better name for it.
 """
 
 import inspect
@@ -202,7 +202,7 @@ def axes_of(
 
 
 def automatic(name: str, axis: int) -> str:
-    """The name of an axis whose meaning nobody knows."""
+    """The name of an axis of unknown meaning."""
     return f"{name}.{axis}"
 
 

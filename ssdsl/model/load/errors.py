@@ -10,8 +10,8 @@ from ssdsl.text.diagnostic import Diagnostic
 class UnknownModel(Diagnostic):
     """`--model` names neither a model of the zoo nor a Python file.
 
-    `ssdsl models` lists the zoo. `hf:TYPE` is a model of transformers, such as `hf:llama`. A model of your own is given
-    as `path/to/file.py:function`, where the function returns the module, example inputs and the names of their axes.
+    `ssdsl models` lists the zoo. `hf:TYPE` is a model of transformers, such as `hf:llama`. Give a model of your own as
+    `path/to/file.py:function`; the function returns the module, example inputs and the names of their axes.
     """
 
     code: ClassVar[str] = "E0301"
@@ -65,7 +65,7 @@ class UnknownOption(Diagnostic):
 
 @dataclass(frozen=True)
 class CannotBuild(Diagnostic):
-    """The options of a model do not fit together: no model can be built from them, or no batch for it.
+    """The options of a model do not fit together: no model, or no batch for it, can be built from them.
 
     Options depend on each other: `hidden` (`hidden_size` of a config) is a multiple of the number of heads, and lists
     have an item for each stage or layer. Where transformers refuses a config, the reason is its own.
@@ -83,9 +83,9 @@ class CannotBuild(Diagnostic):
 class BadValue(Diagnostic):
     """An option of a model has a value of the wrong kind, or none.
 
-    Most options of the zoo are whole numbers above zero; `dtype` is the format of the weights (fp32, bf16, fp16),
-    `dropout` a probability. A field of a config has the type that transformers gives it. Items of a list are joined by
-    `-`: `depths=2-2-18-2`. A value that is no number, word, `true` or `false`, or list of these, needs a `config.json`.
+    Most options of the zoo are positive integers; `dtype` is the type of the weights (fp32, bf16, fp16), `dropout` a
+    probability. A field of a config has the type that transformers gives it. Items of a list are joined by `-`:
+    `depths=2-2-18-2`. Any other value than a number, a word, `true`, `false`, or a list of these needs a `config.json`.
     """
 
     code: ClassVar[str] = "E0316"
@@ -115,7 +115,7 @@ class TransformersMissing(Diagnostic):
 
 @dataclass(frozen=True)
 class ModelFileMissing(Diagnostic):
-    """The Python file that `--model` names is not there, or cannot be read."""
+    """The Python file that `--model` names does not exist, or cannot be read."""
 
     code: ClassVar[str] = "E0306"
     title: ClassVar[str] = "cannot read `{path}`: {reason}"
@@ -126,7 +126,7 @@ class ModelFileMissing(Diagnostic):
 
 @dataclass(frozen=True)
 class FunctionMissing(Diagnostic):
-    """The file has no function of the name that `--model path/to/file.py:function` gives, or no name was given."""
+    """The file has no function with the name in `--model path/to/file.py:function`, or no name was given."""
 
     code: ClassVar[str] = "E0307"
     title: ClassVar[str] = "{fact}"
@@ -203,10 +203,10 @@ class BadAxes(BadModel):
 
 @dataclass(frozen=True)
 class NumbersNeeded(Diagnostic):
-    """With `--meta` a constructor asks for numbers of a large tensor, which is not made in this process.
+    """With `--meta` a constructor reads numbers of a large tensor, which has none in this process.
 
-    Large tensors of a model that is built without its numbers have a shape and a recipe. Small ones, of fewer than
-    16384 elements, are made as they are: a constructor may compute with them, unless they follow from a large one.
+    Large tensors of a model that is built without its numbers have a shape and a recipe. Tensors of fewer than 16384
+    elements are real: a constructor may compute with them, unless they are computed from a large one.
     """
 
     code: ClassVar[str] = "E0365"
@@ -224,12 +224,12 @@ class NumbersNeeded(Diagnostic):
 
 @dataclass(frozen=True)
 class NoInitialiser(Diagnostic):
-    """A module was constructed on the meta device, and something of it cannot be initialised.
+    """A module was constructed on the meta device, and some weight or buffer of it cannot be initialised.
 
-    Processes make the weights of such a module as its own initialisers would: `reset_parameters()` of the module that
-    owns them, `_init_weights(module)` or `init_weights()` of a module around it. A function that makes the module, such
-    as `lambda: Net()`, needs none of these: it is followed as it is. Weights that a checkpoint will bring may be left
-    out by `load_later=True`; buffers that are no part of a checkpoint may not.
+    Processes make the weights of such a module by its own initialisers: `reset_parameters()` of the module that owns
+    them, `_init_weights(module)` or `init_weights()` of a module around it. A function that makes the module, such as
+    `lambda: Net()`, needs none of these, because its own operators are recorded. With `load_later=True` weights that a
+    checkpoint will provide may lack an initialiser; buffers that are not part of a checkpoint may not.
     """
 
     code: ClassVar[str] = "E0371"
@@ -243,16 +243,16 @@ class NoInitialiser(Diagnostic):
 
 @dataclass(frozen=True)
 class BuiltWithNumbers(Diagnostic):
-    """A command that needs no numbers has made those of a large model.
+    """A command that needs no numbers has built a large model with all its numbers.
 
     `check`, `show`, `prove`, `simulate`, `sweep`, `diff` and `repl` build a model of more than 100 million numbers as
-    with `--meta`: large tensors have a shape and a recipe. That fails where a constructor reads numbers of these; the
-    model is then made with all its numbers, which takes time and memory, and gives the same result.
+    with `--meta`: large tensors have a shape and a recipe. That fails if a constructor reads numbers of these; then the
+    model is built with all its numbers, which takes time and memory, and gives the same result.
     """
 
     code: ClassVar[str] = "E0348"
     severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "all numbers of `{model}` are made, though this command needs none"
+    title: ClassVar[str] = "`{model}` is built with all its numbers, though this command needs none"
     note: ClassVar[str] = "without them: {reason}"
     help: ClassVar[str] = "compute what the constructor reads from small tensors or in Python, to save time and memory"
     model: str
@@ -261,7 +261,7 @@ class BuiltWithNumbers(Diagnostic):
 
 @dataclass(frozen=True)
 class UnknownType(Diagnostic):
-    """The word behind `hf:` is neither a type of models that the installed transformers knows, nor a config's file.
+    """The word after `hf:` is neither a model type of the installed transformers, nor the file of a config.
 
     A type is the `model_type` of a config, such as `llama`, `bert` or `vit`.
     """
@@ -280,7 +280,7 @@ class UnknownType(Diagnostic):
 
 @dataclass(frozen=True)
 class ConfigUnreadable(Diagnostic):
-    """The config that `hf:path/to/config.json` names is not there, or is no config of a model.
+    """The config that `hf:path/to/config.json` names does not exist, or is not the config of a model.
 
     It is the `config.json` beside a model's weights: a JSON object with a `model_type`.
     """
@@ -295,9 +295,10 @@ class ConfigUnreadable(Diagnostic):
 
 @dataclass(frozen=True)
 class NoTask(Diagnostic):
-    """A type of models has no model for a task, or the inputs of its model are not known.
+    """This model type has no model for the task, or the inputs of its model are unknown.
 
-    The tasks are causal, masked and sequence-to-sequence language models, and classes of images, sequences and tokens.
+    The tasks are causal, masked and sequence-to-sequence language models, and classification of images, sequences and
+    tokens.
     """
 
     code: ClassVar[str] = "E0318"

@@ -49,7 +49,8 @@ def load_user(spec: Source, seed: int, generator: Generator, meta: bool, trains:
 
 
 def _without_numbers(file: UserFile, function: Any, seed: int, generator: Generator) -> Model:
-    """The model as with `--meta`; if its constructor needs numbers, the model has them, and a remark says so."""
+    """The model as with `--meta`; if its constructor needs numbers, the model is built with them, and a remark says
+    so."""
     try:
         return _called(file, function, seed, generator, True)
     except PlanError as error:

@@ -81,7 +81,7 @@ def load_asked(
         raise PlanError(NoTask(spec.rest, f"no example batch is known for {fact}", "", "", change)) from error
     except PlanError:
         raise
-    except Exception as error:  # whatever a constructor raises
+    except Exception as error:  # a constructor may raise anything
         raise _cannot_build(spec, asked, error) from error
 
 

@@ -17,7 +17,7 @@ from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 
 BATCHES = 4
-LARGE = 10**8  # parameters; a larger model is built without their numbers, unless the user wants them
+LARGE = 10**8  # parameters; a larger model is built without their numbers, unless the user asks for them
 
 
 def build(
@@ -63,8 +63,8 @@ def _constructed(
 ) -> tuple[torch.nn.Module, Recipes | None]:
     """The module that `make` constructs from the transformers library, and its recipes, as `made` gives them.
 
-    Warnings of transformers are silenced: it reports what its configs lack for generation, which nothing here does. Its
-    errors still come through.
+    Warnings of transformers are silenced, because they are about generation, which is not used here. Its errors are
+    shown.
     """
     library = transformers_library(model)
     with silent(library):
@@ -76,8 +76,8 @@ def _constructed(
 def _collect_scores(module: Any) -> None:
     """Adds the hooks that collect the scores of routers for the loss, if the config asks for them.
 
-    transformers adds them in the first forward. But a forward that changes its module is called twice more to see
-    whether it does so again, and that needs numbers.
+    transformers adds them in the first forward. But a forward that changes its module would be run twice more, to see
+    whether it changes it each time, and that needs numbers.
     """
     if getattr(module.config, "output_router_logits", False):
         from transformers.utils.output_capturing import maybe_install_capturing_hooks
@@ -118,7 +118,7 @@ def transformers_library(model: str) -> Any:
 
 @contextmanager
 def silent(library: Any) -> Iterator[None]:
-    """Within it, transformers reports errors only."""
+    """A context in which transformers reports errors only."""
     verbosity = library.logging.get_verbosity()
     library.logging.set_verbosity_error()
     try:

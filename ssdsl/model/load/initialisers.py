@@ -1,6 +1,6 @@
 """Recipes for a module that was constructed on the meta device, from its own initialisers.
 
-The module does not tell what its constructors did. But modules that own weights know how to initialise them:
+The module does not record what its constructors did. But modules that own weights know how to initialise them:
 `reset_parameters`, as torch's modules have, and the `_init_weights(module)` of the model around it, as in transformers
 and many others, or its `init_weights()`. They are called on a copy without numbers, and their operations become the
 recipes of the weights. A weight that no initialiser writes to has no recipe: that is an error with its name.

@@ -21,7 +21,7 @@ from ssdsl.runtime.train.precision import HALF
 from ssdsl.text.diagnostic import Diagnostic
 
 MOST = 1 << 20  # elements of the largest buffer whose numbers are made at capture
-Outputs = Sequence[str] | None  # names of results of a forward beside its loss; None: all
+Outputs = Sequence[str] | None  # names of a forward's results beside its loss; None: all
 USER_PREFIX = "ssdsl_user_"  # begins the module name under which a user's file is imported
 
 
@@ -97,7 +97,7 @@ class Model:
         return {n: t.to("meta") if self.is_meta else t.clone() for n, t in self.batches[0].items()}
 
     def numbers(self, name: str, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The numbers of a buffer: its own, or those that its recipe makes; None if there are none, or too many."""
+        """The values of a buffer: its own, or those of its recipe; None if there are none, or too many."""
         if not tensor.is_meta:
             return tensor
         if self.recipes is None or name not in self.recipes.weights or tensor.numel() > MOST:

@@ -133,7 +133,7 @@ def _number(text: str, kind: type) -> Any:
 
 
 def _items(text: str, inner: tuple[Any, ...]) -> list[Any] | None:
-    """The items of `2-2-18-2`; None if one has not the type that `inner` asks for."""
+    """The items of `2-2-18-2`; None if one is not of the type `inner`."""
     kinds = [kind for part in inner for kind in _kinds(part) if kind in (int, float, str)]
     items = []
     for word in text.split("-"):

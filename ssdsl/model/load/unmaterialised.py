@@ -1,9 +1,9 @@
 """Constructs a module without its numbers: operators on large tensors are recorded, not run.
 
-So a model that is too large for one process is constructed in seconds, and each of its weights comes with a recipe: the
-operators that make it. A rank runs them for the weights, and the parts of weights, that it holds. During construction a
-large tensor is *hollow*, an ordinary one on the CPU whose memory nobody touches. Small ones are real, so that a
-constructor can compute with their numbers, as `torch.linspace(0, 0.1, layers).tolist()` does.
+So a model that is too large for one process is constructed in seconds, and each of its weights has a recipe: the
+operators that make it. A rank runs them for its weights, and parts of weights. During construction a large tensor is
+*hollow*: an ordinary CPU tensor whose memory is never touched. Small tensors are real, so that a constructor can
+compute with their numbers, as `torch.linspace(0, 0.1, layers).tolist()` does.
 """
 
 import copy
@@ -41,7 +41,7 @@ class TooMany(BaseException):
 
 
 class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within it, TooMany is raised when more than `most` numbers are made from no tensor, as constructors do."""
+    """A context that raises TooMany when more than `most` numbers are made from no tensor, as constructors do."""
 
     def __init__(self, most: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,7 +63,7 @@ class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Deferred:
-    """Within it, constructors make large tensors without numbers.
+    """A context in which constructors make large tensors without numbers.
 
     >>> with Deferred(seed=0) as deferred:
     ...     layer = torch.nn.Linear(1000, 1000)
@@ -131,7 +131,7 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
-    """Within it, constructors draw the same numbers as recipes.
+    """A context in which constructors draw the same numbers as recipes.
 
     PyTorch draws a truncated normal distribution again and again until all numbers are inside; here each number is
     drawn once, by the inverse of the distribution function.
@@ -182,7 +182,7 @@ def with_tensors(module: torch.nn.Module, make: Callable[[str, torch.Tensor], to
 
 
 def change_attributes(module: torch.nn.Module, make: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Replaces each tensor in plain attributes by `make(tensor)`; an attribute that gets no new one stays as it is."""
+    """Replaces each tensor in plain attributes by `make(tensor)`; an attribute without a new one is not changed."""
     for one in module.modules():
         for name, value in list(vars(one).items()):
             if name not in REGISTERED:
@@ -259,7 +259,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._memories[memory_of(tensor)]
 
     def _follow(self, tensor: torch.Tensor) -> None:
-        """Forgets a memory when it is freed: its address may be used again."""
+        """Forgets a memory when it is freed, because its address may be used again."""
         memory = memory_of(tensor)
 
         def freed(_: object) -> None:
@@ -316,8 +316,8 @@ def _on_meta(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 
 def _hollow(like: torch.Tensor) -> torch.Tensor:
-    """A tensor on the CPU with the shape of another. For a huge one the system reserves no memory: it would refuse a
-    tensor larger than all memory, though nobody touches it."""
+    """A CPU tensor with the shape of another, whose memory is never touched. For a huge one no memory is reserved: the
+    system would refuse a tensor larger than all memory."""
     size = like.untyped_storage().nbytes()
     if size < HUGE or sys.platform != "linux":
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)

@@ -92,7 +92,8 @@ class UserFile:
 
     @contextlib.contextmanager
     def diagnosed(self, when: str) -> Iterator[None]:
-        """Within it, an exception of the user's code becomes a diagnostic at its line, and prints go to stderr."""
+        """A context in which an exception of the user's code becomes a diagnostic at its line, and prints go to
+        stderr."""
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 yield

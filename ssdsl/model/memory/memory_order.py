@@ -1,9 +1,9 @@
 """Operators that depend on the memory order of their operands, and the order that these have on one device.
 
-`view_as_complex` needs pairs side by side, `as_strided` reads memory whatever the axes are, and a kernel of the user's
-own may do either. A part of a tensor that was gathered, joined or sliced may have another order than the whole, so a
-program gives such an operand the order that it has on one device. A copy that the model makes for this (`contiguous`)
-is no operator of the graph.
+`view_as_complex` needs pairs side by side, `as_strided` reads memory whatever the axes are, and a user's kernel may do
+either. A part of a tensor that was gathered, joined or sliced may have another order than the whole, so a program gives
+such an operand the order that it has on one device. A copy that the model makes for this (`contiguous`) is no operator
+of the graph.
 """
 
 import math

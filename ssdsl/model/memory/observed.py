@@ -48,7 +48,7 @@ class SavedByParts:
     of_one: tuple[tuple[tuple[Place, ...], SavedShapes], ...] = ()
 
     def at(self, shapes: Sequence[Shape]) -> SavedShapes | None:
-        """The tensors saved for these shapes; None if several exceptions apply that differ."""
+        """The tensors saved for these shapes; None if several exceptions apply and differ."""
         found = {saved for axes, saved in self.of_one if all(shapes[operand][axis] == 1 for operand, axis in axes)}
         return min(found, default=self.saved, key=id) if len(found) < 2 else None
 

@@ -10,7 +10,7 @@ from ssdsl.model.ops.reader import Reader, kernel_dims
 
 
 def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, function: str | None = None) -> Saved:
-    """The tensors that autograd keeps of a call until its backward has run; none where no gradient flows.
+    """The tensors that autograd keeps of a call until its backward has run; none if no gradient flows.
 
     `sizes` are the local sizes of the operator's dimensions, by default the full ones. A kernel of parts has its own
     rule: that of the kernel with this `function` ("": no kernel), by default that of the row's kernel if the dimensions

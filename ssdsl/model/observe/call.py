@@ -56,7 +56,7 @@ def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple
 def run(
     target: Target, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], tensors: Mapping[str, torch.Tensor]
 ) -> tuple[Any, ...]:
-    """The results of a call; raises whatever the operator raises."""
+    """The results of a call; raises the operator's errors."""
     result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 

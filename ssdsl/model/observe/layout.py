@@ -68,7 +68,7 @@ def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Gra
         if _is_fused(operator, tensors, graph):  # its result has the layout of the queries
             return (torch.empty_like(tensors[operator.inputs[0].value]),)
         return results
-    except Exception:  # whatever an operator raises
+    except Exception:  # an operator may raise anything
         if operator.found is None:
             raise
     return tuple(empty(graph.values[o.value]) for o in operator.outputs)

@@ -17,7 +17,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
     refs = iter([names.index(o.value) for o in operator.inputs])
     target, *args = numbered(operator.args, refs)
     given = [spec_of(name, graph).empty() for name in names]
-    kept: list[torch.Tensor] = []  # alive to the end: freed memory may be used again
+    kept: list[torch.Tensor] = []  # kept alive to the end: freed memory may be used again
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         kept.append(tensor.detach())
@@ -34,7 +34,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         taken = {memory_of(t) for t in (*kept, *given)}
         used = taken | {memory_of(t) for t in (*results, *owed)}
         pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
-    except Exception:  # whatever an operator raises; a sparse gradient has no memory of its own
+    except Exception:  # an operator may raise anything; a sparse gradient has no memory of its own
         return None
     once = [memory for _, memory in pairs]  # a gradient that two values share belongs to none of them
     return (

@@ -51,7 +51,7 @@ def saved_by(operator: Operator, graph: Graph, sizes: Sequence[int] | None = Non
     without a row that does not run on meta tensors is taken to save all its inputs and outputs."""
     try:
         found = _measured(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
-    except Exception:  # whatever an operator raises
+    except Exception:  # an operator may raise anything
         if operator.found is None:
             raise
         return SavedShapes(tuple(range(len(operator.inputs))), tuple(range(len(operator.outputs))))
@@ -67,7 +67,7 @@ def saved_by_parts(operator: Operator, graph: Graph) -> SavedByParts | None:
         if found is None or not _agree(found, whole, operator):
             return None
         return SavedByParts(found, tuple(_of_one(operator, graph, found)))
-    except Exception:  # whatever an operator raises
+    except Exception:  # an operator may raise anything
         return None
 
 
@@ -83,7 +83,7 @@ def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tu
 
 
 def _ones(operator: Operator) -> Iterator[tuple[tuple[Place, ...], tuple[int, ...]]]:
-    """Axes that are tried with size 1: each alone, and pairs of axes of which some input has neither, so that it is
+    """Axes to try with size 1: each alone, and pairs of axes that are both missing from some input, which is then
     repeated along both."""
     axes = {
         (place,): dims

@@ -8,10 +8,10 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class MissingRule(Diagnostic):
-    """The model calls an operator that ssdsl has no row for, and no Python module is known that defines it.
+    """The model calls an operator without a row in ssdsl's table, and the Python module that defines it is unknown.
 
     A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
-    If there is none, experiments show how the operator may be split; but a program has to import what it calls. The
+    Without a row, experiments find how the operator may be split; but a program must import the operator's module. The
     module is known if it registers the operator with `torch.library.custom_op` or `register_fake` and can be imported
     by its name: define operators in a module of their own, in a folder on the path. Or give a row that names it.
 
@@ -37,9 +37,9 @@ class MissingRule(Diagnostic):
 class UnsteadyOperator(Diagnostic):
     """An operator without a row gave other results when it ran again on the same inputs.
 
-    It draws random numbers of its own, or counts its calls. Devices that compute it, and backwards that compute it
-    again, would each have other results, and no plan would equal a single device. PyTorch's own random operators are
-    known. Give the numbers that your operator needs to it as an input: draw them by `torch.rand` in the forward.
+    It draws random numbers of its own, or counts its calls. Devices that compute it, and backwards that recompute it,
+    would each get other results, and no plan would equal a single device. PyTorch's own random operators are known.
+    Pass the numbers that your operator needs as an input: draw them by `torch.rand` in the forward.
     """
 
     code: ClassVar[str] = "E0370"
@@ -53,10 +53,10 @@ class UnsteadyOperator(Diagnostic):
 
 @dataclass(frozen=True)
 class RowDoesNotFit(Diagnostic):
-    """The signature in a row of yours has other operands, or other axes, than a call of the operator.
+    """The signature in your row has other operands, or other axes, than a call of the operator.
 
-    A signature has an entry for every tensor that a call gives and gets, in the order of the operator's schema, and a
-    letter for every axis. `...` stands for any number of axes, `?` behind an operand says that it may be absent. Where
+    A signature has an entry for every tensor argument and result of a call, in the order of the operator's schema, and
+    a letter for every axis. `...` stands for any number of axes; `?` after an operand means that it may be absent. If
     the axes depend on the arguments, give a function as `dims`: it gets the call and returns the signature.
     """
 
@@ -76,7 +76,7 @@ class BadRows(Diagnostic):
     """The `OPS` of a model's file, or a package's entry point `ssdsl.ops`, do not give rows of operators.
 
     `OPS` is a list of `ssdsl.Op`. An entry point names such a list, a function that returns one, or a module that has
-    it as `OPS`. Operators that ssdsl has a row for keep it.
+    it as `OPS`. A row for an operator that ssdsl has a row for is not used.
     """
 
     code: ClassVar[str] = "E0335"

@@ -25,7 +25,7 @@ NAME = re.compile(r"\w+::\w+(\.\w+)?")
 
 
 def regroup(call: TypedCall) -> Signature | None:
-    """A mark in place of a rule: a reshape, which keeps all elements in their order and changes the axes.
+    """Marks a reshape in place of a rule: it keeps all elements in their order and changes the axes.
 
     The analysis then matches the factors of the axes before and after.
     """
@@ -33,7 +33,7 @@ def regroup(call: TypedCall) -> Signature | None:
 
 
 def resolved(call: TypedCall) -> Signature | None:
-    """A mark in place of the rule of a row that was read from a graph's file: its calls have their dimensions."""
+    """Marks a row that was read from a graph's file: its calls already have their dimensions."""
     raise AssertionError(f"`{call.call.kind}` has its dimensions")
 
 
@@ -83,7 +83,7 @@ class PartKernel:
 
     @property
     def is_placed(self) -> bool:
-        """Whether the call is told the place of its part, which has to be a run of the axis then."""
+        """Whether the call gets the position of its part, which must then be a run of the axis."""
         return self.tells("start") or self.tells("part")
 
     @property

@@ -24,7 +24,7 @@ _of_file: dict[str, Op] = {}  # the rows of the model's file that was loaded las
 
 
 def find(target: str) -> Op | None:
-    """The row of an operator, by torch's full name with its overload: `aten::max.dim`; None if it has none."""
+    """The row of an operator, by torch's full name with its overload: `aten::max.dim`; None if there is none."""
     for name in dict.fromkeys((target, target.partition(".")[0])):
         for rows in (_of_file, ROWS, rows_of_packages()):
             if name in rows:
@@ -38,7 +38,7 @@ def is_own(op: Op) -> bool:
 
 
 def known(call: CapturedCall) -> Op | None:
-    """The row of a captured call, or one that experiments showed; None if there is neither."""
+    """The row of a captured call, or one found by experiments; None if there is neither."""
     name = call.target.name()
     return find(name) if call.found is None else _of_experiment(name, call.found)
 
@@ -86,7 +86,7 @@ def _chances(target: Any) -> list[str]:
 
 @cache
 def _by_tags(target: str) -> Op | None:
-    """The row of an operator that torch tags as pointwise or random; None for others, and those of other namespaces."""
+    """The row of an operator that torch tags as pointwise or random; None for other operators, and other namespaces."""
     overload = overload_named(target)
     if overload is None or not target.startswith("aten::"):
         return None
@@ -126,7 +126,7 @@ def _loaded(entry: EntryPoint) -> Any:
         found = entry.load()
         found = getattr(found, "OPS", found)
         return found() if callable(found) else found
-    except Exception as error:  # whatever a package raises
+    except Exception as error:  # a package may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise PlanError(BadRows(None, f"the entry point `{entry.name}` of `{_package(entry)}`", reason)) from error
 

@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TypedCall:
-    """One call of an operator, before its dimensions are known."""
+    """A call of an operator with the shapes of its tensors, before its dimensions are known."""
 
     call: CapturedCall
     tensors: Mapping[str, Tensor]

@@ -144,8 +144,8 @@ class _Masks:
         return bool((keys <= queries).all() and (keys[1:] > queries[:-1]).all() and (keys[1:] >= keys[:-1]).all())
 
     def _part(self, value: str, rows: slice | None) -> torch.Tensor | None:
-        """Some rows (along the axis before the last) of a constant, or without `rows` its one number; axes along which
-        it does not vary may have size one. None where a value is no such constant."""
+        """Rows (along the axis before the last) of a constant, or without `rows` its one number; axes along which it
+        does not vary may have size one. None if a value is no such constant."""
         if math.prod(self.capture.tensors[value].shape) <= LARGEST:
             found = self._small(value)
             if found is None or rows is None:

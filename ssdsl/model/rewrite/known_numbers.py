@@ -16,7 +16,7 @@ LARGEST = 1 << 20  # elements of a constant that is computed
 def known_numbers(value: str, calls: Mapping[str, CapturedCall], capture: Capture) -> torch.Tensor | None:
     """The numbers of a constant of at most LARGEST elements; None for any other tensor.
 
-    `calls` has the maker of each value, in the order in which they run.
+    `calls` has the maker of each value, in execution order.
     """
     behind = _behind(value, calls, capture)
     if behind is None:

@@ -377,7 +377,7 @@ def _embedding_bag(call: CapturedCall, capture: Capture) -> Iterator[CapturedCal
 
 
 def _put(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
-    """One value written by a mask is a `where`; a write by other indices may be a scatter."""
+    """A write of one value by a mask becomes `where`; a write by other indices may become a scatter."""
     given, places, value = call.args[:3]
     mask = capture.tensors[places[0].value] if len(places) == 1 and places[0] is not None else None
     if mask is None or mask.dtype != "bool" or capture.tensors[value.value].shape or any(call.args[3:]):

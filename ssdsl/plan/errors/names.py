@@ -18,7 +18,7 @@ FOREIGN = {  # words of other languages, and what a plan writes
 
 @dataclass(frozen=True)
 class UnknownName(Traced, Diagnostic):
-    """A name that nothing has bound before this line: `let stage = balance(modle, S)`.
+    """The name is not bound above this line: `let stage = balance(modle, S)`.
 
     Names are bound by `param`, `mesh`, `let`, `def`, `use` and `for`, above the place where they are used.
     """
@@ -89,7 +89,7 @@ class UnknownParam(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class WrongArguments(Traced, Diagnostic):
-    """A function is called with other arguments than it takes: `gpipe(stage)` where it is `gpipe(stage, M)`."""
+    """A function is called with other arguments than it takes: `gpipe(stage)` instead of `gpipe(stage, M)`."""
 
     code = "E0229"
     title = "`{name}` takes {takes}"
@@ -157,7 +157,7 @@ class CallsTooDeep(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NeverUsed(Traced, Diagnostic):
-    """A plan declares a `param` or a `dim`, and says nothing with it: `--set` of it would change nothing."""
+    """A plan declares a `param` or a `dim` and does not use it: `--set` of it would change nothing."""
 
     code = "E0273"
     severity = "warning"

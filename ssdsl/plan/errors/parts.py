@@ -11,11 +11,11 @@ from ssdsl.text.diagnostic import Diagnostic
 
 @dataclass(frozen=True)
 class UnknownCount(Traced, Diagnostic):
-    """Into how many parts? A bare index takes its number of parts from the mesh axis of the same name.
+    """The number of parts is missing. An index without one takes it from the mesh axis of the same name.
 
-    No mesh above the statement has such an axis, or several have it with different numbers of devices, and not all of
-    the operators have been assigned to one of these above the statement. An index that is no axis of the operators'
-    mesh is one in time: its parts run one after another on each device.
+    No mesh above the statement has such an axis, or several meshes have it with different sizes, and not all of the
+    operators are assigned to one of these above the statement. An index that is no axis of the operators' mesh is an
+    index in time: its parts run one after another on each device.
     """
 
     code = "E0207"
@@ -53,7 +53,7 @@ class UnknownCount(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NearAxis(Traced, Diagnostic):
-    """An index in time has nearly the name of a mesh axis that its operators leave unused: `tpp` for `tp`.
+    """An index in time has nearly the name of a mesh axis that its operators do not use: `tpp` for `tp`.
 
     An index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
     With a slip in the name of the axis, the devices along the axis would all do the same work.
@@ -74,7 +74,7 @@ class NearAxis(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class CountMismatch(Conflict, Diagnostic):
-    """An index and the mesh axis of its name meet, so they must have the same size."""
+    """An index with the name of a mesh axis must have as many parts as the axis has devices."""
 
     code = "E0208"
     title = "`{name}` has {count} parts, and the axis `{name}` of `{mesh}` has {size} devices"
@@ -112,17 +112,17 @@ class BadSizes(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NoSuchPhrase(Traced, Diagnostic):
-    """Behind an index, `parts` says which chunks each part has: `into cp parts [[0, 3], [1, 2]]`."""
+    """After an index, `parts` lists the chunks of each part: `into cp parts [[0, 3], [1, 2]]`."""
 
     code = "E0263"
-    title = "`{word}` says nothing about the parts of an index"
-    help = "write `parts [[0, 3], [1, 2]]` for who has which chunks, or a comma in front of a further index"
+    title = "`{word}` cannot follow an index"
+    help = "write `parts [[0, 3], [1, 2]]` to list the chunks of each part, or a comma before another index"
     word: str
 
 
 @dataclass(frozen=True)
 class BadChunks(Traced, Diagnostic):
-    """The chunks of `parts` are numbered from 0, and each is in one part: `[[0, 3], [1, 2]]` are four chunks."""
+    """The chunks of `parts` are numbered from 0, and each belongs to one part: `[[0, 3], [1, 2]]` are four chunks."""
 
     code = "E0264"
     title = "`parts` names {count} chunks, but {what}"
@@ -146,7 +146,7 @@ class BadCount(Traced, Diagnostic):
 class BadShare(Traced, Diagnostic):
     """A stage's share of the work is above 0: `balance(OPS, [2, 1, 1])` gives the first of three stages half of it.
 
-    Shares need not add up to anything: each counts relative to their sum. `[0.5, 0.25, 0.25]` are the same.
+    Shares are relative and need not add up to anything: `[0.5, 0.25, 0.25]` are the same.
     """
 
     code = "E0288"

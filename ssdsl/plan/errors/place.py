@@ -22,7 +22,7 @@ class NoMesh(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NotAssigned(Traced, Diagnostic):
-    """Every operator that computes with weights must be put on devices by an `assign`."""
+    """An `assign` must put every operator that computes with weights on devices."""
 
     code = "E0252"
     title = "{count} operators are assigned to no devices"
@@ -46,8 +46,9 @@ class NotAssigned(Traced, Diagnostic):
 class PlacedBeside(Traced, Diagnostic):
     """Operators that no statement assigns were put beside those that make their operands, or that use their results.
 
-    They are what a module that has modules in it calls itself: a residual, an activation, the division of a loss. Of
-    the model its path is `.`, of a module the module's with a dot at the end: `model["."]`, `model["h.0."]`.
+    A module that contains other modules calls such operators itself: a residual, an activation, the division of a loss.
+    Their path is `.` for the model, and the module's path with a dot at the end for a module: `model["."]`,
+    `model["h.0."]`.
     """
 
     code = "E0380"
@@ -76,11 +77,11 @@ class PlacedBeside(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class RoundTrip(Traced, Diagnostic):
-    """Operators that a module calls itself are far from all their neighbours, so values go there and back again.
+    """Operators that a module calls itself are on other devices than all their neighbours, so values go there and back.
 
-    `model - model["h.*"]` also takes the residuals, activations and sums that modules with modules in them call
-    themselves. Where all that these read is made on other devices, and all that they make is read there, each value
-    crosses twice, forward and backward.
+    `model - model["h.*"]` also selects the residuals, activations and sums that modules with submodules call
+    themselves. If all their operands are made, and all their results read, on other devices, each value crosses twice,
+    forward and backward.
     """
 
     code = "E0281"
@@ -151,7 +152,8 @@ class NoSuchDevice(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class SplitAndFixed(Conflict, Diagnostic):
-    """An operator is split into an index whose axis its devices fix: its parts would have to be all at one coordinate.
+    """An operator is split into an index, and its devices fix the axis of that name: all parts would be at one
+    coordinate.
 
     Split into `pp`, it lies on all devices along `pp`; assigned to `gpus[pp = 0]`, on the first only.
     """
@@ -169,18 +171,20 @@ class SplitAndFixed(Conflict, Diagnostic):
 
 @dataclass(frozen=True)
 class RelatesNothing(Traced, Diagnostic):
-    """An `order`, or a row of `order by clock`, that has no effect, whatever the turn of its loop.
+    """An `order`, or a row of `order by clock`, has no effect in any turn of its loop.
 
-    An index outside of its range names no task, and schedules begin and end so; but some turn should name one. Nor is
-    there a task where operators have no such phase: there is no `.wgrad` without weights, and no `.bwd` of what
-    learns nothing. The order of a task and itself relates nothing either.
+    An index outside its range names no task; schedules begin and end with such turns, but some turn should name one.
+    Operators without a phase have no task in it either: there is no `.wgrad` without weights, and no `.bwd` where
+    nothing is trained. Nor does an `order` relate a task to itself.
     """
 
     code = "E0257"
     severity = "warning"
     title = "{what}"
-    note = "there is no task outside of an index's range, no `.wgrad` without weights, no `.bwd` where nothing learns"
-    help = "remove it, or look at its indices and phases"
+    note = (
+        "there is no task outside of an index's range, no `.wgrad` without weights, no `.bwd` where nothing is trained"
+    )
+    help = "remove it, or correct its indices or phases"
     is_row: bool = False  # of `order by clock`
 
     @property
@@ -196,21 +200,21 @@ class Idle(Enum):
         "remove it, or select operators that depend on weights",
     )
     WHOLE = (
-        "what it names runs once, on all of these parts together",
+        "its operators run once, on all of these parts together",
         "remove it, or split operators that can run in parts",
     )
-    KEPT = ("backward keeps nothing of these operators", "remove it, or select operators that learn")
+    KEPT = ("backward keeps nothing of these operators", "remove it, or select operators that need a gradient")
     GATHERED = (
-        "of what is gathered for these operators, backward keeps nothing that it could gather again",
-        "remove it: what a recomputed region, a backward in halves or other operators keep, stays as it is",
+        "backward keeps no gathered operand of these operators that it could gather again",
+        "remove it: what a recomputed region, a backward in halves or another operator keeps is not gathered again",
     )
     RECEIVED = (
         "these operators receive nothing from other devices",
         "remove it, or select operators that read what other devices compute: the first ones of a stage",
     )
     LESS = (
-        "others of the same task are prefetched by more, and receive with these",
-        "remove it, or give those the same number",
+        "other operators of the same task are prefetched by more, and share their buffers with these",
+        "remove it, or give the others the same number",
     )
 
     @property
@@ -226,8 +230,8 @@ class Idle(Enum):
 class Unread(Traced, Diagnostic):
     """A statement that changes nothing: the program is the same without it.
 
-    It asks for something of operators that these do not have. Statements that agree with what holds anyway are not
-    meant: what another one says already, `where possible` that finds nothing, an index of one part.
+    It asks for something that its operators do not have. Statements that agree with what holds anyway get no warning:
+    one that repeats another statement, `where possible` that finds nothing, an index with one part.
     """
 
     code = "E0271"

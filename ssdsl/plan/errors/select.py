@@ -13,7 +13,7 @@ from ssdsl.text.diagnostic import Diagnostic
 class NoSuchPath(Traced, Diagnostic):
     """A module path that no operator of the model has: `model["h.*.mlpp"]`.
 
-    `*` stands for one segment, `**` for any number; a path names all beneath it and may begin anywhere.
+    `*` stands for one segment, `**` for any number. A path selects everything below it, and may begin at any segment.
     `ssdsl show PLAN --model gpt ops` lists the paths.
     """
 
@@ -59,7 +59,7 @@ class NoSuchKind(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NoSuchIndex(Traced, Diagnostic):
-    """`[m = 3]` names the parts with that index, but no selected operator has been split into `m`, so far."""
+    """`[m = 3]` selects parts by an index, but no selected operator is split into `m` above this line."""
 
     code = "E0242"
     title = "no operator selected here has an index `{name}`"
@@ -75,7 +75,7 @@ class NoSuchIndex(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NothingSelected(Traced, Diagnostic):
-    """A statement about no operator at all: `split model.linear & model.conv by ffn into tp`."""
+    """The statement selects no operator: `split model.linear & model.conv by ffn into tp`."""
 
     code = "E0243"
     title = "this selects no operator"
@@ -94,12 +94,12 @@ INSTEAD = {  # of a part that a statement names
 
 @dataclass(frozen=True)
 class NotWhole(Traced, Diagnostic):
-    """`split`, `assign` and `recompute` speak of whole operators; phases and fixed indices are for `order`.
+    """`split`, `assign` and `recompute` take whole operators; phases and fixed indices are for `order`.
 
-    The parts of an operator are alike: they are cut and recomputed alike, and run on the devices of one mesh, either
-    one after another or, where the index is an axis of the mesh, each on devices of its own. Which device has which of
-    them is said by `parts`: with `way parts [[0], [1]]` in the first half of a pipeline and `way parts [[1], [0]]` in
-    the second, half of the samples go through the devices in the opposite direction.
+    All parts of an operator are cut and recomputed alike, and run on the devices of one mesh: one after another or, if
+    the index is an axis of the mesh, each on devices of its own. `parts` chooses the device of each part: with `way
+    parts [[0], [1]]` in the first half of a pipeline and `way parts [[1], [0]]` in the second, half of the samples go
+    through the devices in the opposite direction.
     """
 
     code = "E0244"
@@ -146,8 +146,8 @@ class DifferentParts(Traced, Diagnostic):
 class TooFewUnits(Traced, Diagnostic):
     """`balance(OPS, S)` needs at least S repeated modules, or runs of other operators, to make stages of.
 
-    The model is cut between modules, never inside of one: a model of 12 layers gives at most 12 stages, and the
-    modules in front of the layers and behind them are stages too.
+    The model is cut between modules, never inside one: a model of 12 layers gives at most 12 stages, plus those for the
+    modules before and after the layers.
     """
 
     code = "E0248"

@@ -50,10 +50,10 @@ class Division:
 class DoesNotDivide(Traced, Diagnostic):
     """A dimension is cut into equal parts, so its size must be a multiple of their number.
 
-    `split model by heads into tp` with 12 heads and `tp = 8` does not go. Of a dimension that is cut several times the
+    `split model by heads into tp` with 12 heads and `tp = 8` is impossible. If a dimension is cut several times, its
     size must be a multiple of the product: `split model by batch into dp, m = 4` with `dp = 2` needs a multiple of 8.
-    Sizes may be given: `into m = [3, 5]`. Where each of some parts of the batch has its own statistics in batch norm,
-    the batch is cut between these parts alone, so that there must be as many as all splits of the batch make.
+    Sizes may be given: `into m = [3, 5]`. If parts of the batch have their own statistics in batch norm, the batch can
+    only be cut between these parts, so their number must be a multiple of all cuts of the batch together.
     """
 
     code = "E0203"
@@ -129,10 +129,10 @@ class DoesNotDivide(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class LeftWhole(Traced, Diagnostic):
-    """`where possible` left operators whole, as their dimension does not go into so many equal parts.
+    """`where possible` left operators whole, because the number of parts does not divide their dimension.
 
     `split model by heads into tp where possible` with 12 heads and `tp = 8` computes all heads on each of the 8
-    devices. `ssdsl check` tells how much work that repeats. What has no such index yet can be cut along another
+    devices. `ssdsl check` reports how much work that repeats. Operators without the index can be cut along another
     dimension: `split model[tp = none] by head_dim into tp where possible`.
     """
 
@@ -165,10 +165,10 @@ class LeftWhole(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NoSuchCondition(Traced, Diagnostic):
-    """`where possible` is the one condition of a `split`: it leaves operators as they are that cannot be cut so.
+    """`where possible` is the only condition of a `split`: it leaves out operators that cannot be cut so.
 
-    Those have no such dimension, one that the number of parts does not divide or that cannot be split, or they have
-    this index already, along another dimension.
+    Such operators do not have the dimension, or the number of parts does not divide it, or it cannot be split, or they
+    have this index already, along another dimension.
     """
 
     code = "E0382"
@@ -181,9 +181,9 @@ class NoSuchCondition(Traced, Diagnostic):
 class OtherName(Traced, Diagnostic):
     """A `split` leaves out operators that have the same axis of the model under another name.
 
-    A convolution makes of `rows` of its input `height` of its result: they are one axis, at two sizes perhaps, with two
-    names. `split model by rows into sp` cuts what is called `rows`, and each device computes all of the rest. A second
-    statement cuts it by the other name; or the input's axis is given that name.
+    A convolution turns `rows` of its input into `height` of its result: one axis with two names, perhaps at two sizes.
+    `split model by rows into sp` cuts the operators that call it `rows`, and each device computes all of the others.
+    Cut these by the other name in a second statement, or give the input's axis that name.
     """
 
     code = "E0349"
@@ -262,12 +262,12 @@ def alike(dim: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Contradiction(Conflict, Diagnostic):
-    """Two statements say different things of one operator's index.
+    """Two statements give one operator's index different meanings.
 
-    An index is added once: two splits into `tp` must cut the same dimension into as many parts. Names of dimensions are
-    those that an analysis finds, which may not be those of the paper: between the two matrices of a low-rank adapter
-    `ffn` is the rank, and the width between two adapters is `hidden`. `ssdsl show PLAN dims` lists them with sizes, and
-    `dim inner = model["h.*.rise.b"].hidden` gives one a name of its own.
+    An index is added once: two splits into `tp` must cut the same dimension into as many parts. An analysis names the
+    dimensions, and may name them otherwise than a paper: between the two matrices of a low-rank adapter `ffn` is the
+    rank, and the width between two adapters is `hidden`. `ssdsl show PLAN dims` lists them with sizes, and `dim inner =
+    model["h.*.rise.b"].hidden` gives one a name of its own.
     """
 
     code = "E0205"
@@ -313,10 +313,11 @@ class Contradiction(Conflict, Diagnostic):
 
 @dataclass(frozen=True)
 class CannotSplit(Traced, Diagnostic):
-    """None of these operators can be cut along this dimension: a layer norm needs all of what it normalises over.
+    """None of these operators can be cut along this dimension: for example, a layer norm needs the whole normalised
+    axis.
 
-    Where a statement names others as well, these are cut, and such operators are computed whole by each device, with
-    the communication that this takes: `ssdsl check` says which they are, and how much work that repeats.
+    If a statement also names operators that can be cut, those are cut, and these are computed whole by each device,
+    with the communication that this takes: `ssdsl check` lists them, and how much work that repeats.
     """
 
     code = "E0206"

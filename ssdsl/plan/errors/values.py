@@ -117,7 +117,7 @@ class NumberTooLarge(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class NoSuchAttribute(Traced, Diagnostic):
-    """Only selections have something behind a dot: `.fwd`, `.weights`, `.linear`."""
+    """Only a selection can be followed by a dot: `model.fwd`, `model.weights`, `model.linear`."""
 
     code = "E0214"
     title = "{found} has no `.{name}`"

@@ -1,4 +1,4 @@
-"""Calls of functions: no recursion, bounded depth. A mistake inside also shows where the call stands."""
+"""Calls of functions: no recursion, bounded depth. A mistake inside also shows the place of the call."""
 
 from dataclasses import replace
 from typing import Any

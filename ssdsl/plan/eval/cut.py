@@ -46,10 +46,11 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
 
 @dataclass(frozen=True)
 class BadCuts(Traced, Diagnostic):
-    """`cut(OPS, S, before = PATHS)` names the module that each stage but the first begins with, in the order of the
-    model: S - 1 of them, each behind the one before it.
+    """`cut(OPS, S, before = PATHS)` needs the first module of each stage but the first.
 
-    `ssdsl search` writes these lists. They are of one number of stages; `cut(OPS, S)` alone is balanced for any.
+    These are S - 1 modules in the order of the model.
+
+    `ssdsl search` writes these lists, which fit one number of stages. `cut(OPS, S)` alone balances any number.
     """
 
     code = "E0284"

@@ -101,7 +101,7 @@ Number: TypeAlias = int | Fraction
 Plain: TypeAlias = (
     Number | bool | str | range | Marker | Selection | StateOf | GathersOf | Devices | PlanFunction | Builtin
 )
-Value: TypeAlias = "Plain | tuple[Value, ...] | None"  # None is what a function without `return` gives
+Value: TypeAlias = "Plain | tuple[Value, ...] | None"  # None is the result of a function without `return`
 
 KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "a truth value"),

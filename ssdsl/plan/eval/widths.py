@@ -75,9 +75,9 @@ def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int
 
 @dataclass(frozen=True)
 class BadWidths(Traced, Diagnostic):
-    """`widths(D, S, ALLOWED)` gives S stages numbers of devices out of a list, D together; `each` lists them.
+    """`widths(D, S, ALLOWED)` gives each of S stages a number of devices from a list, D in total; `each` lists them.
 
-    `ssdsl search` finds them, and writes `each`; without it they are as equal as the list allows.
+    `ssdsl search` finds good numbers, and writes `each`; without it they are as equal as the list allows.
     """
 
     code = "E0286"

@@ -9,7 +9,7 @@ from ssdsl.plan.plan import NOTHING, OpPlan
 def beside(
     host: Operator, record: OpPlan, operator: Operator, own: OpPlan = NOTHING, *, combines: bool = True
 ) -> OpPlan:
-    """The record (`OpPlan`) of an operator that is put beside `host`, whose record is `record`.
+    """The record (`OpPlan`) of an operator that is put beside `host`; `record` is the host's.
 
     It is cut as the host is, along the dimensions that both have. Dimensions that only a kernel can combine are left
     whole unless `combines`. Facts of the operator itself (`own`) come first.

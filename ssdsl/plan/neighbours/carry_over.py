@@ -2,8 +2,8 @@
 
 The plan's text is not read again. An operator of the other graph takes the place and the indices of its twin: the
 operator of the same kind in the same module, called as often before. So selections may name operators that only
-training has, and `balance` keeps its cuts. An operator without a twin goes where the weights are that it reads, or
-beside its operands. If the other graph trains, too, orders and recomputation are those of the twins; an evaluation runs
+training has, and `balance` keeps its cuts. An operator without a twin goes to the devices of the weights that it reads,
+or beside its operands. If the other graph trains, too, it takes the twins' orders and recomputation; an evaluation runs
 as early as data allow. A dimension of another size is cut into unequal parts, or into fewer (`other_sizes/refit.py`).
 """
 
@@ -68,7 +68,7 @@ class _Carried:
             if self._place(operator) is None:
                 self._join(operator, [u for o in operator.outputs for u in users.get(o.value, ())], None)
         first = next(record.place for record in self.plan.operators.values() if record.place is not None)
-        for operator in left:  # what stands alone: an output that follows from nothing placed
+        for operator in left:  # without neighbours: an output that follows from nothing placed
             if self._place(operator) is None:
                 self.records[operator.name] = OpPlan(place=first)
 

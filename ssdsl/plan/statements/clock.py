@@ -52,7 +52,7 @@ def _time(ctx: Context, scope: Scope, e: nodes.Expr) -> Number:
 
 @dataclass(frozen=True)
 class NoSuchOrder(Traced, Diagnostic):
-    """`order by` sorts by a clock, the one thing that there is to sort by: each row says `TASKS at TIME`."""
+    """`order by` takes only `clock`: each row says `TASKS at TIME`."""
 
     code = "E0258"
     title = "tasks cannot be ordered by `{by}`"

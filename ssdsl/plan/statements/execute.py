@@ -133,7 +133,7 @@ def _branch(ctx: Context, scope: Scope, s: nodes.IfStatement) -> Returned | None
 
 @dataclass(frozen=True)
 class MisplacedReturn(Traced, Diagnostic):
-    """`return` gives the value of a function; outside of a function there is nothing to return from."""
+    """`return` gives the value of a function, and is not allowed outside one."""
 
     code = "E0233"
     title = "`return` stands outside of a function"

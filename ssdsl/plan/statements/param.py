@@ -80,7 +80,7 @@ def names_in(e: nodes.Node) -> Iterator[nodes.NameExpression]:
 
 @dataclass(frozen=True)
 class NotConstant(Traced, Diagnostic):
-    """The default of a parameter is a number made of numbers and earlier parameters: `param M = 2 * S`.
+    """The default of a parameter consists of numbers and earlier parameters: `param M = 2 * S`.
 
     So the plan's parameters can be listed without a model.
     """
@@ -93,7 +93,7 @@ class NotConstant(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class DefaultNotTried(Traced, Diagnostic):
-    """`param T = 3 in [1, 2, 4]`: what a plan has without a search is one of the numbers that a search tries."""
+    """`param T = 3 in [1, 2, 4]`: the default must be one of the numbers that a search tries."""
 
     code = "E0282"
     title = "the default of `{name}`, {value}, is not among the numbers that are tried"
@@ -109,7 +109,7 @@ class DefaultNotTried(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class MisplacedParam(Traced, Diagnostic):
-    """`param` stands in a function, a loop or a condition. The parameters of a plan are fixed and stand at its top."""
+    """`param` is inside a function, a loop or a condition. Parameters must be at the top of the plan."""
 
     code = "E0227"
     title = "`param` stands inside a block"

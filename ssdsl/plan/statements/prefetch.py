@@ -34,12 +34,12 @@ def prefetch(ctx: Context, scope: Scope, s: nodes.PrefetchStatement) -> None:
 class NoSuchPrefetch(Traced, Diagnostic):
     """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive.
 
-    With 0 a value is asked for when the one before it has been read. Each further buffer is memory of a device.
+    With 0 a value is requested once the one before it has been read. Each further buffer takes memory of the device.
     """
 
     code = "E0265"
-    title = "no device has buffers for {ahead} values ahead"
-    help = "choose a number from 0 to {most}; 2 is what plans have that do not say"
+    title = "cannot prefetch {ahead} values"
+    help = "choose a number from 0 to {most}; the default is 2"
     ahead: int
     most: int
 

@@ -19,7 +19,7 @@ def require(ctx: Context, scope: Scope, s: nodes.RequireStatement) -> None:
 
 @dataclass(frozen=True)
 class RequireFailed(Traced, Diagnostic):
-    """The plan's own precondition, a `require`, does not hold for these parameters and this model."""
+    """A `require` of the plan, its own precondition, does not hold for these parameters and this model."""
 
     code = "E0228"
     title = "{fact}"

@@ -98,7 +98,7 @@ class NoSuchLibrary(Traced, Diagnostic):
 
 @dataclass(frozen=True)
 class UseOutside(Traced, Diagnostic):
-    """`use` takes files beside the plan or in folders below it, and never any other, also not through a link."""
+    """`use` takes files beside the plan or in folders below it, and no others, not even through a link."""
 
     code = "E0235"
     title = "`{name}` is outside of the plan's folder"

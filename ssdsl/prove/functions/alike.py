@@ -1,5 +1,5 @@
-"""Finds sections that are equal but for names, by the proof's own comparison of their instructions and of the model's
-operators: the results of the walks through one hold for the others.
+"""Finds sections that are equal except for names, by the proof's own comparison of instructions and of the model's
+operators. The result of a walk through one holds for the others.
 
 Generated code has one function for each `kind` of section, so sections of one kind have to be alike.
 """

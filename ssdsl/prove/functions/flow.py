@@ -19,8 +19,8 @@ Gradients = tuple[Local | None, ...]  # the gradients of a section's values, in 
 
 @dataclass(slots=True)
 class Flow:
-    """The functions that were typed so far, and the gradients that came back to each of their outputs. `walked` and
-    `walked_back` hold, by class of section, what its first section was given and what it left."""
+    """The functions that were typed so far, and the gradients of each of their outputs. `walked` and `walked_back`
+    hold, by class of section, the inputs and results of its first section."""
 
     facts: ProofFacts
     classes: Classes
@@ -57,7 +57,7 @@ class Flow:
     # -- forward -----------------------------------------------------------------------------------------------------
 
     def check_earlier(self, function: Function) -> None:
-        """Adds a failure if a typed function's inputs of its own earlier parts differ from what it leaves."""
+        """Adds a failure if a typed function's inputs of its own earlier parts differ from its results."""
         for given in filter(is_earlier, function.inputs):
             where, span = f"function `{function.name}`", function.submesh.mesh.span
             try:
@@ -76,7 +76,7 @@ class Flow:
         return of_type(given.var.type, function.submesh.axes)
 
     def arriving(self, given: FunctionInput, function: Function) -> Local:
-        """The type of an input, derived from what its producer leaves. Raises Wrong."""
+        """The type of an input, derived from its producer's result. Raises Wrong."""
         local = self._delivered(given, function)
         names = [m.index.name for m in given.merges]
         if len(set(names)) != len(names):
@@ -205,7 +205,7 @@ class Flow:
 
 
 def _plain(digit: Digit, shape: Factors) -> Digit | None:
-    """A digit with regions as the plain digit, if that is the same; None if each part is the whole factor."""
+    """A digit with regions as the plain digit, if they are equal; None if each part is the whole factor."""
     size = [n for axis in shape for n in axis][digit.factor]
     return digit if digit.at is None else in_parts(digit.factor, size, digit.at)
 

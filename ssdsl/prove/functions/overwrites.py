@@ -1,7 +1,6 @@
-"""Checks memory: a step works in place only on tensors that nobody needs any more, autograd and recomputation included;
-an operator that depends on the strides of its operands gets those of one device; and nothing is computed or kept that
-nobody reads.
-"""
+"""Checks memory: a step works in place only on tensors that nothing reads later, autograd and recomputation included;
+an operator that depends on its operands' strides gets those of one device; and nothing is computed or kept without a
+reader."""
 
 from collections.abc import Iterable
 
@@ -25,7 +24,7 @@ def check_overwrites(facts: ProofFacts, function: Function) -> None:
     leaving = {o.name for o in function.outputs}
 
     def value_is_free(instr: Reshard, number: int) -> bool:
-        """Whether nobody else reads the value, its producer does not keep it, and no recomputed region begins with
+        """Whether nothing else reads the value, its producer does not keep it, and no recomputed region begins with
         it."""
         producer = made.get(instr.source)
         if producer is None or instr.source in leaving or len(readers[instr.source]) != 1:

@@ -14,7 +14,7 @@ from ssdsl.prove.types.local import Local, elements, of_type
 
 
 def prologues(facts: ProofFacts) -> dict[Submesh, dict[Name, Local]]:
-    """By submesh, the types of the values that its prologue leaves, by name."""
+    """By submesh, the types of the values that its prologue computes, by name."""
     found: dict[Submesh, dict[Name, Local]] = {}
     for prologue in facts.program.prologues:
         if prologue.submesh in found:
@@ -64,8 +64,8 @@ def _part(facts: ProofFacts, submesh: Submesh, var: Var) -> Local:
 
 
 def _check_alike(facts: ProofFacts, prologue: Prologue, types: dict[Name, Local], others: dict[Name, Local]) -> None:
-    """Adds a failure for each name that stands for another type in another prologue of the same devices: they keep
-    values by name."""
+    """Adds a failure for each name that has another type in another prologue of the same devices: they keep values by
+    name."""
     where = f"the prologue of {prologue.submesh}"
     for name in types.keys() & others.keys():
         if types[name] != others[name]:
@@ -73,7 +73,7 @@ def _check_alike(facts: ProofFacts, prologue: Prologue, types: dict[Name, Local]
 
 
 def _constants(facts: ProofFacts, prologue: Prologue, where: str) -> set[str]:
-    """The values that the constants' operators make. Adds a failure for one that reads what is not made before it."""
+    """The constants' values. Adds a failure for an operator that reads a value before it is made."""
     made: set[str] = set()
     for name in prologue.constants:
         operator = facts.operators.get(name)

@@ -196,7 +196,7 @@ class _World:
         return ("reduce", number, nth), members
 
     def _meets(self, action: Compute | GatherParam | WaitReduce) -> Post | None:
-        """The meeting that an action is, with the roles that have to be there; None if it needs no other role."""
+        """The collective of an action, with the roles that must join it; None if it needs no other role."""
         if isinstance(action, Compute) and action.function in self._together:
             forward, backward = self._together[action.function]
             function = self.program.functions[action.function]

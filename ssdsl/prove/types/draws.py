@@ -1,8 +1,8 @@
 """Checks draws: every random operator has its own key in its step, and the positions of its part in the whole tensor.
 
 The part of the positions that an operator reads follows from its dimensions, as for any operand. This file checks the
-operands: axis i of the drawn tensor has the positions 0, 1, ... of that axis of the whole, the sizes are those of the
-whole, and the key is one of this step's keys, which no other operator takes.
+operands: axis i of the drawn tensor has the positions 0, 1, ... of that axis of the whole tensor, the sizes are those
+of the whole, and the key is one of this step's keys, which no other operator uses.
 """
 
 import math
@@ -41,7 +41,7 @@ def check_draws(facts: ProofFacts) -> None:
                 facts.failures.add(Rule.DRAW, f"operator `{operator.name}`", "", wanted, got)
 
 
-Wrongs = Iterator[tuple[object, object]]  # what should be, what is
+Wrongs = Iterator[tuple[object, object]]  # expected, found
 
 
 def _key(operator: Operator, graph: Graph, taken: dict[int, str]) -> Wrongs:

@@ -37,7 +37,7 @@ ADDING = {
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A kernel with the arguments that it is told. They are sets, as the order of axes, and of addends of an offset,
+    """A kernel with the arguments that it gets. They are sets, because the order of axes, and of addends of an offset,
     does not matter."""
 
     function: str

@@ -1,6 +1,6 @@
-"""Checks rows that travel to their experts: the counts that a conversion reads are those of its rows, at both ends.
+"""Checks rows that are sent to their experts: the counts that a conversion reads are those of its rows, at both ends.
 
-The graph says which rows lie with their experts: `dispatch(rows, experts, own)` leaves them, with slots of their own
+The graph says which rows are sorted by experts: `dispatch(rows, experts, own)` makes them, with slots of their own
 class. Only `count_rows` of the same experts gives the number of these rows.
 """
 

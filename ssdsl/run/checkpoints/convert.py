@@ -1,4 +1,4 @@
-"""Checkpoints to and from the files of a single device: torch's own, and Hugging Face's safetensors."""
+"""Converts checkpoints to and from files of a single device: torch's own, and Hugging Face's safetensors."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 @contextmanager
 def wrong_checkpoints() -> Iterator[None]:
-    """A context in which what is wrong with a checkpoint is a diagnostic."""
+    """A context in which errors of a checkpoint become diagnostics."""
     try:
         yield
     except EngineError as error:
@@ -60,7 +60,7 @@ def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
 
 
 def _model(checkpoint: Checkpoint) -> Tensors:
-    """All weights and buffers, in the model's order; the names of a tied weight share it."""
+    """All weights and buffers, in the model's order; the names of a tied weight share one tensor."""
     aliases: dict[str, str] = checkpoint.facts.get("aliases", {})
     names = [path[0] for path in checkpoint.under("model") if len(path) == 1]
     with wrong_checkpoints():
@@ -72,13 +72,13 @@ def _model(checkpoint: Checkpoint) -> Tensors:
 
 
 def _order(checkpoint: Checkpoint) -> Any:
-    """The place of a name: in the model, if the checkpoint says it, else by the numbers in it."""
+    """The sort key of a name: its position in the model, if the checkpoint has it, else by the numbers in the name."""
     known = {name: place for place, name in enumerate(checkpoint.facts.get("names", ()))}
     return lambda name: (known.get(name, len(known)), [(len(part) * part.isdigit(), part) for part in name.split(".")])
 
 
 def _optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
-    """An optimizer's state_dict, whose weights have numbers: through all groups in the model's order."""
+    """An optimizer's state_dict, in which weights are numbered, through all groups in the model's order."""
     groups = (checkpoint.facts.get("optimizer") or {}).get("param_groups")
     if not groups:
         raise PlanError(NoOptimizerState(None, str(checkpoint.folder)))
@@ -98,12 +98,13 @@ def _optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def from_torch(file: Path, folder: Path) -> None:
-    """Saves what `to_torch`, or a single device's script, wrote as a checkpoint in a run's folder; raises PlanError."""
+    """Saves a file of `to_torch`, or of a single device's script, as a checkpoint in a run's folder; raises
+    PlanError."""
     try:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise PlanError(WeightsUnreadable(None, str(file), "there is no such file", "give another")) from error
-    except Exception as error:  # whatever torch's loader says
+    except Exception as error:  # torch.load raises many kinds of errors
         raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), NAMED)) from error
     model = found.get("model", found) if isinstance(found, Mapping) else None
     if not isinstance(model, Mapping) or not model or not all(isinstance(t, torch.Tensor) for t in model.values()):
@@ -131,8 +132,8 @@ def _by_name(file: Path, optim: Any) -> tuple[dict[str, dict[str, Any]], dict[st
 
 
 def to_safetensors(checkpoint: Checkpoint, target: Path, largest_bytes: int) -> None:
-    """Writes the weights to a `.safetensors` file, or to a folder: in several files where they are more than
-    `largest_bytes`. A tied weight is written once, under its first name. Raises PlanError."""
+    """Writes the weights to a `.safetensors` file, or to a folder: in several files if they exceed `largest_bytes`. A
+    tied weight is written once, under its first name. Raises PlanError."""
     save_file = _safetensors().torch.save_file
     aliases = checkpoint.facts.get("aliases", {})
     tensors = {name: tensor.contiguous() for name, tensor in _model(checkpoint).items() if name not in aliases}
@@ -175,8 +176,8 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def from_safetensors(source: Path, folder: Path) -> None:
-    """Saves the weights of a file, or of a folder of files, as a checkpoint in a run's folder, by the names that the
-    module has, which a folder's `config.json` describes; raises PlanError."""
+    """Saves the weights of a file, or of a folder of files, as a checkpoint in a run's folder; raises PlanError. A
+    folder's `config.json` gives the names that the module has for them."""
     library, files = _safetensors(), _files(source)
     with _reading(source):
         tensors = converted(source, [name for file in files for name in _names(library, file)])
@@ -195,12 +196,12 @@ def _names(library: Any, file: Path) -> list[str]:
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """A context in which what cannot be read is a diagnostic."""
+    """A context in which unreadable files become diagnostics."""
     try:
         yield
     except PlanError:
         raise
-    except Exception as error:  # kinds of error of safetensors' own, and those of transformers and the disk
+    except Exception as error:  # errors of safetensors, of transformers and of the disk
         change = "download it again, or write it again"
         raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), change)) from error
 
@@ -253,7 +254,7 @@ def _room(name: str, value: Any) -> Any:
 
 @contextmanager
 def _writing(target: Path) -> Iterator[None]:
-    """A context in which a disk that takes no file is a diagnostic."""
+    """A context in which a disk that takes no file becomes a diagnostic."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How two checkpoints differ: which tensors only one has, which are of another shape or type, and by how much."""
+"""The difference of two checkpoints: tensors that only one has, other shapes or types, and the largest differences."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from ssdsl.runtime.checkpoints import Checkpoint
 
 @dataclass(frozen=True, slots=True)
 class TensorDiffers:
-    """A tensor that is not the same in both. `largest` is the largest difference of an element, and `elements` how many
-    differ; None where no element can be compared with another."""
+    """A tensor that differs. `largest` is the largest difference of an element, `elements` the number of elements that
+    differ; None where elements cannot be compared."""
 
     name: str
     how: str

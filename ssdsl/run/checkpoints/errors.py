@@ -1,4 +1,4 @@
-"""What can be wrong with checkpoints and the files that they are made of, or turned into: E053x."""
+"""Diagnostics of checkpoints, and of the files that they are converted from or to: E053x."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,9 +10,9 @@ from ssdsl.text.diagnostic import Diagnostic
 class CheckpointWrong(Diagnostic):
     """There is no checkpoint in the folder, or it cannot be read.
 
-    A run's folder has a file `latest`, which names the newest checkpoint, and a folder for each. One of
-    torch.distributed.checkpoint, of whatever program, is a checkpoint as well: a folder with a file `.metadata`. A file
-    in it that is cut off, or whose bytes are not those that were written, is not used. No code from the files runs.
+    A run's folder has a file `latest`, which names the newest checkpoint, and a folder for each checkpoint. Any folder
+    that torch.distributed.checkpoint wrote is a checkpoint as well: it has a file `.metadata`. A file that is
+    truncated, or whose checksum differs, is not used. No code from the files runs.
     """
 
     code: ClassVar[str] = "E0530"
@@ -26,9 +26,9 @@ class CheckpointWrong(Diagnostic):
 class WeightsUnreadable(Diagnostic):
     """A file of weights is not what its command reads.
 
-    `from-torch` reads what `torch.save` wrote: tensors by name, or `{"model": tensors by name, "optim": an optimizer's
-    state_dict}`. It reads tensors and plain values alone, never code. `from-safetensors` reads a `.safetensors` file,
-    or a folder with one, or with several and their `.index.json`.
+    `from-torch` reads files of `torch.save`: tensors by name, or `{"model": tensors by name, "optim": an optimizer's
+    state_dict}`. It reads only tensors and plain values, never code. `from-safetensors` reads a `.safetensors` file, or
+    a folder with one, or with several and their `.index.json`.
     """
 
     code: ClassVar[str] = "E0531"
@@ -41,10 +41,10 @@ class WeightsUnreadable(Diagnostic):
 
 @dataclass(frozen=True)
 class OptimizerWithoutNames(Diagnostic):
-    """An optimizer's state_dict numbers its weights, and a checkpoint knows them by name.
+    """An optimizer's state_dict numbers its weights, but a checkpoint needs their names.
 
-    An optimizer that was made from `model.named_parameters()` saves the names with the numbers. From one that was made
-    from `model.parameters()` nobody can tell which weight a number is.
+    An optimizer made from `model.named_parameters()` saves the names with the numbers. For one made from
+    `model.parameters()` it is unknown which weight a number is.
     """
 
     code: ClassVar[str] = "E0532"
@@ -55,8 +55,8 @@ class OptimizerWithoutNames(Diagnostic):
 
 @dataclass(frozen=True)
 class NoOptimizerState(Diagnostic):
-    """The checkpoint has weights alone, or does not say the optimizer's parameter groups: it was made from a file of
-    weights, or saved before an optimizer was there."""
+    """The checkpoint has only weights, or no parameter groups of the optimizer: it was made from a file of weights, or
+    saved before there was an optimizer."""
 
     code: ClassVar[str] = "E0533"
     title: ClassVar[str] = "the checkpoint `{folder}` has no state of an optimizer"
@@ -66,7 +66,7 @@ class NoOptimizerState(Diagnostic):
 
 @dataclass(frozen=True)
 class SafetensorsMissing(Diagnostic):
-    """Safetensors files are read and written by the package of that name, which `transformers` brings."""
+    """The package `safetensors` reads and writes these files; `transformers` installs it."""
 
     code: ClassVar[str] = "E0534"
     title: ClassVar[str] = "the package `safetensors` is not installed"

@@ -1,7 +1,8 @@
-"""Weights of transformers whose files have other names than the module, or a tensor for each expert: its class knows.
+"""Loads pretrained weights whose files have other names than the module, or a tensor per expert, through transformers.
 
-A folder of Hugging Face has a `config.json`, which names the class. Of Mixtral a file has `w1`, `w2` and `w3` of each
-expert, and the module two tensors for all of them. So the class loads such a folder, and its state is taken.
+A Hugging Face folder has a `config.json` that names the model's class. For example, Mixtral's files have `w1`, `w2` and
+`w3` of each expert, and the module has two tensors for all experts. So that class loads the folder, and its state is
+taken.
 """
 
 import json
@@ -13,9 +14,9 @@ import torch
 
 
 def converted(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor] | None:
-    """The weights as the module of a folder has them; None where the files have its own `names`, or nobody knows it.
+    """The weights under the module's names; None if the files already have these `names`, or the class is unknown.
 
-    What the files lack is left out. Raises what transformers raises.
+    Weights that the files lack are left out. Raises the errors of transformers.
     """
     kind = _class_of(folder)
     if kind is None:
@@ -30,7 +31,7 @@ def converted(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor] | N
 
 
 def _class_of(folder: Path) -> Any:
-    """The class that the folder's config names, if transformers is there and has it."""
+    """The class that the folder's config names, if transformers is installed and has it."""
     file = folder / "config.json"
     try:
         import transformers

@@ -1,1 +1,1 @@
-"""Runs a program without processes: its ranks are threads that exchange tensors in memory."""
+"""Runs a program without processes: ranks are threads that exchange tensors in memory."""

@@ -1,7 +1,7 @@
-"""What ranks that are threads say to each other: a transport in memory that checks what torch.distributed trusts.
+"""The transport of ranks that are threads: in memory, with checks that torch.distributed does not make.
 
-A collective is a meeting: the last rank to come carries it out for all. Calls of different kinds, shapes or dtypes in
-one meeting are an error that names the ranks, and so are pieces that nobody takes.
+The last rank to join a collective carries it out for all. Calls of different kinds, shapes or dtypes in one collective
+are an error that names the ranks; so are sent boxes that no rank receives.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """A group: the how many-th that was made, and its ranks."""
+    """A group: its number in the order of creation, and its ranks."""
 
     number: int
     ranks: tuple[int, ...]
@@ -24,7 +24,7 @@ class RankGroup:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What one rank brings to a meeting, in terms that all must agree on (`says`), and its tensors."""
+    """One rank's call of a collective: a text that must be equal on all ranks (`says`), and its tensors."""
 
     kind: str
     into: torch.Tensor
@@ -37,7 +37,7 @@ class _Call:
 
 @dataclass(slots=True)
 class Meeting:
-    """One collective; also the work that a rank waits for."""
+    """One collective; also the work object that a rank waits for."""
 
     exchange: "Mailboxes"
     line: RankGroup
@@ -57,7 +57,7 @@ class Meeting:
 
 @dataclass(slots=True)
 class MailboxMessage:
-    """A message, once it is sent and once it is asked for; also the work of either side."""
+    """A message, once it is sent or asked for; also the work object of either side."""
 
     exchange: "Mailboxes"
     source: int
@@ -93,7 +93,7 @@ class MailboxMessage:
 
 @dataclass(slots=True)
 class Mailboxes:
-    """What the ranks share. `wait` lets other ranks run; `failed` makes the error for a kind and a text."""
+    """The shared state of all ranks. `wait` lets other ranks run; `failed` makes the error for a kind and a text."""
 
     count: int
     wait: Wait
@@ -103,7 +103,7 @@ class Mailboxes:
     pieces: dict[tuple[int, int, int, int], list[MailboxMessage]] = field(default_factory=dict)
 
     def check_empty(self) -> None:
-        """Raises where somebody was left waiting at the end."""
+        """Raises if a rank was still waiting at the end."""
         for (number, _), calls in self.meetings.items():
             if len(calls) < len(self.lines[number].ranks):
                 says = next(iter(calls.values())).says
@@ -121,8 +121,8 @@ class Threaded:
     def __init__(self, rank: int, exchange: Mailboxes) -> None:
         self._rank, self.shared = rank, exchange
         self.made = 0
-        self.turn: dict[int, int] = {}  # how many collectives of each group this rank has joined
-        self.posted: dict[tuple[bool, int, int, int], int] = {}  # how many messages each way
+        self.turn: dict[int, int] = {}  # the number of collectives of each group that this rank has joined
+        self.posted: dict[tuple[bool, int, int, int], int] = {}  # the number of messages in each direction
         self.everybody = self.new_group()
 
     @property
@@ -193,7 +193,7 @@ class Threaded:
         return piece
 
     def _piece(self, sends: bool, source: int, target: int, group: RankGroup, tag: int) -> MailboxMessage:
-        """The message that this call is about: messages of one tag arrive in the order in which they are sent."""
+        """The message of this call; messages with one tag arrive in the order in which they are sent."""
         key = group.number, source, target, tag
         place = self.posted.get((sends, group.number, target if sends else source, tag), 0)
         self.posted[sends, group.number, target if sends else source, tag] = place + 1

@@ -1,8 +1,7 @@
-"""A program without processes: its ranks are threads of this one, and take turns.
+"""Runs a program without processes: its ranks are threads of this process that take turns.
 
-Only one thread runs at a time. It hands over where it has to wait for another rank, so that a run is the same every
-time, costs no more than its computation, and ranks that wait for each other in vain are found at once: nobody is left
-to run.
+Only one thread runs at a time, and it yields where it must wait for another rank. So every run is the same and costs no
+more than its computation, and a deadlock is found at once: no thread can run.
 """
 
 import sys
@@ -36,7 +35,7 @@ LIMIT_S = 60.0
 
 
 class RanksFailed(Exception):
-    """The run ended early: `kind` is crash, deadlock, mismatch or timeout; the text says which rank and where."""
+    """The run ended early. `kind` is crash, deadlock, mismatch or timeout; the text says which rank and where."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -49,7 +48,7 @@ class _Stopped(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The losses of the steps, what each rank dumped, and its communication by kind."""
+    """The losses of the steps, each rank's dump, and its communication by kind."""
 
     losses: tuple[float, ...]
     dumps: dict[int, Any]
@@ -58,7 +57,7 @@ class Finished:
 
 @dataclass(slots=True)
 class _Rank:
-    """A thread and what it waits for; `ready` is None while it can go on."""
+    """A thread, and the condition that it waits for; `ready` is None while it can run."""
 
     body: Callable[[], None]
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -70,7 +69,7 @@ class _Rank:
 
 
 class Turns:
-    """The threads of the ranks, of which one runs."""
+    """The threads of the ranks, one of which runs at a time."""
 
     def __init__(self) -> None:
         self.ranks: list[_Rank] = []
@@ -79,7 +78,7 @@ class Turns:
         self.ended = threading.Event()
 
     def run(self, bodies: Sequence[Callable[[], None]]) -> None:
-        """Runs all to the end; raises RanksFailed."""
+        """Runs all bodies to the end; raises RanksFailed."""
         self.ranks = [_Rank(body) for body in bodies]
         for number, rank in enumerate(self.ranks):
             rank.thread = threading.Thread(target=self._thread, args=(number,), daemon=True)
@@ -90,7 +89,7 @@ class Turns:
             self.failure = RanksFailed("timeout", f"{said}:\n{self._stack(self.running)}")
         if self.failure is not None:
             raise self.failure
-        self.ranks.clear()  # what bodies hold ends here: workers that load, found by the garbage collector, end late
+        self.ranks.clear()  # frees data loader workers now: garbage collection would end them late
 
     def wait(self, rank: int, ready: Callable[[], bool], waits_for: Callable[[], str]) -> None:
         """Lets other ranks run until `ready`; `waits_for` says what is missing."""
@@ -105,7 +104,7 @@ class Turns:
             raise _Stopped
 
     def fail(self, kind: str, text: str) -> None:
-        """Ends the run, of which the first failure counts."""
+        """Ends the run; the first failure counts."""
         self.failure = self.failure or RanksFailed(kind, text)
 
     def _thread(self, number: int) -> None:
@@ -124,7 +123,7 @@ class Turns:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Wakes a rank that can go on, the first behind the one that ran."""
+        """Wakes the next rank that can run, after the one that ran."""
         alive = [n for n, r in enumerate(self.ranks) if not r.done]
         if not alive:
             self.ended.set()
@@ -138,7 +137,7 @@ class Turns:
         self.ranks[self.running].turn.release()
 
     def _stack(self, number: int) -> str:
-        """Where in the code a rank is."""
+        """The place in the code where a rank is."""
         thread = self.ranks[number].thread
         frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
         return "".join(traceback.format_stack(frame)) if frame is not None else "(its thread has ended)"
@@ -149,7 +148,7 @@ class Turns:
 
 
 def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
-    """What each rank's body gives; raises RanksFailed where a rank crashes, hangs or is at odds with another.
+    """The result of each rank's body; raises RanksFailed if a rank crashes, hangs or mismatches another.
 
     A body calls its `Place` with a function that says where it is, for the report of a failure.
     """
@@ -170,7 +169,7 @@ def run_ranks(count: int, body: Callable[[World, Place], T]) -> list[T]:
 
 
 def run_in_process(program: CompiledProgram, training: Training, dtype: torch.dtype | None = None) -> Finished:
-    """Train as `launch` does with `dump`, all of it in this type if one is given; raises RanksFailed."""
+    """Trains as `launch` does with `dump`, with everything in `dtype` if given; raises RanksFailed."""
     if dtype is None:
         return _run_in_process(program, training, nullcontext)
     program = program_in(program, dtype)
@@ -181,7 +180,7 @@ def run_in_process(program: CompiledProgram, training: Training, dtype: torch.dt
 def _run_in_process(
     program: CompiledProgram, training: Training, mode: Callable[[], AbstractContextManager[Any]]
 ) -> Finished:
-    """Each rank trains in a mode of its own: modes belong to threads."""
+    """Trains, with each rank in a dispatch mode of its own, because modes belong to threads."""
 
     def train(world: World, place: Place) -> tuple[list[float], Any, Any]:
         with mode():
@@ -205,7 +204,7 @@ def _run_in_process(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Each rank would have a pool of helpers of its own, which take the processors from the one that runs."""
+    """A context with one intra-op thread: else each rank would have a pool that competes with the running rank."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -215,13 +214,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def program_of(compiled: Program, model: Model) -> CompiledProgram:
-    """The program that `write_program` would write to a folder."""
+    """The program that `write_program` would write to a folder, in memory."""
     texts = program_files(compiled, model.precision)
     return CompiledProgram.of(texts, initial_state(model, compiled.graph), list(model.batches))
 
 
 def _own(program: CompiledProgram) -> CompiledProgram:
-    """The program with tensors that a rank may write to."""
+    """A copy of the program whose tensors a rank may write to."""
     return replace(
         program, weights=program.weights.copy(), batches=[{n: t.clone() for n, t in b.items()} for b in program.batches]
     )

@@ -1,1 +1,1 @@
-"""Files for schedulers: each starts torchrun on every node of a job."""
+"""Files for schedulers, each of which starts torchrun on every node of a job."""

@@ -1,14 +1,14 @@
-"""How many nodes, and how many processes on each: from the plan, the cluster, and what the user says."""
+"""Chooses the number of nodes, and of processes on each, from the plan, the cluster, and the user's options."""
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.run.errors import JobMisfit
 from ssdsl.text.diagnostic import PlanError
 
-USUAL = 8  # devices of a node, where nobody says
+USUAL = 8  # devices of a node, if unknown
 
 
 def fit(processes: int, nodes: int | None, per_node: int | None, cluster: Cluster | None) -> tuple[int, int]:
-    """Nodes and processes on each that make `processes`. Raises PlanError where there are none.
+    """Nodes, and processes on each, that make `processes`. Raises PlanError if there are none.
 
     >>> fit(16, None, None, None), fit(4, None, None, None), fit(12, 2, None, None)
     ((2, 8), (1, 4), (2, 6))

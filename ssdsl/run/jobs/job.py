@@ -1,4 +1,4 @@
-"""What a scheduler has to start, and what it needs to know of it."""
+"""A job: what a scheduler has to start, and the resources it needs."""
 
 import shlex
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program (a script and its arguments) on so many nodes of so many processes; with GPUs, one each.
+    """A program (a script and its arguments) on so many nodes with so many processes each; one GPU per process, if any.
 
-    A scheduler restarts nothing by itself: torchrun restarts all processes, up to `max_restarts` times. `time_limit`,
-    `partition`, `account` are Slurm's, `image`, `claim` and `folder` of Kubernetes.
+    Schedulers restart nothing by themselves; torchrun restarts all processes, up to `max_restarts` times. `time_limit`,
+    `partition`, `account` are Slurm's, `image`, `claim` and `folder` Kubernetes'.
     """
 
     name: str
@@ -28,11 +28,12 @@ class Job:
 
     @property
     def processes(self) -> int:
-        """How many processes train."""
+        """The number of training processes."""
         return self.nodes * self.per_node
 
     def torchrun(self, node: str, endpoint: str) -> list[str]:
-        """torchrun's words on one of the nodes, up to the program; of a single node it finds the port itself."""
+        """The torchrun command on one of the nodes, up to the program; for a single node torchrun finds the port
+        itself."""
         words = ["torchrun", f"--nproc-per-node={self.per_node}"]
         if self.nodes == 1:
             words.append("--standalone")
@@ -42,5 +43,5 @@ class Job:
         return words + ([f"--max-restarts={self.max_restarts}"] if self.max_restarts else [])
 
     def quoted_program(self) -> str:
-        """The program as a shell reads it."""
+        """The program quoted for a shell."""
         return shlex.join(self.program)

@@ -1,4 +1,4 @@
-"""The manifest of a PyTorchJob, Kubeflow's resource: its operator tells torchrun which node it is on.
+"""The manifest of a PyTorchJob (Kubeflow), whose operator tells torchrun which node it is on.
 
 The operator sets PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT in each pod, and
 torchrun reads each of its options from such a variable (Kubeflow's training operator 1.7 and later).
@@ -33,7 +33,7 @@ def kubernetes_text(job: Job) -> str:
 def _replica(job: Job, count: int) -> dict[str, Any]:
     restarts = [f"--max-restarts={job.max_restarts}"] if job.max_restarts else []
     container: dict[str, Any] = {
-        "name": "pytorch",  # the operator looks for this one
+        "name": "pytorch",  # the operator looks for a container of this name
         "image": job.image,
         "workingDir": job.folder,
         "command": ["torchrun", *restarts, *job.program],
@@ -52,7 +52,7 @@ def _replica(job: Job, count: int) -> dict[str, Any]:
 
 
 def resource_name(name: str) -> str:
-    """A name as Kubernetes allows it: small letters, digits and hyphens, at most 63, a letter first.
+    """A valid Kubernetes name: small letters, digits and hyphens, at most 63, first a letter.
 
     >>> resource_name("My_Plan.v2"), resource_name("1f1b")
     ('my-plan-v2', 'job-1f1b')

@@ -59,7 +59,7 @@ if __name__ == "__main__":
 
 
 def ray_text(job: Job) -> str:
-    """A Python file that needs Ray only."""
+    """A Python file that needs only Ray."""
     needs = {"CPU": 1, "GPU": job.per_node} if job.gpus else {"CPU": job.per_node}
     return SCRIPT.format(
         processes=job.processes,

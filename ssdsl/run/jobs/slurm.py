@@ -6,7 +6,7 @@ from ssdsl.run.jobs.job import Job
 
 
 def slurm_text(job: Job) -> str:
-    """A file for `sbatch`. The first host of the job serves the rendezvous; nodes are numbered as Slurm does."""
+    """A file for `sbatch`. The first host of the job serves the rendezvous; nodes are numbered as in Slurm."""
     options = {
         "job-name": job.name,
         "nodes": job.nodes,
@@ -18,8 +18,8 @@ def slurm_text(job: Job) -> str:
         "output": "%x-%j.log",
     }
     lines = [f"#SBATCH --{name}={value}" for name, value in options.items() if value not in (None, "")]
-    lines.append("#SBATCH --exclusive")  # all processors of a node are for its one task
-    # each task's own shell fills in its node's number
+    lines.append("#SBATCH --exclusive")  # the one task of a node gets all processors
+    # expanded by each task's own shell
     task = " ".join(job.torchrun('"$SLURM_NODEID"', f'"$HEAD:{job.port}"'))
     script = f"exec {task} {job.quoted_program()}"
     return "\n".join(

@@ -1,10 +1,10 @@
-"""The plain command, to be typed on each node."""
+"""The plain torchrun command, to be typed on each node."""
 
 from ssdsl.run.jobs.job import Job
 
 
 def torchrun_text(job: Job) -> str:
-    """One line; of several nodes, with two variables to set on each."""
+    """One line; for several nodes with two variables to set on each."""
     if job.nodes == 1:
         return f"{' '.join(job.torchrun('0', ''))} {job.quoted_program()}\n"
     command = " ".join(job.torchrun('"$NODE_RANK"', f'"$HEAD:{job.port}"'))

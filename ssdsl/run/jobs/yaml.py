@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 PLAIN = re.compile(r"[A-Za-z/][\w./-]*")
-WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}  # which YAML reads as something else
+WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}  # texts that YAML reads as another type
 
 
 def yaml_text(data: Any) -> str:
@@ -46,7 +46,7 @@ def _entry(key: str, value: Any) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    """On one line; a text that YAML could take for something else is quoted as in JSON, which YAML reads too."""
+    """A value on one line. A text that YAML could misread is quoted as in JSON, which YAML reads too."""
     if isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in WORDS:
         return value
     return json.dumps(value)

@@ -1,1 +1,1 @@
-"""Costs from recorded runs."""
+"""Costs measured in recorded runs."""

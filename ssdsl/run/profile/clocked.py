@@ -1,6 +1,6 @@
-"""The steps of a recorded run that were clocked: which of them count, and what they would have taken without the clock.
+"""Chooses the clocked steps of a recorded run that count, and subtracts the time of the clock itself.
 
-Every second step runs without it, so what it adds to tasks is known in sum, beside what it knows of itself.
+Every second step runs without the clock. So the total of what the clock adds is known, besides its own estimate.
 """
 
 import re
@@ -9,14 +9,15 @@ from dataclasses import replace
 from statistics import mean
 
 from ssdsl.run.results import RankResult, Recorded, Spent
-from ssdsl.runtime.profile.operator_clock import MET
+from ssdsl.runtime.profile.operator_clock import COLLECTIVE
 
 TASK = re.compile(r"[FBDW]\d+\[")
-IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter", MET)
+IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter", COLLECTIVE)
 
 
 def usual_steps(ranks: Sequence[RankResult]) -> Iterator[tuple[RankResult, list[Spent]]]:
-    """What each rank's places took in the steps that count, without the clock; nothing of a run that had none."""
+    """The times of each rank's places in the steps that count, without the clock's own; empty for a run without clocked
+    steps."""
     took = {n: sum(_spent_s(r.clocked[n]) for r in ranks) for n in ranks[0].clocked}
     steps = middle_half(took)
     for rank in ranks if steps else ():
@@ -26,8 +27,8 @@ def usual_steps(ranks: Sequence[RankResult]) -> Iterator[tuple[RankResult, list[
 
 
 def middle_half(took: Mapping[int, float]) -> list[int]:
-    """The steps of the middle half, by the time they took: what some other process disturbed is not in them. Of these
-    all counts: what is slow once in a while, now this operator and now that, is in every step.
+    """The middle half of the steps by time, which leaves out disturbances by other processes. All steps in it count,
+    because in every step some operator is slow by chance.
 
     >>> middle_half({3: 1.0, 5: 9.0, 7: 1.2, 9: 1.1})
     [9, 7]
@@ -37,7 +38,7 @@ def middle_half(took: Mapping[int, float]) -> list[int]:
 
 
 def _share(rank: RankResult, steps: Sequence[int]) -> float:
-    """Which share of what the clock says of tasks they take in steps without it."""
+    """The ratio of task time in steps without the clock to task time that the clock reports."""
     first = min(rank.clocked)
     plain = {n: _tasks_s(s) for n, s in enumerate(rank.recorded) if n > first and n not in rank.clocked}
     said = mean(sum(sum(s.times_s) for s in rank.clocked[n] if s.what in IN_TASKS) for n in steps)
@@ -49,8 +50,8 @@ def _tasks_s(step: Sequence[Recorded]) -> float:
 
 
 def _spent_s(step: Sequence[Spent]) -> float:
-    """All of a step; the time of what ranks `met` for is in that of their talk."""
-    return sum(sum(s.times_s) for s in step if s.what != MET)
+    """Seconds of a whole step, without the time of collectives, which counts as communication."""
+    return sum(sum(s.times_s) for s in step if s.what != COLLECTIVE)
 
 
 def _scaled(spent: Spent, share: float) -> Spent:

@@ -1,4 +1,4 @@
-"""What a recorded run says about time: the costs of its tasks, and its last step as a timeline."""
+"""Times of a recorded run: the costs of its tasks, and its last step as a timeline."""
 
 import re
 from statistics import mean, median
@@ -16,15 +16,15 @@ PHASES = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.
 
 
 def measured_times(program: Program, result: RunResult) -> Times:
-    """The median time of every task over micro-batches, ranks and steps but the first, without what it waits for
-    others. `TF`, `TB`, `TW` and `Tcomm` are means, for other programs of the same stages."""
+    """The median time of every task over micro-batches, ranks and all steps but the first, without waiting for other
+    ranks. `TF`, `TB`, `TW` and `Tcomm` are means, for other programs with the same stages."""
     tasks: dict[str, list[float]] = {}
     ends: dict[str, dict[str, list[float]]] = {"reduce": {}, "optimizer": {}}
     transfers: dict[str, float] = {}
     for rank in result.ranks:
         plain = [step for n, step in enumerate(rank.recorded) if n not in rank.clocked]
         for step in plain[1:] or plain:
-            in_step = dict.fromkeys(ends, 0.0)  # gradients are reduced, and weights gathered, one after another
+            in_step = dict.fromkeys(ends, 0.0)  # reductions and gathers run one after another
             for entry in step:
                 time = entry.end_s - entry.start_s - entry.waited_s
                 if entry.name in ends:
@@ -54,7 +54,7 @@ def measured_times(program: Program, result: RunResult) -> Times:
 
 
 def measured_timeline(program: Program, source: Source, result: RunResult) -> Timeline:
-    """The last step, a row for every rank; what a task waited for others is cut off its start."""
+    """The last step, with a row per rank. The time that a task waited for others is cut off at its start."""
     statements = Statements(program, source)
     last = [(rank, rank.recorded[-1]) for rank in result.ranks if rank.recorded]
     begin = min(entry.start_s for _, step in last for entry in step)
@@ -79,7 +79,7 @@ def _event(program: Program, statements: Statements, row: int, entry: Recorded, 
         kind = EventKind.REDUCE if entry.name == "reduce" else EventKind.OPTIMIZER
         return Event(row, Stream.COMPUTE, kind, start, end, entry.name)
     if (task := _task(entry.name)) is None:
-        return None  # posting a transfer takes no time; it travels unseen
+        return None  # posting a transfer takes no time; the transfer itself is not recorded
     return Event(
         row,
         Stream.COMPUTE,
@@ -95,7 +95,7 @@ def _event(program: Program, statements: Statements, row: int, entry: Recorded, 
 
 
 def _task(name: str) -> Compute | None:
-    """A task as the program writes it; None for a message."""
+    """A task by the name that the program writes; None for a message."""
     found = re.fullmatch(r"([FBDW])(\d+)\[(.*)\]", name)
     if found is None:
         return None

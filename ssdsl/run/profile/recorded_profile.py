@@ -1,6 +1,6 @@
-"""A recorded run -> a profile, of what its operators, its communication and the engine took.
+"""Makes a profile from a recorded run: times of operators, of communication and of the engine.
 
-The clock of a rank speaks of lines of its role's file; the file is written again here, to know what stands in them.
+A rank's clock refers to lines of its role's file. The file is generated again here, to map the lines to instructions.
 """
 
 import os
@@ -19,7 +19,7 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.profile.clocked import usual_steps
 from ssdsl.run.results import RankResult, RunResult, Spent
-from ssdsl.runtime.profile.operator_clock import MET
+from ssdsl.runtime.profile.operator_clock import COLLECTIVE
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, shards
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
@@ -30,7 +30,7 @@ OF_FLATS = ("reduce", "gather", "drop", "scatter")
 
 
 def recorded_profile(program: Program, result: RunResult, source: str) -> Profile:
-    """What the clocks of a run's ranks say. `source` says which run it was."""
+    """The profile by the clocks of a run's ranks. `source` says which run it was."""
     found = _Found(ProgramIndex(program))
     for rank, step in usual_steps(result.ranks):
         found.add(rank, step)
@@ -39,7 +39,7 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
         processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks)
     )
     network: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.met):
+    for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.collectives):
         network.setdefault((kind, ranks), []).append((size, time_s))
     return Profile(
         machine,
@@ -53,13 +53,13 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
 
 @dataclass
 class _Found:
-    """What the ranks of a program say, together."""
+    """The times of a program's ranks, merged."""
 
     facts: ProgramIndex
     operators: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     growing: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     steps: list[float] = field(default_factory=list)
-    met: list[tuple[str, int, int, float]] = field(default_factory=list)
+    collectives: list[tuple[str, int, int, float]] = field(default_factory=list)
     _lines: dict[str, "Lines"] = field(default_factory=dict)
 
     @property
@@ -71,7 +71,7 @@ class _Found:
         return Profiled(self.facts, Profile(ProfiledMachine("", "", 1, 1, 1)))
 
     def add(self, rank: RankResult, step: Sequence[Spent]) -> None:
-        """One rank's, of a step."""
+        """Adds one rank's step."""
         if rank.role not in self._lines:
             self._lines[rank.role] = Lines.of(self.program, next(r for r in self.program.roles if r.name == rank.role))
         lines = self._lines[rank.role]
@@ -85,7 +85,7 @@ class _Found:
                 continue
             instr = lines.instr(spent)
             if instr is not None and spent.what == AGAIN:
-                continue  # that is a forward's time, which other tasks say better
+                continue  # this is a forward's time, which other tasks measure better
             if instr is None:
                 engine.setdefault((spent.number, phase), []).append(spent.times_s)
                 continue
@@ -98,7 +98,7 @@ class _Found:
             self._add_none(function, phase, ran.get((number, phase), set()))
 
     def _phase(self, spent: Spent) -> Phase | None:
-        """The phase of the task; a forward runs again in the backward that has the gradients of inputs."""
+        """The phase of the task; a forward is recomputed in the backward of the inputs' gradients."""
         if spent.what != AGAIN:
             return LETTERS.get(spent.what)
         is_whole = self.program.functions[spent.number].backward is Backward.WHOLE
@@ -109,7 +109,7 @@ class _Found:
         return self.operators.setdefault(words, {}).setdefault(OF_PHASE[phase], [])
 
     def _add_none(self, function: Function, phase: Phase, ran: set[Instr]) -> None:
-        """Instructions for which autograd ran nothing took no time."""
+        """Adds zero time for instructions for which autograd ran nothing."""
         for instr in function.body():
             if instr not in ran and runs(function, instr, phase):
                 self._times(function, instr, phase).append(0.0)
@@ -118,12 +118,12 @@ class _Found:
         time_s, what = mean(spent.times_s), spent.what
         if what == "step":
             self.steps.append(time_s)
-        elif what == MET:
-            self.met.append((IN_A_TASK.format(spent.layer), spent.line, spent.number, time_s))
+        elif what == COLLECTIVE:
+            self.collectives.append((IN_A_TASK.format(spent.layer), spent.line, spent.number, time_s))
         elif what in ("first gradient", "next gradient"):
             self.growing.setdefault(what, []).append((spent.number, time_s))
         elif what in OF_FLATS:
-            count = 2 if what == "reduce" else 1  # it is started, and waited for
+            count = 2 if what == "reduce" else 1  # once when it is started, once when it is awaited
             self.growing.setdefault(what, []).append((flat_bytes(self.program.flats[spent.number]), count * time_s))
         elif what == "update":
             held = sum(flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
@@ -132,7 +132,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class Lines:
-    """What stands in the lines of a role's file."""
+    """The instructions in the lines of a role's file."""
 
     texts: list[str]
     scope: FileScope
@@ -143,7 +143,7 @@ class Lines:
         return cls(role_text(scope).splitlines(), scope)
 
     def instr(self, spent: Spent) -> Instr | None:
-        """None for a line that calls a layer's function, and for the engine."""
+        """The instruction; None for a line that calls a layer's function, and for the engine."""
         if not 0 < spent.line <= len(self.texts):
             return None
         left = self.texts[spent.line - 1].partition(" = ")[0].strip()
@@ -151,5 +151,5 @@ class Lines:
         return self.scope.stands.get((spent.number, place))
 
     def _functions(self, line: int) -> Iterator[str]:
-        """Those that begin before a line, the last first."""
+        """The functions that begin before a line, last first."""
         return (found[1] for n in range(line - 1, -1, -1) if (found := re.match(r"def (\w+)", self.texts[n])))

@@ -1,4 +1,4 @@
-"""Whole tensors from the pieces that the ranks hold, which must cover them; how far copies differ is noted."""
+"""Assembles whole tensors from the ranks' pieces, which must cover them, and records how far copies differ."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ssdsl.text.diagnostic import PlanError
 
 
 class RankPiece(TypedDict):
-    """What a rank holds of a tensor of this full shape, and how that was taken out (ssdsl/runtime/layout/cut.py)."""
+    """A rank's piece of a tensor of this full shape, and how it was cut out (ssdsl/runtime/layout/cut.py)."""
 
     shape: tuple[int, ...]
     takes: list[Take]
@@ -22,7 +22,7 @@ class RankPiece(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A rank's piece with the places of the full tensor that it holds: one index vector per axis."""
+    """A rank's piece with its positions in the full tensor: one index vector per axis."""
 
     rank: int
     places: tuple[torch.Tensor, ...]
@@ -31,7 +31,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class CopySpread:
-    """Two ranks' copies of one element, of all copies of a tensor those that are furthest apart."""
+    """The two ranks' copies of an element that differ most, among all copies of a tensor."""
 
     error: float
     first: int
@@ -43,7 +43,7 @@ class CopySpread:
 
 @dataclass(frozen=True, slots=True)
 class WholeTensors:
-    """Tensors in full, by name; `spreads` has those of which two ranks hold unequal copies."""
+    """Full tensors by name; `spreads` has those whose copies on two ranks differ."""
 
     tensors: dict[str, torch.Tensor]
     spreads: dict[str, CopySpread]
@@ -52,8 +52,8 @@ class WholeTensors:
 def assemble(what: str, ranks: Mapping[int, Mapping[str, RankPiece]]) -> WholeTensors:
     """Every tensor in full; `what` (as in "weight") is for the diagnostics.
 
-    Raises PlanError where the pieces do not cover a tensor. Whether copies are too far apart is for the caller to say,
-    who knows how far rounding may take them.
+    Raises PlanError if the pieces do not cover a tensor. The caller decides whether copies differ too much, because it
+    knows how far rounding may take them.
     """
     names = dict.fromkeys(name for pieces in ranks.values() for name in pieces)
     whole = WholeTensors({}, {})
@@ -84,7 +84,7 @@ def _assemble(what: str, name: str, pieces: dict[int, RankPiece]) -> tuple[torch
 
 
 def _held(what: str, name: str, rank: int, piece: RankPiece, full: torch.Tensor) -> _Held:
-    """The places of a piece; each axis's vector is shaped to broadcast against those of the others."""
+    """The positions of a piece; each axis's vector is shaped to broadcast against the others."""
     places, tensor = positions(piece["shape"], piece["takes"]), piece["tensor"].detach()
     expected = [len(p) for p in places]
     if tuple(piece["shape"]) != tuple(full.shape) or list(tensor.shape) != expected or tensor.dtype != full.dtype:
@@ -94,7 +94,7 @@ def _held(what: str, name: str, rank: int, piece: RankPiece, full: torch.Tensor)
 
 
 def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> CopySpread | None:
-    """Where an earlier rank's copy differs most from this one's; NaN differs from every number."""
+    """The element where an earlier rank's copy differs most from this one's; NaN differs from every number."""
     if not (owner >= 0).any():
         return None
     found = tensors("copy", "", held.tensor, torch.where(owner >= 0, known, held.tensor))

@@ -1,6 +1,6 @@
-"""The plan's numbers against the single device's: what may differ, by how much, and why.
+"""Compares the plan's numbers with the single device's: which differences rounding allows, and why.
 
-A plan adds the same numbers in another order, so it rounds otherwise. A tensor may differ by the larger of
+A plan adds the same numbers in another order, so it rounds differently. A tensor may differ by the larger of
 
 - FACTOR times what rounding was measured to do (`error_growth.py`): how far the single device is from itself in
   float64, and how far it moves when its weights and inputs are wrong by one unit in the last place;
@@ -33,28 +33,28 @@ from ssdsl.run.verify.error_growth import Growth
 from ssdsl.run.verify.single_device import Trained
 
 FACTOR = 8.0
-SUM_UNITS = 16  # of a gradient, or a buffer: sums over the batch
-HALF_FACTOR, HALF_SUM_UNITS = 4.0, 4  # of half precision, whose operators add up in float32
+SUM_UNITS = 16  # for a gradient or buffer: sums over the batch
+HALF_FACTOR, HALF_SUM_UNITS = 4.0, 4  # in half precision, whose operators accumulate in float32
 HALVES = torch.bfloat16, torch.float16
-LOSS_UNITS = 4  # its parts are means, and a few of them are added
-STEP_UNITS = 2  # of a weight, each step: weight decay rounds it, and so does the update
+LOSS_UNITS = 4  # for a loss: its parts are means, and few of them are added
+STEP_UNITS = 2  # for a weight, per step: weight decay rounds it, and so does the update
 SHARP = 1e-3  # of a tensor's largest element
-CHANCE = 8  # this many numbers, rounded apart, are not all zero
-UNITS = {torch.float64: 2.0**-40}  # its last twelve bits are left to the longest of sums, eleven digits are compared
+CHANCE = 8  # so many independent rounding errors are not all zero
+UNITS = {torch.float64: 2.0**-40}  # the last twelve bits are left to long sums; eleven digits are compared
 
 
 class Limit(StrEnum):
-    """What decides how far a tensor may be off."""
+    """The reason of the allowed difference of a tensor."""
 
     GROWTH = "growth"
     ROUNDING = "rounding"
     UNKNOWN = "unknown"  # every run with other last digits is infinite or NaN
-    ZERO = "zero"  # it is zero everywhere, and must not be
+    ZERO = "zero"  # all zero where it must not be
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One tensor compared: the element whose error is largest, and what was allowed.
+    """One compared tensor: the element with the largest error relative to its limit, and the limit.
 
     `growth` is the measured growth, of which `factor` times as much is allowed, `rounding` the least that is allowed,
     `missing` a gradient that is zero everywhere.
@@ -77,7 +77,7 @@ class Comparison:
 
     @property
     def what(self) -> str:
-        """Its kind, and in which run."""
+        """The kind of tensor, and the kind of run."""
         return f"{self.kind} in float64" if self.in_float64 else self.kind
 
     @property
@@ -99,7 +99,7 @@ class Comparison:
 
     @property
     def share(self) -> float:
-        """The error relative to what is allowed: more than 1 for a tensor that differs."""
+        """The error relative to the allowed one: above 1 for a tensor that differs."""
         return _ratio(self.error, self.allowed)
 
     @property
@@ -108,19 +108,19 @@ class Comparison:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether rounding alone could make all of the tensor: it is zero in exact arithmetic, or too small to tell."""
+        """Whether the whole tensor may be rounding error: it is zero in exact arithmetic, or too small to tell."""
         return 0 < self.largest <= self.allowed < math.inf
 
     @property
     def is_sharp(self) -> bool:
-        """Whether a mistake of a thousandth of the largest element shows."""
+        """Whether a mistake of a thousandth of the largest element would show."""
         return self.allowed <= SHARP * self.largest
 
 
 def compare(
     plan: Trained, single: Trained, growth: Growth, precision: torch.dtype = torch.float32
 ) -> tuple[Comparison, ...]:
-    """Every loss, gradient, weight and buffer, in the order of training, of steps that compute in this precision."""
+    """Compares every loss, gradient, weight and buffer, in the order of training, for steps in this precision."""
     factor = HALF_FACTOR if precision in HALVES else FACTOR
     return tuple(replace(c, factor=factor) for c in _compare(plan, single, growth))
 
@@ -150,10 +150,10 @@ def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Compari
 def tensors(
     kind: str, name: str, got: torch.Tensor, expected: torch.Tensor, growth: float = 0.0, rounding: float = 0.0
 ) -> Comparison:
-    """Two tensors of one shape, element by element.
+    """Compares two tensors of one shape, element by element.
 
-    A NaN equals a NaN, and an infinity the same one; a number that should be one of them, or is one and should not, is
-    the largest error there is.
+    A NaN equals a NaN, and an infinity the same infinity; a NaN or infinity on one side only is the largest possible
+    error.
     """
     ours, theirs = got.detach().double(), expected.detach().double()
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
@@ -166,8 +166,8 @@ def tensors(
 
 
 def _roundings(gradient: torch.Tensor) -> int:
-    """How many numbers were rounded apart, at least, if rounding is all that it is. That of a weight is a product: one
-    number's rounding may stand in a whole row, or column."""
+    """The least number of independent roundings, if the tensor is only rounding error. A weight's gradient is a
+    product, where one number's error may fill a row or a column."""
     there = gradient.squeeze() != 0
     if there.ndim < 2:
         return int(there.sum())
@@ -176,22 +176,22 @@ def _roundings(gradient: torch.Tensor) -> int:
 
 
 def _sum_rounding(tensor: torch.Tensor) -> float:
-    """The rounding of a sum over the batch."""
+    """The allowed rounding error of a sum over the batch."""
     return (HALF_SUM_UNITS if tensor.dtype in HALVES else SUM_UNITS) * _unit(tensor)
 
 
 def _unit(tensor: torch.Tensor) -> float:
-    """One unit in the last place of a tensor's largest element; none of whole numbers, which are exact."""
+    """One unit in the last place of a tensor's largest element; zero for integers, which are exact."""
     return unit_of(tensor.dtype) * _largest(tensor) if tensor.is_floating_point() else 0.0
 
 
 def unit_of(dtype: torch.dtype) -> float:
-    """What counts as one unit in the last place of a number near one."""
+    """One unit in the last place of a number near one."""
     return UNITS.get(dtype, torch.finfo(dtype).eps)
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    """The largest finite element, without its sign."""
+    """The largest finite absolute value."""
     sizes = tensor.detach().double().abs()
     return float(sizes.nan_to_num(nan=0.0, posinf=0.0).max()) if tensor.numel() else 0.0
 

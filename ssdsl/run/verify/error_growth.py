@@ -1,4 +1,4 @@
-"""How far rounding takes the single device: its own error, and how much the smallest error grows.
+"""Measures how far rounding takes the single device: its own error, and the growth of the smallest error.
 
 Its *own error* is how far it is from the same training in float64, which hardly rounds: a long sum that adds one after
 another (a row of an embedding that most tokens read) shows in nothing else.
@@ -27,7 +27,7 @@ from ssdsl.run.verify.perturb import RoundedScalars, nudged
 from ssdsl.run.verify.precision import computing_in, in_type, precision
 from ssdsl.run.verify.single_device import Tensors, Trained, reference, train
 
-SEED = 20_001  # of the first run; a seed that no one would give to a model
+SEED = 20_001  # seed of the first run; a number that no model is likely to use
 RUNS = 3
 MORE_RUNS = 16
 EXACT = torch.float64
@@ -35,7 +35,7 @@ EXACT = torch.float64
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How far other runs are from the single device's, at most: a number for each tensor.
+    """The largest distance of other runs from the single device's, a number for each tensor.
 
     It is infinite where every other run is infinite or NaN and the single device's is not.
     """
@@ -46,7 +46,7 @@ class Growth:
     buffers: dict[str, float]
 
     def times(self, factor: float) -> "Growth":
-        """The same in another unit."""
+        """The same growth in another unit."""
 
         def scaled(values: dict[str, float]) -> dict[str, float]:
             return {name: factor * value for name, value in values.items()}
@@ -56,7 +56,7 @@ class Growth:
 
 
 class SingleDevice:
-    """The training on a single device, and how exact that is; each is computed when it is asked for.
+    """The training on a single device and its accuracy, both computed on demand.
 
     With `follow`, the gradients of another run, each step is taken with that run's (`single_device.py`).
     """
@@ -86,14 +86,14 @@ class SingleDevice:
 
     @cached_property
     def growth_of_many(self) -> Growth:
-        """The same over more runs: what is asked before a plan is called wrong."""
+        """The growth over more runs; used before a plan is called wrong."""
         return largest_of([self.growth, *self._growths(range(RUNS, MORE_RUNS))])
 
     def exact_along(self, follow: Sequence[Tensors] | None) -> Trained | None:
-        """The training in float64, which takes each step with these gradients."""
+        """The training in float64, with each step taken by these gradients."""
         try:
             found = self._train_exactly(in_type(self.model, EXACT), follow)
-        except Exception:  # whatever the model's code raises: an operator without float64, a type that it looks at
+        except Exception:  # the model's code may raise anything: no float64 kernel, a check of the type
             return None
         is_alike = [
             math.isfinite(a) == math.isfinite(b) for a, b in zip(found.losses, self.trained.losses, strict=True)
@@ -101,7 +101,7 @@ class SingleDevice:
         return found if all(is_alike) else None
 
     def exact_growth(self, exact: Trained, follow: Sequence[Tensors] | None) -> Growth:
-        """The growth over a few runs in float64, of which `exact` is one: what no coarser type has rounded."""
+        """The growth over a few runs in float64, `exact` among them: no coarser type has rounded in them."""
         found = []
         for n in range(RUNS):
             with RoundedScalars(SEED + n):
@@ -118,7 +118,7 @@ class SingleDevice:
             yield growth_between(self.trained, self.exact)
 
     def _growths(self, runs: range) -> Iterable[Growth]:
-        """How far the runs of these numbers are; run n draws the same digits whenever it is asked for."""
+        """The growth of the runs of these numbers; run n always draws the same digits."""
         for n in runs:
             with RoundedScalars(SEED + n):
                 other = train(nudged(self.model, SEED + n, self.precision), self.training, self.follow)
@@ -126,7 +126,8 @@ class SingleDevice:
 
 
 def growth_between(single: Trained, other: Trained) -> Growth:
-    """How far one run is from the other. Of weights, how far they moved counts: they did not start in one place."""
+    """The distance of two runs. For weights the distance of their changes counts, because the runs start from different
+    weights."""
     losses = tuple(
         _distance(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
         for a, b in zip(single.losses, other.losses, strict=True)
@@ -145,7 +146,7 @@ def _move(trained: Trained, name: str) -> torch.Tensor:
 
 
 def _distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The largest difference of two elements; infinite where one of theirs is not finite and ours is."""
+    """The largest difference of two elements; infinite if one of theirs is not finite and ours is."""
     if not ours.numel():
         return 0.0
     difference = (ours.detach().double() - theirs.detach().double()).abs()
@@ -153,7 +154,7 @@ def _distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def largest_of(found: Sequence[Growth]) -> Growth:
-    """The larger growth, tensor by tensor; a run that is not finite has failed, and counts where all have."""
+    """The larger growth of each tensor. A run that is not finite has failed, and counts only if all have."""
 
     def most(dicts: Sequence[dict[str, float]]) -> dict[str, float]:
         names = dict.fromkeys(name for values in dicts for name in values)

@@ -1,4 +1,4 @@
-"""A model whose weights and inputs are wrong by one unit in the last place, and so are single numbers on the way."""
+"""A model whose weights, inputs and computed scalars are perturbed by one unit in the last place."""
 
 import copy
 from dataclasses import replace
@@ -12,11 +12,11 @@ from ssdsl.model.load.model import Model
 
 
 def nudged(model: Model, seed: int, precision: torch.dtype) -> Model:
-    """A copy with every number of its weights and inputs one unit of `precision` up or down, at random.
+    """A copy with each weight and input element one unit of `precision` up or down, at random.
 
-    A whole number stays what it is: among the inputs it is a label, an index or a mask, and among the weights the start
-    of a scale, or a sign that an orthogonal matrix keeps there. A tensor that is itself coarser than `precision` moves
-    by a unit of its own.
+    Whole numbers are not changed: among inputs they are labels, indices or masks; among weights the initial value of a
+    scale, or a sign that an orthogonal matrix keeps there. A tensor in a coarser type than `precision` changes by its
+    own unit.
     """
     draw = torch.Generator().manual_seed(seed)
     module = copy.deepcopy(model.module)
@@ -34,7 +34,7 @@ def _nudged(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype)
 
 
 def _moved(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
-    """`x` plus or minus `eps 2^floor(log2 |x|)`, which is the distance to the next number of that precision."""
+    """`x` plus or minus `eps 2^floor(log2 |x|)`, the distance to the next number of that precision."""
     eps = max(torch.finfo(precision).eps, torch.finfo(tensor.dtype).eps)
     exact = tensor.detach().double()
     unit = torch.ldexp(torch.full_like(exact, eps), torch.frexp(exact).exponent - 1)
@@ -45,7 +45,7 @@ def _moved(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) 
 
 
 class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Every single number that an operator computes is one unit of its type up or down, at random.
+    """Moves every scalar that an operator computes one unit of its type up or down, at random.
 
     A tensor's elements round otherwise where weights are nudged. A number may be too coarse for that: `1 - loss / 2`
     of a loss near two has digits of its own, which other weights leave as they are and another order of sums does not.
@@ -67,6 +67,6 @@ class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _is_chosen(result: torch.Tensor, operands: Any) -> bool:
-    """Whether a number is an element of an operand, but for its sign."""
+    """Whether a number is an element of an operand, up to its sign."""
     given = (t for t in tree_leaves(operands) if isinstance(t, torch.Tensor) and t.is_floating_point())
     return any(bool((t.abs() == result.abs()).any()) for t in given)

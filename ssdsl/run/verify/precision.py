@@ -1,4 +1,5 @@
-"""In which precision a training step computes, and the same step in another one, the text of the model unchanged."""
+"""The precision in which a training step computes, and the same step in another precision, without a change of the
+model."""
 
 import copy
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 
 def precision(model: Model) -> torch.dtype:
-    """The coarsest floating-point type that an operator of a training step returns: bfloat16 under autocast."""
+    """The coarsest floating-point type that an operator of a training step returns; bfloat16 under autocast."""
     module = copy.deepcopy(model.module)
     with Draws(0, 0, model.generator), _Seen() as seen:
         model.compute(model.batches[0], module)
@@ -31,7 +32,7 @@ def precision(model: Model) -> torch.dtype:
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the floating-point types of what operators return."""
+    """Records the floating-point types of operators' results."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -44,14 +45,14 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def in_type(model: Model, dtype: torch.dtype) -> Model:
-    """A copy whose weights, buffers and inputs have this type instead of their own floating-point types."""
+    """A copy whose weights, buffers and inputs have this type instead of their floating-point types."""
     module = copy.deepcopy(model.module)._apply(lambda t: converted(t, dtype))  # type: ignore[no-untyped-call]
     batches = tuple({name: converted(t, dtype) for name, t in batch.items()} for batch in model.batches)
     return replace(model, module=module, batches=batches)
 
 
 def program_in(program: CompiledProgram, dtype: torch.dtype) -> CompiledProgram:
-    """The program of a model that has this type instead of its own floating-point types; the code is the same."""
+    """The program of a model in this type instead of its own floating-point types; the code is the same."""
     state = program.weights
     names = [*state.tensors, *(state.recipes.weights if state.recipes is not None else ())]
     weights = InitialState({name: converted(state[name], dtype) for name in names}, names=state.names)
@@ -66,25 +67,25 @@ def program_in(program: CompiledProgram, dtype: torch.dtype) -> CompiledProgram:
 
 
 def _stated(entry: Entry, dtype: torch.dtype) -> Entry:
-    """An entry of the table with the type that stands for its own."""
+    """An entry of the table with floating-point types replaced."""
     return replace(entry, dtype=str(_instead(getattr(torch, entry.dtype), dtype)).removeprefix("torch."))
 
 
 def converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor in the type that stands for its own."""
+    """The tensor with its floating-point type replaced."""
     return tensor.to(_instead(tensor.dtype, dtype))
 
 
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """All that this thread computes is of this type: casts to another one do nothing, an autocast region neither."""
+    """A context in which this thread computes everything in this type: casts to other types and autocast do nothing."""
     with made_in(dtype), ComputedIn(dtype):
         yield
 
 
 @contextmanager
 def made_in(dtype: torch.dtype) -> Iterator[None]:
-    """New tensors of no stated type are of this one, in every thread."""
+    """A context in which new tensors without an explicit type have this type, in every thread."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -94,7 +95,7 @@ def made_in(dtype: torch.dtype) -> Iterator[None]:
 
 
 class ComputedIn(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Operators that are asked for a floating-point type, or given it, compute in this one."""
+    """Runs operators in this type that are asked for a floating-point type, or given one."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -107,7 +108,7 @@ class ComputedIn(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result if writes else self._changed(result, writes)
 
     def _changed(self, value: Any, writes: bool) -> Any:
-        """An operand or a result in this type; where an operator writes, its tensors stay what they are."""
+        """An operand or result in this type; tensors that an operator writes to are not converted."""
         if isinstance(value, torch.Tensor):
             return value if writes or value.dtype == self.dtype else converted(value, self.dtype)
         if isinstance(value, torch.dtype):
@@ -123,5 +124,5 @@ def _instead(of: torch.dtype, dtype: torch.dtype) -> torch.dtype:
 
 @cache
 def _writes(function: Any) -> bool:
-    """Whether an operator changes one of its arguments, which has to be that tensor and no copy."""
+    """Whether an operator changes an argument in place, which must then be that tensor and no copy."""
     return any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments)

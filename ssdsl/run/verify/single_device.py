@@ -19,10 +19,10 @@ OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What training gave: the loss and every gradient of each step, the weights and buffers after the last.
+    """The result of training: the loss and every gradient of each step, and the final weights and buffers.
 
-    `start` has the weights before the first step, `loss_type` is the type of the loss, and `drawn` has the type of each
-    tensor that a step draws; only the single device has them.
+    `start` has the initial weights, `loss_type` is the type of the loss, and `drawn` has the types of the random
+    tensors of a step; only the single device has these.
     """
 
     losses: tuple[float, ...]
@@ -37,14 +37,14 @@ class Trained:
 def reference(
     model: Model, training: Training, follow: Sequence[Tensors] | None = None, drawn: Sequence[Types] = ()
 ) -> Trained:
-    """Train a copy of the module for the given steps; arguments as those of `train`."""
+    """Trains a copy of the module; arguments as in `train`."""
     return train(replace(model, module=copy.deepcopy(model.module)), training, follow, drawn)
 
 
 def train(
     model: Model, training: Training, follow: Sequence[Tensors] | None = None, drawn: Sequence[Types] = ()
 ) -> Trained:
-    """Train the module for the given steps; weights without a gradient have none in `grads`.
+    """Trains the module for the given steps; weights without a gradient have none in `grads`.
 
     With `follow`, the gradients of another run, each step is taken with that run's gradients after its own are
     recorded. With `drawn`, random tensors have the digits of these types, whatever type the step computes in.
@@ -72,7 +72,7 @@ def train(
 
 
 class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
-    """Draws whose types are noted, or given in the order of drawing."""
+    """Records the types of random draws, or makes draws in given types, in order."""
 
     def __init__(self, seed: int, step: int, generator: Generator, given: Types) -> None:
         super().__init__(seed, step, generator)
@@ -89,4 +89,4 @@ class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
 def _take(module: torch.nn.Module, grads: Tensors) -> None:
     for name, weight in module.named_parameters():
         if weight.grad is not None and name in grads:
-            weight.grad = grads[name].to(weight.grad.dtype).clone()  # which may be sparse
+            weight.grad = grads[name].to(weight.grad.dtype).clone()  # may be sparse

@@ -1,4 +1,4 @@
-"""Whether a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
+"""Checks that a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,47 +19,47 @@ from ssdsl.run.verify.single_device import Tensors, Trained
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 
-Name = tuple[str, str]  # of a comparison: its kind and name
+Name = tuple[str, str]  # kind and name of a comparison
 Spreads = Mapping[Name, CopySpread]
-Again = Callable[[], Finished]
+Rerun = Callable[[], Finished]
 
 
 def verify(model: Model, training: Training, result: RunResult, folder: Path | None = None) -> tuple[Comparison, ...]:
-    """Compare a run that was launched with `dump` with the single device; `folder` has its program.
+    """Compares a run that was launched with `dump` with the single device; `folder` has its program.
 
-    Raises PlanError where the ranks' pieces are incomplete or copies disagree; whether numbers differ is in the result.
+    Raises PlanError if the ranks' pieces are incomplete or copies disagree. Differences are in the result.
     """
     dumps = {r.rank: _load(result.out, r.rank) for r in result.ranks}
-    again = (lambda: run_in_process(CompiledProgram.read(folder), training, EXACT)) if folder is not None else None
-    return verify_dumps(model, training, result.losses, dumps, again)
+    rerun = (lambda: run_in_process(CompiledProgram.read(folder), training, EXACT)) if folder is not None else None
+    return verify_dumps(model, training, result.losses, dumps, rerun)
 
 
 def verify_dumps(
-    model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any], again: Again | None = None
+    model: Model, training: Training, losses: tuple[float, ...], dumps: Mapping[int, Any], rerun: Rerun | None = None
 ) -> tuple[Comparison, ...]:
-    """Compare what the ranks dumped with the single device; raises as `verify` does.
+    """Compares the ranks' dumps with the single device; raises as `verify` does.
 
-    `again` runs the plan once more with everything computed in float64. It is called where rounding may hide a mistake.
+    `rerun` runs the plan once more with everything computed in float64. It is called where rounding may hide a mistake.
     """
     model = model.with_numbers()
     plan, spreads = trained_by(model, training.steps, losses, dumps)
     device = SingleDevice(model, training, _follow(training, plan))
-    return compare_with(device, plan, spreads, again)
+    return compare_with(device, plan, spreads, rerun)
 
 
 def compare_with(
-    device: SingleDevice, plan: Trained, spreads: Spreads, again: Again | None = None
+    device: SingleDevice, plan: Trained, spreads: Spreads, rerun: Rerun | None = None
 ) -> tuple[Comparison, ...]:
-    """Compare what a plan has trained with a single device, which keeps what it measures for the next plan."""
-    single = _without_idle(device.trained, plan, device.model)
+    """Compares a plan's training with a single device, which keeps its measurements for the next plan."""
+    single = _without_unread(device.trained, plan, device.model)
     _check_names(plan, single)
     found = compare(plan, single, device.growth, device.precision)
-    if any(c.differs for c in found) or _disagreement(found, spreads):  # before a plan is called wrong
+    if any(c.differs for c in found) or _disagreement(found, spreads):  # more runs before a plan is called wrong
         found = compare(plan, single, device.growth_of_many, device.precision)
     _check_copies(found, spreads)
-    if again is None or difference(found) or not _may_hide(found, device):
+    if rerun is None or difference(found) or not _may_hide(found, device):
         return found
-    return *found, *_in_float64(device, again)
+    return *found, *_in_float64(device, rerun)
 
 
 def _follow(training: Training, plan: Trained) -> tuple[Tensors, ...] | None:
@@ -67,7 +67,7 @@ def _follow(training: Training, plan: Trained) -> tuple[Tensors, ...] | None:
 
 
 def _may_hide(found: tuple[Comparison, ...], device: SingleDevice) -> bool:
-    """Whether rounding allows so much of a tensor that a mistake in it does not show, and would in float64."""
+    """Whether rounding allows so much of a tensor that a mistake could hide, and float64 would show it."""
     if device.exact is None:
         return False
     exact = compare(device.exact, device.exact, _in_exact_units(device))
@@ -75,12 +75,12 @@ def _may_hide(found: tuple[Comparison, ...], device: SingleDevice) -> bool:
     return any((c.kind, c.name) in sharp for c in found if not c.is_sharp)
 
 
-def _in_float64(device: SingleDevice, again: Again) -> tuple[Comparison, ...]:
-    """The comparison of the same training, with everything computed in float64; empty where that is not possible."""
+def _in_float64(device: SingleDevice, rerun: Rerun) -> tuple[Comparison, ...]:
+    """The comparison of the same training in float64; empty if that is not possible."""
     training = device.training
     try:
-        finished = again()
-    except RanksFailed:  # the plan ran in its own precision, so that a kernel without float64 is the reason
+        finished = rerun()
+    except RanksFailed:  # the plan runs in its own precision, so a kernel lacks float64
         return ()
     plan, spreads = trained_by(device.model, training.steps, finished.losses, finished.dumps)
     follow = plan.grads if device.follow is not None else None
@@ -89,19 +89,19 @@ def _in_float64(device: SingleDevice, again: Again) -> tuple[Comparison, ...]:
         return ()
     growth, held = _in_exact_units(device), _held_by(plan, single)
     found = compare(plan, held, growth)
-    if any(c.differs for c in found):  # what is float64 in the device's own run does not shrink with the unit
+    if any(c.differs for c in found):  # float64 parts of the device's own run do not shrink with the unit
         found = compare(plan, held, largest_of([growth, device.exact_growth(single, follow)]))
     _check_copies(found, spreads)
     return tuple(replace(c, in_float64=True) for c in found)
 
 
 def _in_exact_units(device: SingleDevice) -> Growth:
-    """How much rounding grows where it is that of float64: as in the device's own precision, from a smaller unit."""
+    """The growth of rounding in float64: as in the device's own precision, from a smaller unit."""
     return device.growth.times(unit_of(EXACT) / torch.finfo(device.precision).eps)
 
 
 def _held_by(plan: Trained, single: Trained) -> Trained:
-    """Of the single device's weights and buffers those that some rank holds."""
+    """The single device's weights and buffers without those that no rank has."""
 
     def held(tensors: Tensors, ours: Tensors) -> Tensors:
         return {name: tensor for name, tensor in tensors.items() if name in ours}
@@ -115,7 +115,7 @@ def _check_copies(comparisons: tuple[Comparison, ...], spreads: Spreads) -> None
 
 
 def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> PiecesDisagree | None:
-    """Two copies that are further apart than what they are copies of may be from the single device's."""
+    """The diagnostic if two copies differ by more than a correct plan may differ from the single device."""
     allowed = {(c.kind, c.name): c.allowed for c in comparisons}
     for (kind, name), spread in spreads.items():
         if not spread.error <= allowed.get((kind, name), 0.0):
@@ -138,7 +138,7 @@ def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
 
 
 def reason(comparison: Comparison) -> str:
-    """What a tensor may be off by, and what decides that."""
+    """The allowed difference of a tensor, and its reason, as a text."""
     allowed = f"allowed: {comparison.allowed:.3g} where the largest element is {comparison.largest:.3g}"
     match comparison.limit:
         case Limit.ZERO:
@@ -153,8 +153,8 @@ def reason(comparison: Comparison) -> str:
             assert_never(comparison.limit)
 
 
-def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
-    """Leave out what no operator reads, so that no rank holds it, if the single device did not change it either."""
+def _without_unread(single: Trained, plan: Trained, model: Model) -> Trained:
+    """Leaves out tensors that no operator reads, and so no rank has, if the single device did not change them."""
     start = {**dict(model.module.named_parameters()), **dict(model.module.named_buffers())}
     held = {**plan.weights, **plan.buffers}
 
@@ -167,7 +167,7 @@ def _without_idle(single: Trained, plan: Trained, model: Model) -> Trained:
 def trained_by(
     model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]
 ) -> tuple[Trained, dict[Name, CopySpread]]:
-    """What the ranks hold, put together, and how far their copies differ; tensors by the module's own names."""
+    """The ranks' tensors, assembled, and how far their copies differ; by the module's own names."""
     names = _canonical(model.module)
     grads = [
         _whole(names, f"step {step}'s gradient", {rank: dump["grads"][step] for rank, dump in dumps.items()})
@@ -175,7 +175,7 @@ def trained_by(
     ]
     weights = _whole(names, "weight", {rank: dump["weights"] for rank, dump in dumps.items()})
     buffers = _whole(names, "buffer", {rank: dump["buffers"] for rank, dump in dumps.items()})
-    for name, _ in model.module.named_parameters():  # a program keeps what it does not train among the buffers
+    for name, _ in model.module.named_parameters():  # a program keeps untrained weights among the buffers
         if name in buffers.tensors:
             weights.tensors[name] = buffers.tensors.pop(name)
         if name in buffers.spreads:
@@ -189,12 +189,12 @@ def trained_by(
 
 
 def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str, Any]]) -> WholeTensors:
-    """The tensors in full; pieces under any of a tied weight's names are pieces of the one."""
+    """Full tensors; pieces under any name of a tied weight are pieces of one tensor."""
     return assemble(what, {rank: {names.get(n, n): piece for n, piece in held.items()} for rank, held in ranks.items()})
 
 
 def _canonical(module: torch.nn.Module) -> dict[str, str]:
-    """From every name of a weight or buffer to its first."""
+    """Maps every name of a weight or buffer to its first."""
     first: dict[int, str] = {}
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     return {name: first.setdefault(id(tensor), name) for name, tensor in named}
@@ -209,7 +209,7 @@ def _load(out: Path, rank: int) -> Any:
 
 
 def _check_names(plan: Trained, single: Trained) -> None:
-    """Every tensor of the single device must be held by some rank, in full shape."""
+    """Raises unless some rank has every tensor of the single device, in full shape."""
     found = [
         *(
             p

@@ -1,7 +1,7 @@
-"""A part of a tensor as boxes: what a rank holds, in the form in which checkpoints speak of regions.
+"""Describes the part of a tensor that a rank holds as boxes, the form that checkpoint files use.
 
-A piece is the product of some positions on each axis, so it is a box for each choice of a run of consecutive positions
-on each axis. A span of its flattened elements is first cut into rows:
+A piece is the product of some positions on each axis. Each run of consecutive positions on each axis gives a box. A
+span of its flattened elements (ZeRO) is first cut into rows:
 
     elements [2, 9) of a piece [3, 4]        . . x x        rows of 4: the end of the first, the second whole,
                                              x x x x        the start of the third: three boxes
@@ -22,27 +22,27 @@ Ints = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Box:
-    """The elements from `offsets` on, `sizes` of them on each axis."""
+    """A box of a tensor: it starts at `offsets` and has `sizes` elements on each axis."""
 
     offsets: Ints
     sizes: Ints
 
     @property
     def size(self) -> int:
-        """Its number of elements."""
+        """The number of elements."""
         return math.prod(self.sizes)
 
     def within(self, tensor: torch.Tensor, offsets: Ints) -> torch.Tensor:
-        """The view of this box in the tensor of a box that starts at `offsets` and contains it."""
+        """A view of this box in `tensor`, the tensor of a larger box that starts at `offsets`."""
         for dim, (start, first, n) in enumerate(zip(self.offsets, offsets, self.sizes, strict=True)):
             tensor = tensor.narrow(dim, start - first, n)
         return tensor
 
 
 def boxes_of(held: LocalTensor) -> Iterator[tuple[Box, torch.Tensor]]:
-    """The boxes of the whole tensor that a rank holds, each with the view of its elements in `held.tensor`.
+    """Yields the boxes of the whole tensor that a rank holds, each with a view of its elements in `held.tensor`.
 
-    They do not overlap. A tensor without elements is one box.
+    Boxes do not overlap. A tensor without elements gives one box.
     """
     runs = [_runs(places) for places in held.piece.places()]
     local = tuple(sum(n for _, _, n in along) for along in runs)
@@ -60,7 +60,7 @@ def boxes_of(held: LocalTensor) -> Iterator[tuple[Box, torch.Tensor]]:
 
 
 def _runs(places: torch.Tensor) -> list[tuple[int, int, int]]:
-    """The runs of consecutive positions: where each starts in the whole and in the part, and its length.
+    """Runs of consecutive positions, as (start in the whole, start in the part, length).
 
     >>> _runs(torch.tensor([4, 5, 8, 9, 10]))
     [(4, 0, 2), (8, 2, 3)]
@@ -75,7 +75,7 @@ def _runs(places: torch.Tensor) -> list[tuple[int, int, int]]:
 
 
 def _cut(slab: Box, tensor: torch.Tensor, runs: list[list[tuple[int, int, int]]]) -> Iterator[tuple[Box, torch.Tensor]]:
-    """A box of the piece, with its elements, as boxes of the whole."""
+    """Cuts a box of the piece into boxes of the whole tensor, each with its elements."""
     along = []
     for first, n, known in zip(slab.offsets, slab.sizes, runs, strict=True):
         clipped = [(max(first, at), min(first + n, at + length), start - at) for start, at, length in known]
@@ -86,7 +86,7 @@ def _cut(slab: Box, tensor: torch.Tensor, runs: list[list[tuple[int, int, int]]]
 
 
 def slabs(shape: Ints, start: int, stop: int) -> Iterator[Box]:
-    """The elements [start, stop) of the flattened shape as boxes, in order; at most two for each axis but the last.
+    """The elements [start, stop) of the flattened shape as boxes, in order; at most two boxes per axis except the last.
 
     >>> [(b.offsets, b.sizes) for b in slabs((3, 4), 2, 9)]
     [((0, 2), (1, 2)), ((1, 0), (1, 4)), ((2, 0), (1, 1))]
@@ -98,7 +98,7 @@ def slabs(shape: Ints, start: int, stop: int) -> Iterator[Box]:
         return
     row = math.prod(shape[1:])
     first, last = -(-start // row), stop // row  # the whole rows
-    if last < first:  # inside of one row
+    if last < first:  # inside one row
         yield from _row(shape, last, start - last * row, stop - last * row)
         return
     yield from _row(shape, first - 1, start - (first - 1) * row, row) if start < first * row else ()
@@ -113,7 +113,7 @@ def _row(shape: Ints, at: int, start: int, stop: int) -> Iterator[Box]:
 
 
 def divided(box: Box, limit: int) -> Iterator[Box]:
-    """A box as boxes of at most `limit` elements, in rows where they fit.
+    """Cuts a box into boxes of at most `limit` elements, along rows where they fit.
 
     >>> [b.sizes for b in divided(Box((0, 0), (5, 4)), 8)]
     [(2, 4), (2, 4), (1, 4)]

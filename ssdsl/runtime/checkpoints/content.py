@@ -1,4 +1,5 @@
-"""What a checkpoint holds: tensors under paths, of which each rank gives and takes its part, and facts that all share.
+"""The content of a checkpoint: tensors under paths, of which each rank saves and loads its part, and facts that all
+ranks share.
 
 ("model", "fc.weight")                        a weight or buffer, by the model's own name
 ("optim", "state", "fc.weight", "exp_avg")    the optimizer's state of a weight
@@ -13,7 +14,7 @@ import torch
 from ..layout.parts import LocalTensor
 
 Path = tuple[str, ...]
-Scalar = bool | int | float | torch.Tensor  # a tensor of no axes
+Scalar = bool | int | float | torch.Tensor  # a tensor without axes
 MODEL, STATE = ("model",), ("optim", "state")
 
 
@@ -21,9 +22,9 @@ MODEL, STATE = ("model",), ("optim", "state")
 class Content:
     """This rank's part of a checkpoint.
 
-    `facts` are plain values (see plain.py), and `aliases` lead from the further names of tied weights to the first;
-    those of rank 0 are saved. Commands read these facts: `steps`; `names`, of the model's state in its order;
-    `optimizer`, `{"param_groups": [{"params": names of weights, "lr": ...}]}` as an optimizer's state_dict has them.
+    `facts` are plain values (see plain.py); `aliases` map the further names of tied weights to the first. Rank 0 saves
+    its own. Commands read these facts: `steps`; `names`, the names of the model's state in order; `optimizer`,
+    `{"param_groups": [{"params": names of weights, "lr": ...}]}` as in an optimizer's state_dict.
     """
 
     tensors: dict[Path, LocalTensor]
@@ -39,7 +40,8 @@ def content_of(
     more: Mapping[Path, Iterable[LocalTensor]] | None = None,
     aliases: Mapping[str, str] | None = None,
 ) -> Content:
-    """A rank's weights and buffers, its optimizer state by weight and key, and tensors under paths of their own.
+    """A checkpoint of this rank's weights and buffers, its optimizer state by weight and key, and `more` tensors under
+    paths of their own.
 
     >>> w, m = (LocalTensor.whole("w", torch.zeros(2)) for _ in range(2))
     >>> found = content_of([w], {"w": {"exp_avg": m, "step": 3.0}}, {}, {("ema",): [w]})

@@ -1,4 +1,4 @@
-"""A run's folder: a folder for each checkpoint, and `latest`, which says which are whole.
+"""A run's folder: a folder for each checkpoint, and the file `latest`, which lists the complete ones.
 
     runs/a/latest                         {"latest": "step-00000200", "kept": [...], "removing": [...]}
     runs/a/step-00000100/.metadata        what torch.distributed.checkpoint reads, written last
@@ -6,8 +6,8 @@
     runs/a/step-00000100/state.json       all that is no tensor
     runs/a/step-00000100/sums.json        checksums
 
-A checkpoint counts once `latest` lists it: that file is replaced in one rename, after all that it speaks of is on the
-disk. Whenever the run dies, `latest` names a whole checkpoint. A folder without `.metadata` is half written.
+A checkpoint counts once `latest` lists it. That file is replaced in one rename, after everything it refers to is on the
+disk. So whenever the run dies, `latest` names a complete checkpoint. A folder without `.metadata` is incomplete.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ STEP = re.compile(r"step-\d{8,}(-\d+)?")
 
 @dataclass(frozen=True)
 class KeptCheckpoints:
-    """What `latest` says: the names of whole checkpoints, the newest last, and those that are being removed."""
+    """The content of `latest`: names of complete checkpoints, newest last, and of those that are being removed."""
 
     names: tuple[str, ...] = ()
     removing: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, run: Path) -> "KeptCheckpoints":
-        """Nothing where there is no such file; raises EngineError for one that nobody can read."""
+        """Reads the file; empty if there is none. Raises EngineError for a file that cannot be parsed."""
         try:
             found = json.loads((run / LATEST).read_text())
             return cls((*found["kept"],), (*found["removing"],))
@@ -45,7 +45,7 @@ class KeptCheckpoints:
             ) from error
 
     def write(self, run: Path) -> None:
-        """Replaces the file; whoever reads it finds the old one or the new one."""
+        """Replaces the file atomically: a reader finds either the old or the new one."""
         text = json.dumps({"latest": self.names[-1], "kept": self.names, "removing": self.removing}, indent=1)
         write_synced(run / f".{LATEST}", text)
         os.replace(run / f".{LATEST}", run / LATEST)
@@ -53,7 +53,7 @@ class KeptCheckpoints:
 
 
 def newest(folder: Path) -> Path:
-    """The checkpoint that a path speaks of: itself, or the newest of a run. Raises EngineError where there is none."""
+    """The checkpoint at a path: the path itself, or the newest of a run. Raises EngineError where there is none."""
     if (folder / METADATA).exists():
         return folder
     if not folder.exists():
@@ -68,12 +68,12 @@ def newest(folder: Path) -> Path:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is something that `newest` finds, or that is damaged."""
+    """Whether the folder holds a checkpoint, complete or damaged."""
     return (folder / METADATA).exists() or (folder / LATEST).exists()
 
 
 def begin(run: Path, step: int) -> Path:
-    """A new folder for a checkpoint, empty; what a run that died has left behind is removed."""
+    """Makes an empty folder for a checkpoint, and removes an incomplete one that a run left behind."""
     _make(run)
     kept = KeptCheckpoints.read(run)
     for folder in sorted(run.iterdir()):
@@ -84,16 +84,16 @@ def begin(run: Path, step: int) -> Path:
     again = 1
     while (
         name in kept.names
-    ):  # the run went back to an earlier step: the one of that name stays until this one is whole
+    ):  # the run went back to an earlier step: the checkpoint of that name stays until the new one is complete
         again += 1
         name = f"{first}-{again}"
-    remove(run / name)  # whole, but its run died before `latest` could list it
+    remove(run / name)  # complete, but its run died before `latest` could list it
     (run / name).mkdir()
     return run / name
 
 
 def finish(folder: Path, keep: int | None) -> None:
-    """The checkpoint is whole: it becomes the latest of its run, and all but the newest `keep` are removed."""
+    """Lists the checkpoint as the latest of its run, and removes all but the newest `keep`."""
     run = folder.parent
     sync_folder(folder)
     sync_folder(run)
@@ -108,7 +108,7 @@ def finish(folder: Path, keep: int | None) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Removes a checkpoint; one that is removed in part is half written."""
+    """Removes a checkpoint. One that is removed only in part counts as incomplete."""
     if not folder.exists():
         return
     (folder / METADATA).unlink(missing_ok=True)
@@ -116,7 +116,7 @@ def remove(folder: Path) -> None:
 
 
 def write_synced(path: Path, text: str) -> None:
-    """Writes a file and waits until the disk has it."""
+    """Writes a file and waits until it is on the disk."""
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -124,7 +124,7 @@ def write_synced(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the disk has the names in a folder."""
+    """Waits until the names in a folder are on the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -133,7 +133,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """The folder and those above it, all on the disk."""
+    """Makes the folder and its parents, and waits until they are on the disk."""
     if folder.is_dir():
         return
     _make(folder.parent)

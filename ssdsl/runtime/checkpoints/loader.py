@@ -1,4 +1,4 @@
-"""Loads a checkpoint into what the ranks hold, under any plan and number of ranks."""
+"""Loads a checkpoint into the ranks' tensors, under any plan and any number of ranks."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ from .content import MODEL, STATE, Path, Scalar, content_of
 from .folder import newest
 from .reader import Checkpoint
 
-SHOWN = 5  # mistakes that an error lists
+SHOWN = 5  # mistakes that an error message lists
 
 
 def open_on_all(path: Folder | str, control: Control) -> Checkpoint:
-    """The checkpoint in a folder, or the newest of a run: the same on all ranks. Raises EngineError on all."""
+    """Opens the checkpoint in a folder, or the newest of a run, the same on all ranks. Raises EngineError on all."""
     name, error = b"", None
     if control.rank == 0:
         try:
@@ -47,12 +47,12 @@ def read_on_all(
     cast: bool = False,
     aliases: Mapping[str, str] | None = None,
 ) -> None:
-    """Reads into what each rank holds. Raises EngineError on all ranks, before anything is written, where it does not
-    fit.
+    """Reads a checkpoint into the tensors of all ranks. Raises EngineError on all ranks, before anything is written,
+    where it does not fit.
 
-    The ranks together want what the checkpoint has of the model, in the same shapes and types. Without `strict` names
-    may be missing on either side; with `cast` numbers of another type are converted. A tied weight may be there under
-    any of its names; `aliases` lead from the further ones to the first.
+    Together the ranks must want exactly the model's tensors in the checkpoint, with the same shapes and types. Without
+    `strict` names may be missing on either side; with `cast` other number types are converted. A tied weight may have
+    any of its names there; `aliases` map the further names to the first.
     """
     checkpoint = checkpoint.named(aliases or {})
     mine = [[path, held.piece.shape, str(held.tensor.dtype)] for path, held in wanted.items() if held.owns]
@@ -72,7 +72,7 @@ def read_on_all(
 def _misfit(
     checkpoint: Checkpoint, wanted: Mapping[Path, tuple[tuple[int, ...], str]], strict: bool, cast: bool
 ) -> str | None:
-    """Why the checkpoint is not this model's, if it is not."""
+    """Why the checkpoint is not one of this model, or None."""
     stored = checkpoint.tensors
     kinds = {path[: len(MODEL)] for path in wanted} & {MODEL}
     missing = [p for p in wanted if p not in stored]
@@ -114,7 +114,7 @@ def _misfit(
 
 
 def _listed(what: str, found: Iterable[str]) -> list[str]:
-    """A line of the first few.
+    """The first few items of a list, in one line.
 
     >>> _listed("missing in it", "abcdefg")
     ['  missing in it (7): a, b, c, d, e and 2 more']
@@ -131,10 +131,10 @@ def _name(path: Path) -> str:
 
 
 def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[str, dict[str, LocalTensor | Scalar]]:
-    """Room for the optimizer state that a checkpoint has of weights, and its numbers, read.
+    """Optimizer state of the weights as the checkpoint has it: empty tensors to read into, and numbers already read.
 
-    A state tensor of its weight's shape lies as the weight does; of no axes it is a number. Raises EngineError for
-    another shape, which belongs to no part of the weight.
+    A state tensor of its weight's shape is cut as the weight is; one without axes is a number. Raises EngineError for
+    any other shape, because no part of it could be assigned to a part of the weight.
     """
     found: dict[str, dict[str, LocalTensor | Scalar]] = {}
     numbers: dict[Path, LocalTensor] = {}
@@ -165,7 +165,7 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
 
 @dataclass(frozen=True)
 class LoadedTraining:
-    """What a checkpoint had beside the weights: the optimizer's state by weight and key, none if it has none, and the
+    """What a checkpoint holds beside weights: the optimizer's state by weight and key (None if there is none), and the
     facts."""
 
     state: dict[str, dict[str, LocalTensor | Scalar]]
@@ -184,10 +184,10 @@ def load_on_all(
     aliases: Mapping[str, str] | None = None,
     more: Mapping[Path, Iterable[LocalTensor]] | None = None,
 ) -> LoadedTraining:
-    """Loads a checkpoint, or the newest of a run, into weights, and into new room for the state of an optimizer that
-    steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
+    """Loads a checkpoint, or the newest of a run, into the weights, and into new tensors for the state of an optimizer
+    that steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
 
-    Raises EngineError on all ranks; weights are not written to before all ranks know that the checkpoint fits.
+    Raises EngineError on all ranks. Nothing is written to the weights before all ranks know that the checkpoint fits.
     """
     checkpoint, weights = open_on_all(path, control), list(weights)
     state: dict[str, dict[str, LocalTensor | Scalar]] = {}

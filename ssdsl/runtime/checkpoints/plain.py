@@ -1,6 +1,6 @@
-"""Values that are no model's tensors, such as a scheduler's state, as JSON and back: no code, nothing lost.
+"""Converts plain values, such as a scheduler's state, to JSON and back without loss. Reading runs no code.
 
-What JSON has no form for becomes an object with one key that starts with `!`:
+A value that JSON cannot express becomes an object with one key that starts with `!`:
 
 >>> text = to_json({"milestones": Counter({30: 1}), "betas": (0.9, 0.95), "best": math.inf})
 >>> print(text)
@@ -41,7 +41,7 @@ HELP = "keep numbers, texts, lists, dicts and tensors in it"
 
 
 def to_json(value: Any) -> str:
-    """The text of a value; raises EngineError, with the place, for what is no plain value."""
+    """The JSON text of a value; raises EngineError, with the place, for a value that is not plain."""
     return json.dumps(_plain(value, "it"), indent=1)
 
 

@@ -1,7 +1,8 @@
-"""Reads parts of a checkpoint: of each stored box what the wanted boxes overlap. No code from the files runs.
+"""Reads parts of a checkpoint: from each stored box, the elements that wanted boxes overlap. No code from the files
+runs.
 
-`.metadata` is a pickle, whose reader makes nothing but the records that describe tensors. The tensors themselves are
-read by torch's loader of weights. Any checkpoint of torch.distributed.checkpoint can be read, of whatever writer.
+`.metadata` is a pickle; our unpickler creates only the records that describe tensors. The tensors themselves are read
+by `torch.load` with `weights_only`. Any checkpoint of torch.distributed.checkpoint can be read, whoever wrote it.
 """
 
 import io
@@ -53,7 +54,7 @@ DAMAGED = "load an older checkpoint of the run, or copy this one again"
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes records of tensors and nothing else."""
+    """Creates the records that describe tensors, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name in RECORDS.get(module, ()):
@@ -67,7 +68,7 @@ class _Unpickler(pickle.Unpickler):
 
 @dataclass
 class Checkpoint:
-    """A checkpoint on the disk, of which the tensors are read as they are asked for."""
+    """A checkpoint on the disk; tensors are read when they are asked for."""
 
     folder: Folder
     facts: dict[str, Any]
@@ -78,7 +79,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: Folder | str) -> "Checkpoint":
-        """The checkpoint in a folder, or the newest of a run. Raises EngineError where there is none."""
+        """Opens the checkpoint in a folder, or the newest of a run. Raises EngineError where there is none."""
         folder = newest(Folder(path))
         metadata = _read(folder / METADATA, _metadata)
         facts = _read(folder / STATE, _facts) if (folder / STATE).exists() else {}
@@ -90,11 +91,12 @@ class Checkpoint:
         return cls(folder, facts, tensors, names, metadata, sums)
 
     def under(self, *path: str) -> dict[Path, TensorStorageMetadata]:
-        """The tensors whose paths begin so, by the rest of their paths."""
+        """The tensors whose paths have this prefix, by the rest of their paths."""
         return {p[len(path) :]: t for p, t in self.tensors.items() if p[: len(path)] == path}
 
     def named(self, aliases: Mapping[str, str]) -> "Checkpoint":
-        """The checkpoint with each tied weight under its first name alone, by these aliases and those that it says."""
+        """The checkpoint with each tied weight under its first name alone, by these aliases and the checkpoint's
+        own."""
         first = {**self.facts.get("aliases", {}), **aliases}
         names = {p: name for p, name in self._names.items() if p[: len(MODEL)] != MODEL or p[-1] not in first}
         for path, name in self._names.items():
@@ -112,9 +114,9 @@ class Checkpoint:
         return made
 
     def read(self, wanted: Mapping[Path, LocalTensor]) -> None:
-        """Writes into each tensor what the checkpoint has of it, in the tensor's own type.
+        """Fills each wanted tensor from the checkpoint, converted to the tensor's own type.
 
-        All of them are in the checkpoint, in the same shapes. Raises EngineError for a damaged file.
+        All of them must be in the checkpoint, with the same shapes. Raises EngineError for a damaged file.
         """
         files: dict[str, dict[MetadataIndex, list[_Copy]]] = {}
         for path, held in wanted.items():
@@ -125,7 +127,7 @@ class Checkpoint:
             self._read_file(name, copies)
 
     def _copies(self, path: Path, held: LocalTensor) -> Iterator["_Copy"]:
-        """What to copy from which stored box to which of the wanted ones."""
+        """Yields the copies from stored boxes to the wanted boxes of one tensor."""
         name, stored = self._names[path], self.tensors[path]
         boxes = list(boxes_of(held))
         chunks = [ChunkStorageMetadata(torch.Size(box.offsets), torch.Size(box.sizes)) for box, _ in boxes]
@@ -161,7 +163,7 @@ class Checkpoint:
             raise EngineError(f"`{file}` is missing", DAMAGED) from error
         except MemoryError:
             raise
-        except Exception as error:  # whatever torch's loader says of bytes that are no tensor
+        except Exception as error:  # torch.load raises many kinds of errors for bytes that are no tensor
             raise EngineError(f"`{file}` is damaged: {error}", DAMAGED) from error
 
     def _chunk(self, index: MetadataIndex) -> tuple[torch.Size, torch.dtype]:
@@ -172,7 +174,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A region of a stored box that goes to a region of a wanted one."""
+    """A copy of a region of a stored box to a region of a wanted box."""
 
     source: MetadataIndex
     item: ReadItem
@@ -188,7 +190,7 @@ class _Copy:
 
 
 class _Scatter(LoadPlanner):
-    """Reads each stored box once, whatever number of wanted ones overlap it, and gives each its region."""
+    """Reads each stored box once, however many wanted boxes overlap it, and copies the regions."""
 
     def __init__(
         self,
@@ -199,7 +201,7 @@ class _Scatter(LoadPlanner):
         self.copies, self.stored, self.sums = copies, stored, sums
 
     def plan(self) -> LoadPlan:
-        """Every box in full."""
+        """The load plan: every box in full."""
         items = []
         for index, (sizes, _) in self.stored.items():
             start = torch.Size([0] * len(sizes))
@@ -219,7 +221,7 @@ class _Scatter(LoadPlanner):
 
     # what a planner of `dcp.load` does; here the regions are known
     def set_up_planner(self, *arguments: Any, **options: Any) -> None:
-        """Nothing: the tensors are known."""
+        """Does nothing: the tensors are known."""
 
     def create_local_plan(self) -> LoadPlan:
         raise NotImplementedError

@@ -1,6 +1,6 @@
-"""Saves while training goes on: `save` returns once the tensors are copied, a thread does the rest.
+"""Saves checkpoints while training goes on: `save` returns once the tensors are copied, and a thread writes them.
 
-All ranks go through the same stages; after each they vote, so that an error of one is an error of all:
+All ranks go through the same stages. After each stage they vote, so that all ranks learn of an error on one:
 
     copy      each rank: what it owns, to the memory of the host
     begin     the first rank: a new folder
@@ -32,14 +32,14 @@ T = TypeVar("T")
 SHARED = "save to a disk that all nodes have in common"
 APPEARS_S = 5.0
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FULL_TEXTS = ("PytorchStreamWriter", "unexpected pos", "No space left", "quota exceeded")  # what torch.save says
+FULL_TEXTS = ("PytorchStreamWriter", "unexpected pos", "No space left", "quota exceeded")  # what torch.save raises
 
 
 class Saver:
-    """Saves a run's checkpoints, one at a time; used by all ranks alike.
+    """Saves a run's checkpoints, one at a time. All ranks make the same calls.
 
-    `control` is the saver's own: its thread speaks while training speaks too. Without `background` a save ends before
-    `save` returns, as ranks that are threads of one process need it.
+    `control` belongs to the saver alone, because its thread communicates while training does too. Without `background`
+    a save ends before `save` returns; ranks that are threads of one process need that.
     """
 
     def __init__(self, control: Control, background: bool = True) -> None:
@@ -49,16 +49,16 @@ class Saver:
         self._error: Exception | None = None
 
     def save(self, run: Folder | str, step: int, content: Content, keep: int | None = 3, wait: bool = False) -> None:
-        """Saves to a new folder in the run's; the newest `keep` are kept, all if None.
+        """Saves into a new folder of the run, and keeps the newest `keep` checkpoints (all if None).
 
-        Waits for the save before this one. Raises EngineError, on all ranks, for what went wrong with that one; with
-        `wait`, for this one.
+        Waits for the previous save first. Raises EngineError, on all ranks, if that one failed; with `wait` also if
+        this one fails.
         """
         self.wait()
         staged: _Staged | Exception
         try:
             staged = self._stage(content)
-        except Exception as error:  # such as no memory: told to the others at the first vote
+        except Exception as error:  # such as too little memory: the other ranks learn of it at the first vote
             staged = error
         folder = Folder(run)
 
@@ -74,7 +74,7 @@ class Saver:
             return
         self._thread = threading.Thread(target=work, name="saves a checkpoint", daemon=True)
         self._thread.start()
-        atexit.register(self._thread.join)  # a script that ends has its last checkpoint
+        atexit.register(self._thread.join)  # so that the last checkpoint of a script that ends is complete
         if wait:
             self.wait()
 
@@ -87,7 +87,7 @@ class Saver:
         self._raise()
 
     def close(self) -> None:
-        """Waits, and frees the copies."""
+        """Waits for the last save, and frees the copies."""
         try:
             self.wait()
         finally:
@@ -97,11 +97,11 @@ class Saver:
         error, self._error = self._error, None
         if isinstance(error, EngineError):
             raise EngineError(error.reason, error.help) from error
-        if error is not None:  # another rank is gone: what the transport says of it
+        if error is not None:  # another rank has ended: the error is the transport's
             raise EngineError(f"a checkpoint was not saved: {error}") from error
 
     def _stage(self, content: Content) -> "_Staged":
-        """Copies of what this rank owns, in memory that is kept for the next save."""
+        """Copies this rank's own tensors into memory that is reused by the next save."""
         tensors = {}
         for path, held in content.tensors.items():
             if held.owns:
@@ -122,7 +122,7 @@ class Saver:
 
 @dataclass(frozen=True)
 class _Staged:
-    """What a rank saves, as it was when `save` was called. `facts` is a text."""
+    """A rank's part of a checkpoint at the time of `save`. `facts` is JSON."""
 
     tensors: dict[Path, LocalTensor]
     scalars: dict[Path, Scalar]
@@ -131,7 +131,7 @@ class _Staged:
 
 
 def _own_scalars(content: Content) -> dict[Path, Scalar]:
-    """The numbers that this rank speaks for: those beside a tensor that it owns, or beside none."""
+    """The numbers that this rank saves: those beside a tensor that it owns, and those without any tensor."""
     beside: dict[Path, bool] = {}
     for path, held in content.tensors.items():
         beside[path[:-1]] = beside.get(path[:-1], False) or held.owns
@@ -143,7 +143,7 @@ def _own_scalars(content: Content) -> dict[Path, Scalar]:
 
 
 def _save(control: Control, run: Folder, step: int, staged: _Staged | Exception, keep: int | None) -> None:
-    """All that comes after the copy."""
+    """Does everything after the copy."""
     name: bytes | None = b""
     error: str | None = None
     if isinstance(staged, Exception):
@@ -176,7 +176,7 @@ def _write(folder: Folder, rank: int, staged: _Staged) -> bytes:
 
 
 def _appears(path: Folder) -> bool:
-    """Whether a path is there, if need be after the seconds for which a network's disk may show an old folder."""
+    """Whether a path exists, now or within the seconds for which a network disk may show a stale folder."""
     end = time.monotonic() + APPEARS_S
     while not path.exists():
         if time.monotonic() > end:
@@ -199,13 +199,13 @@ def _finish(folder: Folder, messages: list[bytes], staged: _Staged, keep: int | 
 
 
 def _discard(folder: Folder) -> None:
-    """Removes what is not whole; what `latest` lists is."""
+    """Removes an incomplete checkpoint; one that `latest` lists stays."""
     if folder.name not in KeptCheckpoints.read(folder.parent).names:
         remove(folder)
 
 
 def _tried(run: Folder, work: Callable[[], T]) -> tuple[T | None, str | None]:
-    """What the work gives, or what to tell the others of its failure."""
+    """Runs `work`; returns its result, or the text of its failure for the other ranks."""
     try:
         return work(), None
     except Exception as error:

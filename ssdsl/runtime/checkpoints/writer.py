@@ -1,7 +1,7 @@
-"""Writes parts of a checkpoint as torch.distributed.checkpoint lays them down, through its own writer.
+"""Writes parts of a checkpoint in the format of torch.distributed.checkpoint, through its own writer.
 
-Each rank writes a file of what it owns. The ranks tell the first what they wrote, which makes `.metadata` of it: for
-each tensor its size, its type and its boxes, and for each box the file and the place in it.
+Each rank writes one file with the tensors that it owns, and tells rank 0 what it wrote. Rank 0 makes `.metadata` of
+that: for each tensor its size, its type and its boxes, and for each box the file and the offset in it.
 """
 
 import ctypes
@@ -37,12 +37,12 @@ from .boxes import Box, boxes_of, divided
 from .content import MODEL, Path, Scalar
 from .plain import to_json
 
-LARGEST = 64 * 2**20  # bytes of a box: a rank that needs a part of a tensor reads little else
+LARGEST = 64 * 2**20  # bytes of a box: small, so that a rank that needs a part of a tensor reads little else
 
 
 @dataclass
 class Written:
-    """What a rank wrote: for each box its tensor's path, its place in the folder, and the sum of its bytes."""
+    """What a rank wrote: for each box its tensor's path, its file and offset, and its checksum."""
 
     paths: dict[str, Path] = field(default_factory=dict)
     items: dict[MetadataIndex, TensorWriteData] = field(default_factory=dict)
@@ -51,19 +51,19 @@ class Written:
     scalars: dict[Path, Scalar] = field(default_factory=dict)
 
     def pack(self) -> bytes:
-        """As a message to the first rank; it is read by `unpack` alone, never from a file."""
+        """Serialised as a message to rank 0; only `unpack` reads it, never from a file."""
         return pickle.dumps(self)
 
     @staticmethod
     def unpack(message: bytes) -> "Written":
-        """What another rank of this run packed."""
+        """Deserialises what another rank of this run packed."""
         found = pickle.loads(message)
         assert isinstance(found, Written)
         return found
 
 
 class _Plan(SavePlanner):
-    """Gives the writer the tensors of its items, and adds up their bytes."""
+    """Gives the writer the tensors of its items, and counts their bytes."""
 
     def __init__(self, tensors: dict[MetadataIndex, torch.Tensor]) -> None:
         self.tensors = tensors
@@ -76,7 +76,7 @@ class _Plan(SavePlanner):
 
     # what a planner of `dcp.save` does; here the ranks agree by other means
     def set_up_planner(self, *arguments: Any, **options: Any) -> None:
-        """Nothing: the tensors are known."""
+        """Does nothing: the tensors are known."""
 
     def create_local_plan(self) -> SavePlan:
         raise NotImplementedError
@@ -89,13 +89,13 @@ class _Plan(SavePlanner):
 
 
 def sum_of(tensor: torch.Tensor) -> int:
-    """The CRC-32 of a contiguous tensor's bytes, which are on the CPU."""
+    """The CRC-32 of a contiguous CPU tensor's bytes."""
     size = tensor.numel() * tensor.element_size()
     return zlib.crc32((ctypes.c_char * size).from_address(tensor.data_ptr())) if size else 0
 
 
 def write_part(folder: Folder, number: int, tensors: Mapping[Path, LocalTensor]) -> Written:
-    """Writes, as part `number` of a checkpoint, the tensors that this rank owns; they are on the CPU."""
+    """Writes this rank's own tensors, which are on the CPU, as part `number` of a checkpoint."""
     found = Written()
     data: dict[MetadataIndex, torch.Tensor] = {}
     for path, held in tensors.items():
@@ -127,21 +127,21 @@ def _described(box: Box, held: LocalTensor) -> TensorWriteData:
 
 
 def write_scalars(folder: Folder, number: int, parts: list[Written]) -> Written:
-    """Writes the numbers that the ranks gave as tensors of no axes, as one more part."""
+    """Writes the ranks' numbers as tensors without axes, as one more part."""
     scalars = {path: value for part in reversed(parts) for path, value in part.scalars.items()}
     tensors = {path: torch.as_tensor(v, dtype=_type(v), device="cpu") for path, v in sorted(scalars.items())}
     return write_part(folder, number, {path: LocalTensor.whole(".".join(path), t) for path, t in tensors.items()})
 
 
 def _type(value: Scalar) -> torch.dtype:
-    """The type that keeps every digit."""
+    """The type that keeps every digit of a number."""
     if isinstance(value, torch.Tensor):
         return value.dtype
     return {bool: torch.bool, int: torch.int64, float: torch.float64}[type(value)]
 
 
 def sums_text(parts: list[Written]) -> str:
-    """The checksum of each box, by its file and where it begins there."""
+    """The checksum of each box, by its file and offset."""
     found: dict[str, dict[str, int]] = {}
     for part in parts:
         for result in part.results:
@@ -151,7 +151,8 @@ def sums_text(parts: list[Written]) -> str:
 
 
 def metadata_of(parts: list[Written], aliases: Mapping[str, str]) -> Metadata:
-    """What the ranks wrote, tensor by tensor; a tied weight is there under each of its names, with the same bytes.
+    """The `.metadata` of all that the ranks wrote. A tied weight is listed under each of its names, with the same
+    bytes.
 
     Raises EngineError where a tensor is not written exactly once.
     """
@@ -177,8 +178,7 @@ def metadata_of(parts: list[Written], aliases: Mapping[str, str]) -> Metadata:
 
 
 def finish_metadata(folder: Folder, parts: list[Written], aliases: Mapping[str, str]) -> None:
-    """Writes `.metadata`, which makes the folder a checkpoint. `aliases`: from further names of a weight to its
-    first."""
+    """Writes `.metadata`, which makes the folder a checkpoint. `aliases` map further names of a weight to its first."""
     results = [part.results for part in parts]
     for alias, first in aliases.items():
         name, known_as = ".".join((*MODEL, alias)), ".".join((*MODEL, first))

@@ -1,4 +1,4 @@
-"""A batch as a training loop or a data set gives it: its tensors by the names of the model's inputs."""
+"""A batch as a training loop or a data set gives it, converted to tensors by the names of the model's inputs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,10 @@ Tensors = dict[str, torch.Tensor]
 
 
 def named(batch: Any, names: Sequence[str]) -> Tensors:
-    """A mapping by its keys, a dataclass or named tuple by its fields, a tuple or a single tensor in order of `names`.
+    """The tensors of a batch by name: a mapping by its keys, a dataclass or named tuple by its fields, a tuple or a
+    single tensor in the order of `names`.
 
-    Raises EngineError where the names are not these, or a value is no tensor.
+    Raises EngineError for other names, or a value that is no tensor.
 
     >>> sorted(named((torch.zeros(1), torch.zeros(1)), ["x", "y"]))
     ['x', 'y']
@@ -40,7 +41,7 @@ def named(batch: Any, names: Sequence[str]) -> Tensors:
 
 
 def compare(batch: Mapping[str, torch.Tensor], control: Control) -> None:
-    """Raises EngineError, on all ranks, where they were given different batches."""
+    """Raises EngineError, on all ranks, if they were given different batches."""
     digest = hashlib.sha256()
     for name in sorted(batch):
         digest.update(bytes_of(batch[name].detach().cpu()))

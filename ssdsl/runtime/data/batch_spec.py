@@ -1,4 +1,4 @@
-"""What a program is fed with: the inputs of a global batch, and the part of them that this rank needs."""
+"""The inputs of a program: shapes of the global batch, and the part that this rank needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ PAD = "make all batches alike, as by padding to a fixed length in collate_fn; th
 
 
 @dataclass(frozen=True)
-class Feed:
-    """The inputs of one step: `shapes` and `dtypes` of the global batch, `pieces` of the inputs that this rank needs.
+class BatchSpec:
+    """The inputs of one step: `shapes` and `dtypes` of the global batch, and `pieces`, the parts that this rank needs.
 
-    `samples` is the size of the global batch: the first axis of the inputs that are cut by it.
+    `samples` is the size of the global batch: the first axis of inputs that are cut by samples.
     """
 
     samples: int
@@ -28,15 +28,15 @@ class Feed:
     pieces: dict[str, Piece]
 
     @classmethod
-    def of(cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0) -> "Feed":
-        """From the table's `inputs` and a share's pieces; `samples`, if not given, is the first input's first axis."""
+    def of(cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0) -> "BatchSpec":
+        """From the table's `inputs` and a rank's pieces. `samples` is by default the first axis of the first input."""
         shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
         dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}
         first = next((shape[0] for shape in shapes.values() if shape), 1)
         return cls(samples or first, shapes, dtypes, dict(pieces))
 
     def wholes(self) -> dict[str, Piece]:
-        """All of every input."""
+        """Pieces that are the whole of every input."""
         return {name: Piece(name, shape, ()) for name, shape in self.shapes.items()}
 
     @property
@@ -46,13 +46,13 @@ class Feed:
 
     @cached_property
     def rows(self) -> list[int]:
-        """The samples of the batch that this rank needs, in order; all, where an input has another first axis."""
+        """The samples that this rank needs, in order; all samples if an input has another first axis."""
         if any(piece.shape[:1] != (self.samples,) for piece in self.pieces.values()):
             return list(range(self.samples))
         return sorted({row for piece in self.pieces.values() for row in piece.places()[0].tolist()})
 
     def cut(self, batch: Tensors, rows: list[int]) -> Tensors:
-        """This rank's part of a batch of which these rows were loaded, contiguous."""
+        """This rank's part, contiguous, of a batch of which only these rows were loaded."""
         return {name: self._part(batch[name], piece, rows) for name, piece in self.pieces.items()}
 
     def _part(self, tensor: torch.Tensor, piece: Piece, rows: list[int]) -> torch.Tensor:
@@ -64,15 +64,15 @@ class Feed:
         return tensor.contiguous()
 
     def size_of(self, batch: Tensors) -> int:
-        """How many samples a whole batch has."""
+        """The number of samples in a whole batch."""
         cut = [name for name, shape in self.shapes.items() if shape[:1] == (self.samples,)]
         tensor = batch[cut[0]] if cut else None
         return int(tensor.shape[0]) if tensor is not None and tensor.dim() else self.samples
 
     def check(self, batch: Tensors, rows: int, change: str = PAD) -> None:
-        """Raises EngineError where the batch, of which this many rows were loaded, is not what the program takes.
+        """Raises EngineError where a batch, of which this many rows were loaded, does not fit the program.
 
-        `change` is what to change about another shape.
+        `change` is the help for a wrong shape.
         """
         for name, shape in self.shapes.items():
             tensor, dtype = batch[name], self.dtypes[name]
@@ -86,12 +86,12 @@ class Feed:
                 raise EngineError(f"input `{name}` is {what}", f"convert it in the data set: .to({dtype})")
 
 
-class Given(Tensors):
-    """The part of a global batch that this rank's program needs, as a loader gives it: checked, on all ranks alike.
+class CheckedBatch(Tensors):
+    """This rank's part of a global batch, as a loader yields it, already checked on all ranks.
 
-    `feed` says which part it is, `loader` who gave it, and `position` is the loader's state behind this batch.
+    `feed` describes the part, `loader` made it, and `position` is the loader's state after this batch.
     """
 
-    def __init__(self, tensors: Tensors, feed: Feed, loader: Any, position: dict[str, Any]) -> None:
+    def __init__(self, tensors: Tensors, feed: BatchSpec, loader: Any, position: dict[str, Any]) -> None:
         super().__init__(tensors)
         self.feed, self.loader, self.position = feed, loader, position

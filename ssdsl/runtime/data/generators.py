@@ -1,6 +1,7 @@
-"""The global random number generators of torch, numpy and random, set aside while the user's data code draws from them.
+"""Seeds the global random generators of torch, numpy and random while the user's data code runs, and restores them
+after.
 
-What a sample looks like then follows from a key alone: not from the plan, the workers, or where a run was resumed.
+So a sample depends on a key alone: not on the plan, the workers, or where a run was resumed.
 """
 
 import hashlib
@@ -15,7 +16,8 @@ States = tuple[torch.Tensor, Any, Any]
 
 
 class Generators:
-    """Generators of one's own: inside, the global ones are seeded by a key, or go on where they were left.
+    """A context with random generators of its own: inside, the global ones are seeded by a key, or continue where the
+    last use ended.
 
     >>> own, before = Generators("data", 0), random.getstate()
     >>> with own:
@@ -46,7 +48,7 @@ class Generators:
         _restore(self.outer)
 
     def seed(self, *key: object) -> None:
-        """Begins anew, inside, by another key."""
+        """Seeds the generators by another key; called inside the context."""
         number = number_of(*key)
         torch.default_generator.manual_seed(number)
         random.seed(number)
@@ -54,11 +56,11 @@ class Generators:
             numpy.random.seed(number % 2**32)
 
     def mark(self) -> None:
-        """Remembers where the generators are, for `has_drawn`."""
+        """Remembers the state of the generators, for `has_drawn`."""
         self.start = _states()
 
     def has_drawn(self) -> bool:
-        """Whether somebody has drawn a number since `mark`."""
+        """Whether a number was drawn since `mark`."""
         assert self.start is not None
         (torchs, pythons, numpys), now = self.start, _states()
         drawn = not torch.equal(torchs, now[0]) or pythons != now[1]
@@ -66,7 +68,7 @@ class Generators:
 
 
 def number_of(*key: object) -> int:
-    """A seed of 63 bits that follows from a key, the same in every process.
+    """A seed of 63 bits computed from a key, the same in every process.
 
     >>> number_of(0, "epoch", 1) == number_of(0, "epoch", 1) != number_of(0, "epoch", 2)
     True
@@ -87,11 +89,11 @@ def _restore(states: States) -> None:
 
 
 def _bytes(state: Any) -> tuple[Any, ...]:
-    """A state of numpy's, of which one entry is an array, as it can be compared."""
+    """A generator state of numpy in a form that can be compared; one of its entries is an array."""
     return tuple(entry.tobytes() if hasattr(entry, "tobytes") else entry for entry in state)
 
 
 def _numpy() -> Any:
-    """numpy, if the program has imported it."""
+    """The module numpy, if the program has imported it."""
     found = sys.modules.get("numpy")
     return found if hasattr(found, "random") else None

@@ -1,6 +1,6 @@
-"""A loader of global batches, of which each rank loads the part that it needs.
+"""Loads global batches; each rank loads only the part that it needs.
 
-The batches, and their order, are those of a single device, whatever the plan; `for batch in loader` is one epoch.
+The batches and their order are those of a single device, whatever the plan. `for batch in loader` is one epoch.
 """
 
 import copy
@@ -18,32 +18,32 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import EngineError
 from ..ranks.control import Control
-from .batch_spec import Feed, Given
-from .rank_dataset import BatchRequest, Fetch, LoadedBatch, Maker, SampleStream, raised
+from .batch_spec import BatchSpec, CheckedBatch
+from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, raised
 from .sample_order import SampleOrder
 from .workers import Workers
 
-GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # what an engine gives a loader
-Feeds = Callable[[int], Feed | None]
+GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # options that the engine sets
+Feeds = Callable[[int], BatchSpec | None]
 
 
 class Loader:
-    """Global batches of a data set, of which a rank loads its part. Made, and iterated over, by all ranks alike.
+    """Global batches of a data set, of which a rank loads its part. All ranks make and iterate over it alike.
 
-    `feed` says which part of a batch this rank's program needs, and `feeds` that of the program for another number of
-    samples (compiled when it is asked for; None: there is none). `dataset` is a map-style or iterable data set, or a
+    `feed` describes the part of a batch that this rank's program needs; `feeds` returns the same for the program of
+    another batch size (compiled on demand; None: there is none). `dataset` is a map-style or iterable data set, or a
     DataLoader, whose arguments are taken over. `batch_size` is that of the global batch; None means that the items are
-    batches. `sampler` and `batch_sampler` give keys of the global batches. `drop_last` drops a smaller last batch.
-    `whole` loads and collates all of a batch on each rank, for a collate function that looks at all its samples or
-    draws random numbers. `names` are the inputs' names of a sample that is a tuple, in its order.
+    batches. `sampler` and `batch_sampler` yield keys of global batches. `drop_last` drops a smaller last batch. `whole`
+    loads and collates the whole batch on each rank, for a collate function that needs all samples or draws random
+    numbers. `names` are the input names of samples that are tuples, in order.
 
-    Random numbers drawn in `dataset[i]` follow from (seed, epoch, i). Mistakes raise EngineError, on all ranks.
+    Random numbers drawn in `dataset[i]` depend on (seed, epoch, i) only. Mistakes raise EngineError, on all ranks.
     """
 
     def __init__(
         self,
         dataset: Any,
-        feed: Feed,
+        feed: BatchSpec,
         control: Control,
         *,
         feeds: Feeds = lambda samples: None,
@@ -79,10 +79,10 @@ class Loader:
             error = f"len(dataset) raised {raised(wrong)}\n  help: correct the data set"
         control.vote(error)
         inputs = tuple(names) or tuple(feed.shapes)
-        self.maker = Maker(feed, inputs, collate_fn, seed, batch_size is None, whole)
-        self.epoch = self.batches = 0  # the next batch: of which epoch, and how many of it are behind
-        self.begun = False  # whether an epoch began that has not ended
-        self.state: Any = None  # the data set's own, behind the last batch
+        self.maker = Collator(feed, inputs, collate_fn, seed, batch_size is None, whole)
+        self.epoch = self.batches = 0  # position of the next batch: its epoch, and how many batches of it were yielded
+        self.begun = False  # whether an epoch has begun and not ended
+        self.state: Any = None  # the data set's own state, after the last batch
         self._kept: tuple[_Jobs, DataLoader[LoadedBatch]] | None = None
 
     def _check_arguments(self, is_ordered: bool) -> None:
@@ -94,26 +94,27 @@ class Loader:
             raise EngineError(reason, f"give batch_size={needed}, or an example batch of {self.batch_size} samples")
 
     def __len__(self) -> int:
-        """The batches of an epoch; raises TypeError where nobody knows."""
+        """The number of batches in an epoch; raises TypeError where it is unknown."""
         if self.is_stream:
             raise TypeError("an iterable data set has no length")
         return len(self.order)
 
     @property
     def last_samples(self) -> int | None:
-        """The samples of a smaller last batch that is not dropped; None where there is none, or nobody knows."""
+        """The size of a smaller last batch that is not dropped; None if there is none, or it is unknown."""
         plain = self.order.sampler is None and self.order.batch_sampler is None
         if self.drop_last or self.batch_size is None or self.order.samples is None or not plain:
             return None
         rest = self.order.samples % self.batch_size
         return rest or None
 
-    def __iter__(self) -> Iterator[Given]:
-        """An epoch, or what is left of the one that `load_state_dict` gave. One that was left is not gone on with."""
+    def __iter__(self) -> Iterator[CheckedBatch]:
+        """One epoch, or the rest of the one that `load_state_dict` restored. An epoch that the loop left early is not
+        continued."""
         if self.begun:
             self.epoch, self.batches = self.epoch + 1, 0
         self.begun = True
-        self._meet()
+        self._check_same_data()
         given = self.batches
         try:
             with closing(self._loaded()) as source:
@@ -130,12 +131,12 @@ class Loader:
             raise EngineError(*self._nothing())
         self.epoch, self.batches, self.begun, self.state = self.epoch + 1, 0, False, None
 
-    def epochs(self, end: int | None = None) -> Iterator[Given]:
-        """The batches of all epochs before `end`, or for ever; one that is resumed goes on where it was."""
+    def epochs(self, end: int | None = None) -> Iterator[CheckedBatch]:
+        """The batches of all epochs before `end`, or without end; a resumed loader continues where it was."""
         while end is None or self.epoch < end:
             yield from self
 
-    def fed(self, feed: Feed, feeds: Feeds = lambda samples: None) -> "Loader":
+    def fed(self, feed: BatchSpec, feeds: Feeds = lambda samples: None) -> "Loader":
         """A loader of the same batches for another program, such as that of evaluation, from the beginning."""
         made = copy.copy(self)
         made.feed, made.feeds, made.maker = feed, feeds, replace(self.maker, feed=feed)
@@ -149,15 +150,16 @@ class Loader:
 
     # -- the state -----------------------------------------------------------------------------------------------------
 
-    def state_dict(self, after: Given | None = None) -> dict[str, Any]:
-        """Where the loader is: behind the last batch that it gave, or a certain one. Called by all ranks alike."""
+    def state_dict(self, after: CheckedBatch | None = None) -> dict[str, Any]:
+        """The loader's position: after the last batch that it yielded, or after a given one. Called by all ranks
+        alike."""
         state = dict(after.position) if after is not None else self._position()
         if self.is_stream and hasattr(self.dataset, "state_dict"):
             state["dataset"] = self._shared(state["dataset"])
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on there: the next batches are those that an uninterrupted run would have had."""
+        """Restores a position: the next batches are those of an uninterrupted run."""
         for name, mine in (("samples of a batch", self.feed.samples), ("samples", self.order.samples)):
             if state[name] != mine:
                 reason = f"the data have {mine} {name}, and those of the checkpoint had {state[name]}"
@@ -182,10 +184,10 @@ class Loader:
     # -- one batch -----------------------------------------------------------------------------------------------------
 
     def _next(self, source: Iterator[LoadedBatch]) -> LoadedBatch | None:
-        """The next batch, once all ranks have it; None at the end. Its size is known to all ranks."""
+        """The next batch, once all ranks have it; None at the end. All ranks know its size."""
         try:
             loaded = next(source, LoadedBatch(0))
-        except Exception as error:  # a worker that died, a sampler that fails
+        except Exception as error:  # a worker that died, or a sampler that fails
             loaded = LoadedBatch(
                 None, error=str(EngineError(f"loading failed: {raised(error)}", "correct the data set"))
             )
@@ -200,12 +202,13 @@ class Loader:
         (samples,) = sizes
         return loaded._replace(samples=samples) if samples else None
 
-    def _part(self, loaded: LoadedBatch) -> Given | None:
-        """This rank's part of a batch, None if it is dropped. Of another size it is cut for another program."""
+    def _part(self, loaded: LoadedBatch) -> CheckedBatch | None:
+        """This rank's part of a batch; None if the batch is dropped. A batch of another size is cut for its own
+        program."""
         samples = loaded.samples
         assert samples is not None
         if samples == self.feed.samples:
-            return Given(loaded.tensors, self.feed, self, self._position())
+            return CheckedBatch(loaded.tensors, self.feed, self, self._position())
         if samples < self.feed.samples and self.drop_last:
             return None
         feed = self.feeds(samples)
@@ -219,10 +222,10 @@ class Loader:
         except EngineError as wrong:
             error = str(wrong)
         self.control.vote(error)
-        return Given(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
+        return CheckedBatch(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
 
     def _loaded(self) -> Generator[LoadedBatch, None, None]:
-        """This rank's parts from the current batch on; one that needs nothing counts."""
+        """This rank's parts from the current batch on. A rank that needs nothing only counts."""
         if self.feed.is_idle:
             counted = not self.is_stream and self.batch_size is not None
             keys = self.order.batches(self.seed, self.epoch, self.batches)
@@ -233,13 +236,14 @@ class Loader:
             return
         if self._kept is None:
             jobs = _Jobs(self.order, self.maker)
-            self._kept = jobs, self.workers.loader(Fetch(self.dataset, self.maker), jobs)
+            self._kept = jobs, self.workers.loader(RankDataset(self.dataset, self.maker), jobs)
         jobs, loader = self._kept
         jobs.epoch, jobs.first = self.epoch, self.batches
         yield from loader
 
     def _stream(self) -> Iterator[LoadedBatch]:
-        """From an iterable data set: by its own state if it has one, else what is behind is loaded again."""
+        """Batches of an iterable data set: resumed by the data set's own state, else by loading again what was yielded
+        before."""
         behind, start = self.batches, 0
         if behind and self.state is not None and not self.workers.num_workers:
             self.dataset.load_state_dict(self.state)
@@ -250,10 +254,10 @@ class Loader:
             next(source)
         yield from source
 
-    # -- what all ranks have in common ---------------------------------------------------------------------------------
+    # -- agreement of all ranks ---------------------------------------------------------------------------------------
 
-    def _meet(self) -> None:
-        """Sees that the ranks have the same data, and are at the same batch."""
+    def _check_same_data(self) -> None:
+        """Raises EngineError unless all ranks have the same data, and are at the same batch."""
         facts = {"samples": self.order.samples, "of a batch": self.batch_size, "shuffled": self.order.shuffle}
         facts |= {"seed": self.seed, "epoch": self.epoch, "batches behind": self.batches}
         said = [json.loads(text) for text in self.control.all_gather(json.dumps(facts).encode())]
@@ -265,7 +269,7 @@ class Loader:
                     raise EngineError(reason, "make the same loader, of the same data, on every rank")
 
     def _nothing(self) -> tuple[str, str]:
-        """What to say of an epoch without a batch."""
+        """The error and its help for an epoch without a batch."""
         reason = f"the data gave no batch in epoch {self.epoch}"
         if isinstance(self.dataset, Iterator):
             return f"{reason}: a generator runs only once", "give an object whose __iter__ begins anew"
@@ -275,10 +279,10 @@ class Loader:
 
 
 class _Jobs:
-    """The jobs of an epoch from a batch on, both set before it is iterated over. It does not know its loader, which
-    knows it: workers end with the last reference to a loader."""
+    """The requests of an epoch from a batch on; `epoch` and the first batch are set before iteration. It holds no
+    reference to its loader, because workers end with the last reference to the loader."""
 
-    def __init__(self, order: SampleOrder, maker: Maker) -> None:
+    def __init__(self, order: SampleOrder, maker: Collator) -> None:
         self.order, self.maker = order, maker
         self.epoch = self.first = 0
 
@@ -288,7 +292,7 @@ class _Jobs:
 
 
 def _is_stream(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
-    """Whether a data set is iterable, and not map-style."""
+    """Whether a data set is iterable and not map-style."""
     if isinstance(dataset, IterableDataset):
         return True
     if hasattr(dataset, "__getitem__"):
@@ -301,7 +305,7 @@ def _is_stream(dataset: Any, sampler: Any, batch_sampler: Any) -> bool:
 
 
 def _arguments(loader: "DataLoader[Any]") -> tuple[int | None, Any, Any]:
-    """A DataLoader's batch size, sampler and batch sampler, as a Loader takes them."""
+    """A DataLoader's batch size, sampler and batch sampler, as arguments of a Loader."""
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
         sampler = None if isinstance(loader.dataset, IterableDataset) else loader.sampler
         return loader.batch_size, sampler, None
@@ -309,7 +313,7 @@ def _arguments(loader: "DataLoader[Any]") -> tuple[int | None, Any, Any]:
 
 
 def loader_options(options: dict[str, Any]) -> dict[str, Any]:
-    """A Loader's options, with those of its workers in one. Raises EngineError for one that there is not."""
+    """Options of a Loader, with those of its workers collected in one. Raises EngineError for an unknown option."""
     mine = [name for name in inspect.signature(Loader.__init__).parameters if name not in GIVEN]
     workers = [field.name for field in fields(Workers)]
     if unknown := [name for name in options if name not in {*mine, *workers}]:

@@ -1,6 +1,6 @@
-"""Loads the part of a batch that a rank needs: fetches samples, collates them, checks and cuts. It runs in workers.
+"""Loads a rank's part of a batch in a worker process: fetches samples, collates, checks and cuts them.
 
-What fails is not raised but told, so that all ranks hear of it when its batch is due.
+Failures are returned, not raised, so that all ranks learn of them when the batch is due.
 """
 
 import contextlib
@@ -16,19 +16,19 @@ from torch.utils.data import IterableDataset, default_collate, default_convert, 
 
 from ..errors import EngineError
 from .batch import Tensors, named
-from .batch_spec import PAD, Feed
+from .batch_spec import PAD, BatchSpec
 from .generators import Generators
 
 MIXES = "collate_fn draws random numbers, which would be others for the rows that this rank needs than for the batch"
-OTHERS = "site-packages", "<frozen", str(Path(__file__).parent.parent)  # whose lines say nothing to the user
+OTHERS = "site-packages", "<frozen", str(Path(__file__).parent.parent)  # files whose lines in a traceback are skipped
 PAD_A_PART = f"{PAD}; if collate_fn needs all samples of a batch, as to pad to the longest, give the loader whole=True"
 CORRECT = "correct the data set, or leave the sample out"
 
 
 class LoadedBatch(NamedTuple):
-    """A batch: how many samples it has (0 at the end; None where this rank does not know), and this rank's part.
+    """A loaded batch: its number of samples (0 at the end; None if this rank does not know), and this rank's part.
 
-    A batch of another size than the program's comes whole. `state` is the data set's own, behind this batch.
+    A batch of another size than the program's comes whole. `state` is the data set's own, after this batch.
     """
 
     samples: int | None
@@ -38,7 +38,7 @@ class LoadedBatch(NamedTuple):
 
 
 class BatchRequest(NamedTuple):
-    """A batch to load: its epoch and number, how many samples it has, and the keys of those that this rank needs."""
+    """A batch to load: its epoch, number and size, and the keys of the samples that this rank needs."""
 
     epoch: int
     number: int
@@ -47,10 +47,10 @@ class BatchRequest(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Maker:
-    """Makes this rank's part of a batch from samples. `batched`: the data set's items are batches already."""
+class Collator:
+    """Makes this rank's part of a batch from samples. `batched`: the items of the data set are batches already."""
 
-    feed: Feed
+    feed: BatchSpec
     names: tuple[str, ...]
     collate: Callable[[Any], Any] | None
     seed: int
@@ -58,12 +58,12 @@ class Maker:
     whole: bool
 
     def rows(self, samples: int) -> list[int]:
-        """The rows to load of a batch of this size."""
+        """The rows of a batch of this size that this rank loads."""
         whole = self.whole or self.batched or samples != self.feed.samples
         return list(range(samples)) if whole else self.feed.rows
 
     def make(self, items: list[Any], samples: int, epoch: int, number: int, own: Generators) -> LoadedBatch:
-        """The part, from the items of its rows."""
+        """The part, made of the items of its rows."""
         rows = self.rows(samples)
         try:
             batch = named(self._collated(items, samples, epoch, number, own), self.names)
@@ -96,10 +96,10 @@ class Maker:
         return batch
 
 
-class Fetch:
-    """A map-style data set as DataLoader sees it: its items are the parts of batches, its keys the jobs."""
+class RankDataset:
+    """A map-style data set as DataLoader sees it: a key is a batch request, an item the part of that batch."""
 
-    def __init__(self, dataset: Any, maker: Maker) -> None:
+    def __init__(self, dataset: Any, maker: Collator) -> None:
         self.dataset, self.maker = dataset, maker
         self.epoch: int | None = None
         self.draws = False  # whether a sample has drawn random numbers
@@ -117,11 +117,11 @@ class Fetch:
             return maker.make(items, samples, epoch, number, own)
 
     def _items(self, job: BatchRequest, own: Generators) -> list[Any]:
-        """The samples. Where one draws random numbers all are made again, each with numbers of its own: seeding takes
-        longer than many a sample."""
+        """The samples of a request. If one draws random numbers, all are loaded again, each seeded by itself: seeding
+        takes longer than loading many samples."""
         if not self.draws:
             own.mark()
-            with contextlib.suppress(EngineError):  # with other numbers it may succeed
+            with contextlib.suppress(EngineError):  # with other random numbers it may succeed
                 items = [self._item(key, job) for key in job.keys]
                 if not own.has_drawn():
                     return items
@@ -133,7 +133,7 @@ class Fetch:
         return items
 
     def _item(self, key: Any, job: BatchRequest) -> Any:
-        """A sample, by the function for several where there is one: alone, so that its random numbers are its own."""
+        """One sample, fetched alone so that its random numbers are its own."""
         several = getattr(self.dataset, "__getitems__", None)
         try:
             return several([key])[0] if several is not None and not self.maker.batched else self.dataset[key]
@@ -143,12 +143,12 @@ class Fetch:
 
 
 class SampleStream(IterableDataset[LoadedBatch]):
-    """An iterable data set as DataLoader sees it: each worker's samples, made batches, of which the parts are kept.
+    """An iterable data set as DataLoader sees it: each worker batches its samples and keeps the rank's parts.
 
-    `start` is how many batches the data set, told by its own state, has behind it.
+    `start` is the number of batches before the data set's restored state.
     """
 
-    def __init__(self, dataset: Any, maker: Maker, batch_size: int, drop_last: bool, epoch: int, start: int) -> None:
+    def __init__(self, dataset: Any, maker: Collator, batch_size: int, drop_last: bool, epoch: int, start: int) -> None:
         self.dataset, self.maker, self.epoch, self.start = dataset, maker, epoch, start
         self.batch_size, self.drop_last = batch_size, drop_last
 
@@ -175,19 +175,19 @@ class SampleStream(IterableDataset[LoadedBatch]):
 
 
 def begin_epoch(dataset: Any, epoch: int) -> None:
-    """Tells the data set of an epoch, if it wants to know."""
+    """Tells the data set the epoch, if it has `set_epoch`."""
     if callable(begin := getattr(dataset, "set_epoch", None)):
         begin(epoch)
 
 
 def state_of(dataset: Any) -> Any:
-    """Where an iterable data set is, if it can say."""
+    """The position of an iterable data set, if it can tell."""
     state = getattr(dataset, "state_dict", None)
     return copy.deepcopy(state()) if callable(state) and hasattr(dataset, "load_state_dict") else None
 
 
 def raised(error: BaseException) -> str:
-    """An exception in words, with the place where it was raised: the last that is no library's."""
+    """The text of an exception, with the last line of code that is not a library's."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not any(other in f.filename for other in OTHERS)]
     said = "".join(traceback.format_exception_only(error)).strip()

@@ -1,4 +1,4 @@
-"""The order of samples: which make up each global batch of an epoch, the same on every rank."""
+"""The order of samples: the keys of each global batch of an epoch, the same on every rank."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from .generators import Generators, number_of
 
 @dataclass(frozen=True)
 class SampleOrder:
-    """Batches of a data set's keys: in order, shuffled by seed and epoch, or as a sampler of the user's says.
+    """Batches of a data set's keys: in order, shuffled by seed and epoch, or as the user's sampler says.
 
-    `batch_size` None takes each key as a batch of its own.
+    `batch_size` None makes each key a batch.
     """
 
     samples: int | None
@@ -34,14 +34,14 @@ class SampleOrder:
                 )
 
     def __len__(self) -> int:
-        """Batches of an epoch; raises TypeError where a sampler does not know."""
+        """The number of batches in an epoch; raises TypeError if a sampler does not know."""
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type]
         samples, size = self._samples(), self.batch_size or 1
         return samples // size if self.drop_last else -(-samples // size)
 
     def batches(self, seed: int, epoch: int, first: int = 0) -> Iterator[list[Any]]:
-        """The batches of an epoch from the how-many-th on; those before it are not looked at where that is possible."""
+        """The batches of an epoch from number `first` on; earlier ones are skipped without a look where possible."""
         if self.sampler is None and self.batch_sampler is None:
             return self._own(seed, epoch, first)
         return islice(self._users(seed, epoch), first, None)
@@ -56,7 +56,7 @@ class SampleOrder:
             yield keys.tolist() if isinstance(keys, torch.Tensor) else list(keys)
 
     def _users(self, seed: int, epoch: int) -> Iterator[list[Any]]:
-        """What a sampler gives; the generators that it draws from are seeded by the epoch."""
+        """The keys of the user's sampler; the generators that it draws from are seeded by the epoch."""
         for sampler in self._samplers():
             if callable(begin := getattr(sampler, "set_epoch", None)):
                 begin(epoch)

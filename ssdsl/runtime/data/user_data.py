@@ -1,4 +1,4 @@
-"""The data of `--data file.py:function`: what the function in the user's own file returns, and how it is loaded."""
+"""Loads the data of `--data file.py:function`: calls the function in the user's file, and sets up its loading."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,11 +10,12 @@ from ..errors import EngineError
 from ..program.user_module import import_file
 from .rank_dataset import raised
 
-PREFIX = "ssdsl_data_"  # of the name under which the file is imported
+PREFIX = "ssdsl_data_"  # in the name under which the file is imported
 
 
-class Again:
-    """What a function returns only once, such as a generator, for every epoch anew."""
+class CalledEachEpoch:
+    """An iterable that calls the function again for every epoch, because its result (a generator) can be read only
+    once."""
 
     def __init__(self, function: Callable[[], Iterator[Any]]) -> None:
         self.function = function
@@ -24,7 +25,7 @@ class Again:
 
 
 def load_data(spec: str) -> Any:
-    """What the function returns. Raises EngineError."""
+    """The result of the user's function. Raises EngineError."""
     path, _, function = spec.rpartition(":")
     file = Path(path)
     try:
@@ -34,18 +35,19 @@ def load_data(spec: str) -> Any:
 
 
 def data_of(function: Callable[[], Any]) -> Any:
-    """What a function returns; it is called for every epoch where that can be used only once."""
+    """The function's result, called anew for every epoch if the result can be read only once."""
     data = function()
-    return Again(function) if isinstance(data, Iterator) else data
+    return CalledEachEpoch(function) if isinstance(data, Iterator) else data
 
 
 def loader_arguments(data: Any, samples: int) -> dict[str, Any]:
-    """How a Loader takes it: a map-style data set is shuffled, a stream comes in its order, the rest are batches.
+    """Arguments of a Loader for this data: a map-style data set is shuffled, a stream keeps its order, anything else
+    yields batches.
 
     >>> loader_arguments([], 8)
     {'batch_size': None}
     """
-    if isinstance(data, DataLoader):  # says itself
+    if isinstance(data, DataLoader):  # a DataLoader has its own
         return {"batch_size": data.batch_size}
     if isinstance(data, IterableDataset):
         return {"batch_size": samples}

@@ -1,4 +1,4 @@
-"""The processes that load: DataLoader's, with its own arguments."""
+"""The processes that load data: those of DataLoader, with its own arguments."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .rank_dataset import BatchRequest, LoadedBatch
 
 @dataclass(frozen=True)
 class Workers:
-    """How many processes load, and DataLoader's other arguments for them."""
+    """The number of worker processes, and DataLoader's other arguments for them."""
 
     num_workers: int = 0
     pin_memory: bool = False
@@ -23,7 +23,7 @@ class Workers:
     multiprocessing_context: Any = None
 
     def loader(self, dataset: Any, jobs: Iterable[BatchRequest] | None) -> "DataLoader[LoadedBatch]":
-        """A DataLoader that gives each item as it is made."""
+        """A DataLoader that yields each item as the data set makes it."""
         return DataLoader(
             dataset,
             batch_size=None,
@@ -36,12 +36,12 @@ class Workers:
             timeout=self.timeout,
             worker_init_fn=_Start(self.worker_init_fn),
             multiprocessing_context=self.multiprocessing_context,
-            generator=torch.Generator(),  # DataLoader draws from it; the global one is the user's
+            generator=torch.Generator(),  # DataLoader draws from it; the global generator belongs to the user
         )
 
     @classmethod
     def of(cls, loader: "DataLoader[Any]") -> "Workers":
-        """Those of a DataLoader."""
+        """The workers of an existing DataLoader."""
         return cls(
             loader.num_workers,
             loader.pin_memory,
@@ -58,7 +58,7 @@ def _as_it_is(item: Any) -> Any:
 
 
 class _Start:
-    """What a worker does first: the user's own function, to which `get_worker_info()` shows the user's data set."""
+    """Runs first in a worker: calls the user's own function, to which `get_worker_info()` shows the user's data set."""
 
     def __init__(self, function: Callable[[int], None] | None) -> None:
         self.function = function

@@ -1,4 +1,5 @@
-"""How a rank ends when it cannot go on: it says where and why, leaves no half-written file, and waits for nobody."""
+"""Ends a rank that cannot go on: it reports where and why it failed, leaves no half-written file, and waits for no
+other rank."""
 
 import contextlib
 import sys
@@ -16,33 +17,33 @@ from .watchdog import Watchdog, last_words
 
 
 def report_failure(
-    error: BaseException, rank: int, pulse: Heartbeat | None, watch: Watchdog | None, folder: Path | None
+    error: BaseException, rank: int, heartbeat: Heartbeat | None, watchdog: Watchdog | None, folder: Path | None
 ) -> None:
-    """Say on stderr, and in the rank's files, where it failed and why.
+    """Reports on stderr, and in the rank's files, where the rank failed and why.
 
-    A rank that fails in a call on others may do so because one of them has ended the run: then that is the reason.
+    A call on other ranks may fail because one of them has ended the run. Then that rank's reason is reported.
     """
-    if pulse is not None:
-        pulse.stop()
-    if watch is not None:
-        watch.end()
-    verdict = watch.verdict() if watch is not None and isinstance(error, RuntimeError) else None
-    if pulse is not None and isinstance(verdict, StalledRank):
-        last_words(pulse, verdict, folder, whole=False)
+    if heartbeat is not None:
+        heartbeat.stop()
+    if watchdog is not None:
+        watchdog.end()
+    verdict = watchdog.verdict() if watchdog is not None and isinstance(error, RuntimeError) else None
+    if heartbeat is not None and isinstance(verdict, StalledRank):
+        last_words(heartbeat, verdict, folder, whole=False)
         return
     says_all = isinstance(error, SystemExit | EngineError)
     text = str(error) if says_all else "".join(traceback.format_exception(error))
     if isinstance(verdict, str):
         text = f"it lost a rank that failed: {verdict}"
     where = f"rank {rank}"
-    if pulse is not None:
-        where += f", role {pulse.known['role']}, {place(pulse.known)}" if pulse.known["role"] else ""
+    if heartbeat is not None:
+        where += f", role {heartbeat.known['role']}, {place(heartbeat.known)}" if heartbeat.known["role"] else ""
     message = f"{where}:\n{text}"
-    if pulse is not None:
-        pulse.failed(message, mistake=text if isinstance(error, EngineError) else None)
-        if watch is not None and not pulse.known["wait"]:  # not one that has only lost another
+    if heartbeat is not None:
+        heartbeat.failed(message, mistake=text if isinstance(error, EngineError) else None)
+        if watchdog is not None and not heartbeat.known["wait"]:  # not if it only lost another
             last = (text.strip().splitlines() or [""])[-1]
-            watch.failed(f"{where}: {last}")
+            watchdog.failed(f"{where}: {last}")
     if folder is not None:
         with contextlib.suppress(OSError), whole(folder / f"rank{rank}.err") as beside:
             beside.write_text(message)
@@ -52,7 +53,7 @@ def report_failure(
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A place beside `path` to write to; it becomes `path` when all is written, and is removed if that fails."""
+    """A temporary path beside `path`. It replaces `path` when the block ends, and is removed if the block fails."""
     beside = path.with_name(f".{path.name}")
     try:
         yield beside
@@ -64,16 +65,16 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def save(tensors: dict[str, Any], path: Path) -> None:
-    """torch.save, in full or not at all."""
+    """Saves with torch.save, completely or not at all."""
     with whole(path) as beside:
         torch.save(tensors, beside)
 
 
 def prepare_folder(folder: Path, rank: int) -> None:
-    """The folder of the ranks' files, without what this rank left of an earlier attempt."""
+    """Makes the folder of the ranks' files, and removes files that this rank left in an earlier attempt."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank{rank}.err").unlink(missing_ok=True)
     progress = folder / "metrics.jsonl"
-    if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # a rank died while it wrote
+    if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # killed while it wrote
         with progress.open("a") as file:
             file.write("\n")

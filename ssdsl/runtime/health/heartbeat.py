@@ -1,7 +1,7 @@
-"""What this rank is doing, written down twice a second for those who wait for it.
+"""Heartbeat: writes this rank's status to a file twice a second, for the ranks and the launcher that wait for it.
 
-A thread looks at the main one from outside, so the tasks themselves pay nothing. The file, where there is one, has a
-fixed size, taken at the start: a rank can still say why it failed when the disk is full.
+A separate thread inspects the main one, so the tasks of a step pay nothing. The file has a fixed size that is allocated
+at the start: a rank can still say why it failed when the disk is full.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from typing import Any
 
 SIZE = 16384
 BEAT_S = 0.5
-WAITS = re.compile(r"\.wait\(|\bdist\.|synchronize|barrier|\bnew_group")  # lines in which a rank waits for others
+WAITS = re.compile(r"\.wait\(|\bdist\.|synchronize|barrier|\bnew_group")  # lines that wait for other ranks
 
 
 def attempt() -> int:
-    """How often torchrun has restarted the ranks of this run."""
+    """The number of times that torchrun has restarted the ranks of this run."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 class Heartbeat:
-    """What is known of this rank, and its file `rank<N>.state`: a line of JSON, filled up with spaces.
+    """The status of this rank, and its file `rank<N>.state`: one line of JSON, padded with spaces.
 
-    `doing` says in words what happens now; with `watch`, what a function returns: a step and a task. `wait` is what it
-    waits for. Without a folder nothing is written.
+    `doing` says in words what the rank does; after `follow`, it is the task that the given function returns. `wait`
+    says what the rank waits for. Without a folder nothing is written.
     """
 
     def __init__(self, folder: Path | None, rank: int) -> None:
@@ -48,27 +48,27 @@ class Heartbeat:
         if folder is not None:
             self.file = os.open(folder / f"rank{rank}.state", os.O_RDWR | os.O_CREAT, 0o644)
         self._write()
-        threading.Thread(target=self._run, daemon=True, name="pulse").start()
+        threading.Thread(target=self._run, daemon=True, name="heartbeat").start()
 
-    def says(self, doing: str, role: str = "") -> None:
-        """What the rank does from now on, before and after training."""
+    def report(self, doing: str, role: str = "") -> None:
+        """Sets what the rank does from now on; used before and after training."""
         self.look = self.wait = None
         self.known |= {"doing": doing, "role": role or self.known["role"]}
         self._beat()
 
-    def watch(self, look: Callable[[], tuple[int, str]], wait: Callable[[], str] | None = None) -> None:
-        """From now on `look` says which step and task it is, and `wait` what the rank waits for, if it does.
+    def follow(self, look: Callable[[], tuple[int, str]], wait: Callable[[], str] | None = None) -> None:
+        """From now on, `look` returns the step and the task, and `wait` what the rank waits for ("" if nothing).
 
-        A task that is another text object than at the last look has begun since: the rank has moved.
+        A task that is another string object than at the last look is a new task of equal name: the rank has moved.
         """
         self.look, self.wait = look, wait
 
     def state(self) -> dict[str, Any]:
-        """What is known now."""
+        """The current status."""
         return self.known | {"beat": time.time()}
 
     def stop(self) -> None:
-        """Look for the last time: the rank has failed, and goes no further."""
+        """Updates the status for the last time: the rank has failed."""
         self.over.set()
         self.known["line"] = ""
         if self.look is not None:
@@ -76,9 +76,10 @@ class Heartbeat:
         self.known["wait"] = self.wait() if self.wait is not None else ""
 
     def failed(self, text: str, mistake: str | None = None, stall: dict[str, Any] | None = None) -> None:
-        """The rank's last words; nothing is written after them.
+        """Writes why the rank fails; nothing is written after that.
 
-        `mistake` is what all ranks say of a user's mistake. `stall`: the rank ends because another one hangs.
+        `mistake` is a mistake of the user that all ranks report. `stall` is set if the rank ends because another one
+        hangs.
         """
         self.over.set()
         self.known["failed"] = {"text": text[-SIZE // 4 :], "time": time.time(), "stall": stall}
@@ -87,14 +88,14 @@ class Heartbeat:
         self._write()
 
     def end(self) -> None:
-        """The rank has done all that it had to do."""
+        """Marks that the rank has finished its work."""
         self.over.set()
         self.known["ended"] = True
         self._write()
 
     def _run(self) -> None:
         while not self.over.wait(BEAT_S):
-            with contextlib.suppress(Exception):  # it looks at what another thread changes; the next look may do
+            with contextlib.suppress(Exception):  # a race with the main thread: retried
                 self._beat()
 
     def _beat(self) -> None:
@@ -116,14 +117,14 @@ class Heartbeat:
             return
         known = self.state()
         text = json.dumps(known).encode()
-        if len(text) > SIZE:  # a long error, of which JSON doubles the backslashes
+        if len(text) > SIZE:  # a long error whose backslashes JSON doubles
             text = json.dumps(known | {"failed": known["failed"] | {"text": known["failed"]["text"][-2000:]}}).encode()
         with contextlib.suppress(OSError):
             os.pwrite(self.file, text.ljust(SIZE), 0)
 
 
 def _stack() -> tuple[bool, str]:
-    """Whether a thread waits for other ranks, and the line of a role's file that runs."""
+    """Whether some thread waits for other ranks, and the line of a role's file that runs."""
     waits, line = False, ""
     for thread, frame in sys._current_frames().items():
         if thread == threading.get_ident():

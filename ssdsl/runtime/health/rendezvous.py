@@ -1,8 +1,9 @@
-"""How the ranks of one attempt find each other in torchrun's store, which outlives them.
+"""Rendezvous: ranks of one attempt find each other in torchrun's store, which outlives the attempt.
 
-When torchrun restarts the ranks it keeps its store, with the addresses that the dead ones left in it: new ranks would
-connect to those (pytorch/pytorch#135712). The number of restarts is no name for an attempt either: torchrun counts on
-each node for itself. So rank 0 gives the attempt a name, and tells it to those ranks that say a word of their own.
+When torchrun restarts the ranks it keeps its store, with the addresses that dead ranks left in it, and new ranks would
+connect to those (pytorch/pytorch#135712). The restart count does not identify an attempt, because torchrun counts on
+each node separately. So rank 0 names the attempt, and sends the name to each rank that asks with a random word of its
+own.
 """
 
 import os
@@ -13,7 +14,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 POLL_S = 0.02
-PREFIX = "ssdsl/meet"
+PREFIX = "ssdsl/rendezvous"
 
 
 def has_store() -> bool:
@@ -21,19 +22,19 @@ def has_store() -> bool:
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def meet(rank: int, ranks: int, timeout: timedelta) -> tuple[str, Store]:
-    """The name of this attempt, and a store in which nothing was before it. Called by all ranks alike.
+def rendezvous(rank: int, ranks: int, timeout: timedelta) -> tuple[str, Store]:
+    """The name of this attempt, and a store that is empty at its start. Called by all ranks alike.
 
-    Raises RuntimeError where a rank has not come within the timeout.
+    Raises RuntimeError if a rank has not come within the timeout.
     """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
-    name = _invite(store, ranks, timeout) if rank == 0 else _come(store, rank)
+    name = _announce_attempt(store, ranks, timeout) if rank == 0 else _join_attempt(store, rank)
     return name, PrefixStore(f"{PREFIX}/{name}", store)
 
 
-def _invite(store: Store, ranks: int, timeout: timedelta) -> str:
-    """Rank 0: answer each word that is said, until all ranks have heard the answer. Words of dead ranks do no harm."""
+def _announce_attempt(store: Store, ranks: int, timeout: timedelta) -> str:
+    """Rank 0: answers join requests until every rank has joined. Requests left by dead ranks are ignored."""
     name = str(store.add(f"{PREFIX}/attempts", 1))
     answered: dict[int, bytes] = {}
     end = time.monotonic() + timeout.total_seconds()
@@ -49,7 +50,7 @@ def _invite(store: Store, ranks: int, timeout: timedelta) -> str:
     return name
 
 
-def _come(store: Store, rank: int) -> str:
+def _join_attempt(store: Store, rank: int) -> str:
     word = uuid.uuid4().hex
     store.set(f"{PREFIX}/word/{rank}", word)
     name = store.get(f"{PREFIX}/answer/{word}").decode()

@@ -1,4 +1,4 @@
-"""Which rank keeps the others waiting, found from what each wrote down of itself."""
+"""Finds the rank that keeps the others waiting, from the status that each rank wrote."""
 
 import json
 import socket
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BEATS_S = 3.0  # a rank that wrote nothing for so long is not running
+BEATS_S = 3.0  # a rank that wrote nothing for so long does not run
 MANY = 8
-START_SILENT_S = 15.0  # many processes that start on few processors do not write for seconds
-START_S = 60.0  # loading and the first step take seconds, and minutes from a slow disk: a short limit counts later
+START_SILENT_S = 15.0  # with many processes on few processors, starting ranks do not write for seconds
+START_S = 60.0  # loading and the first step may take minutes: a shorter `--timeout` applies only after them
 
 State = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class StalledRank:
-    """The rank that does not move. `how` says what is known of it; `waiting` describes those that wait.
+    """The rank that does not move. `how` says what is known about it; `waiting` describes the ranks that wait.
 
-    `process` is its host and number, if it is one that says nothing any more.
+    `process` is its host and process id, if it has stopped writing its status.
     """
 
     rank: int
@@ -31,11 +31,11 @@ class StalledRank:
 
     @property
     def where(self) -> str:
-        """What it does, or did when it last said something."""
+        """What the rank does, or did when it last wrote its status."""
         return f"{'it is in' if self.process is None else 'it was last seen in'} {self.doing}"
 
     def text(self, ranks: int = MANY) -> str:
-        """The whole in words, with so many of the ranks that wait."""
+        """The whole report, with at most so many waiting ranks."""
         role = f", role {self.role}," if self.role else ""
         lines = [f"rank {self.rank}{role} has not moved for {self.since_s:.0f} s: {self.how}", self.where]
         if self.waiting:
@@ -46,9 +46,9 @@ class StalledRank:
 
 
 def read_states(folder: Path) -> dict[int, State]:
-    """What every rank wrote last; one that writes at this moment may be missing.
+    """The last status of every rank; a rank that is writing now may be missing.
 
-    After a restart of all ranks, what they wrote before it does not count.
+    Statuses from before a restart are left out.
     """
     found = {}
     for path in folder.glob("rank*.state"):
@@ -64,10 +64,10 @@ def read_states(folder: Path) -> dict[int, State]:
 def find_stall(
     states: dict[int, State], ranks: range, started: float, limit_s: float, now: float
 ) -> StalledRank | None:
-    """The rank at fault, once it has not moved for the limit.
+    """The rank at fault, once it has not moved for the limit; else None.
 
-    That is a rank that wrote nothing, or else one that waits for nobody; if all wait, the one that does so longest.
-    A rank that waits for one that moves is not at fault, however long it waits.
+    It is a rank that stopped writing; else one that waits for nobody; and if all wait, the one that has waited longest.
+    A rank that waits for a moving rank is not at fault, however long it waits.
     """
     missing = [rank for rank in ranks if rank not in states]
     if missing:
@@ -79,7 +79,7 @@ def find_stall(
     silent = [s for s in alive if now - s["beat"] > BEATS_S]
     busy = [s for s in alive if not s["waits"]]
     at_fault = min(silent or busy or alive, key=lambda s: (s["since"], s["rank"]), default=None)
-    if at_fault is not None and not at_fault["step"]:  # it loads its weights, or is in the first step
+    if at_fault is not None and not at_fault["step"]:  # it loads its weights, or is in its first step
         limit_s = max(limit_s, START_SILENT_S if silent else START_S)
     if at_fault is None or now - at_fault["since"] < limit_s or (silent and now - at_fault["beat"] < limit_s):
         return None
@@ -106,7 +106,7 @@ def _how(state: State, silent: bool, busy: bool) -> str:
 
 
 def place(state: State) -> str:
-    """Where a rank is, in words: `step 3, forward of block 2 at [0] (role_gpus.py, line 31): all_reduce over tp`."""
+    """The place of a rank in words: `step 3, forward of block 2 at [0] (role_gpus.py, line 31): all_reduce over tp`."""
     step = f"step {state['step']}, " if state["step"] is not None else ""
     line = f" ({state['line']})" if state["line"] else ""
     return f"{step}{state['doing']}{line}" + (f": {state['wait']}" if state["wait"] else "")

@@ -1,4 +1,4 @@
-"""How a rank starts: which of how many it is, and the process group of all."""
+"""Starts a rank: finds its number among all ranks, and joins their process group."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ..ranks.gloo_staging import Staged
 from ..ranks.transport import Distributed
-from .rendezvous import has_store, meet
+from .rendezvous import has_store, rendezvous
 
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -18,7 +18,8 @@ SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RA
 
 
 def command(devices: int, main: str) -> str:
-    """The command that starts a program; one line for a single node, and one for several if there are many devices."""
+    """The command that starts a program: a line for a single node, and with many devices a second one for several
+    nodes."""
     one = f"torchrun --nproc-per-node={devices} {main}"
     if devices <= PER_NODE:
         return one
@@ -29,9 +30,9 @@ def command(devices: int, main: str) -> str:
 
 
 def find_place(needed: int, main: str) -> int:
-    """This process's rank. Sets what torch.distributed reads; under Slurm from what `srun` says.
+    """This process's rank. Sets the environment that torch.distributed reads; under Slurm it is derived from `srun`'s.
 
-    Raises SystemExit, with the command to use, for a process that nobody told which one it is.
+    Raises SystemExit, with the command to use, if the environment does not give the rank.
     """
     if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
         _from_slurm()
@@ -49,7 +50,7 @@ def find_place(needed: int, main: str) -> int:
 
 
 def _from_slurm() -> None:
-    """What torchrun would set, from the variables of a job's step. The first host of the step serves the others."""
+    """Sets torchrun's variables from those of a Slurm job step. The store runs on the step's first host."""
     for name, slurm in SLURM.items():
         if slurm in os.environ:
             os.environ.setdefault(name, os.environ[slurm])
@@ -60,7 +61,7 @@ def _from_slurm() -> None:
 
 
 def first_host(hosts: str) -> str:
-    """The first name of a list of Slurm's.
+    """The first host of a Slurm host list.
 
     >>> first_host("gpu[07-12,20],login1")
     'gpu07'
@@ -70,7 +71,8 @@ def first_host(hosts: str) -> str:
 
 
 def join_group(folder: Path, device: str, backend: str | None, seed: int, timeout_s: float) -> tuple[torch.device, str]:
-    """Join the process group of a program's ranks; this one's device, and the name of this attempt of the run.
+    """Joins the process group of a program's ranks. Returns this rank's device, and the name of this attempt of the
+    run.
 
     A rank that waits longer than the timeout fails.
     """
@@ -81,11 +83,11 @@ def join_group(folder: Path, device: str, backend: str | None, seed: int, timeou
 
 
 def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tuple[torch.device, str]:
-    """Join the process group of all ranks, if the script has not; this one's device, and the name of this attempt.
+    """Joins the process group of all ranks, if the script has not. Returns this rank's device, and the name of this
+    attempt.
 
-    `device` is cuda where there is a GPU, if not given. `backend` is NCCL for GPUs and gloo for the CPU if not given;
-    gloo also works on GPUs, and lets several ranks share one. A process that nobody told which rank it is, is the only
-    one.
+    By default `device` is cuda where there is a GPU, and `backend` is NCCL for GPUs and gloo for the CPU. gloo also
+    works on GPUs, and lets several ranks share one. Without RANK in the environment, this process is the only rank.
     """
     if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
         _from_slurm()
@@ -97,7 +99,7 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
         raise SystemExit(f"ranks on a {chosen.type} device cannot use the backend `{backend}`: take gloo")
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     timeout = timedelta(seconds=timeout_s)
-    bound = chosen if backend == "nccl" else None  # NCCL connects at once, and barriers know their GPU
+    bound = chosen if backend == "nccl" else None  # with a device NCCL connects at once, and barriers use that GPU
     if "RANK" not in os.environ:
         alone = torch._C._distributed_c10d.HashStore()
         dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=timeout, device_id=bound)
@@ -105,19 +107,19 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     if not has_store():
         dist.init_process_group(backend, timeout=timeout, device_id=bound)
         return chosen, "first"
-    name, store = meet(rank, ranks, timeout)
+    name, store = rendezvous(rank, ranks, timeout)
     dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout, device_id=bound)
     return chosen, name
 
 
 def transport(device: torch.device, timeout_s: float) -> Distributed:
-    """How ranks exchange tensors of the device in the groups of torch.distributed."""
+    """The transport for tensors of the device over torch.distributed."""
     staged = device.type == "cuda" and dist.get_backend() == "gloo"
     return (Staged if staged else Distributed)(timedelta(seconds=timeout_s))
 
 
 def _device(kind: str) -> torch.device:
-    """This rank's device: with fewer GPUs than ranks on this node, they share them in turn."""
+    """This rank's device. If the node has fewer GPUs than ranks, they are shared round robin."""
     if kind not in ("cpu", "cuda"):
         raise SystemExit(f"there is no device `{kind}`: it is cpu or cuda")
     if kind == "cpu":

@@ -1,7 +1,6 @@
-"""Short notes that all ranks of a run can read, on whatever node they are: a connection of its own to their store.
+"""Key-value notes shared by all ranks, over a separate connection to torchrun's store (or rank 0's).
 
-The store is the one at which the ranks met, of torchrun or of rank 0. The connection is another than that of
-torch.distributed, so that it can be asked while the rank waits in a collective.
+The connection is not torch.distributed's own, so a thread can use it while the rank waits in a collective.
 """
 
 import os
@@ -13,7 +12,7 @@ PATIENCE_S = 5.0  # how long the store may take to answer
 
 
 class StatusStore:
-    """The notes of one attempt of a run: those of earlier ones are not seen."""
+    """The notes of one attempt of a run. Notes of earlier attempts are not visible."""
 
     def __init__(self, attempt: str) -> None:
         self.attempt = attempt
@@ -22,26 +21,26 @@ class StatusStore:
 
     @property
     def is_open(self) -> bool:
-        """Whether the store has been asked before."""
+        """Whether the store has been used before."""
         return self._store is not None
 
     def put(self, key: str, text: str) -> None:
-        """Sends a note off, which others may see a little later. Raises RuntimeError where the store does not answer,
-        as the others do."""
+        """Writes a note; other ranks may see it a little later. Raises RuntimeError if the store does not answer, as
+        all methods do."""
         self._asked().set(key, text)
 
     def get(self, key: str) -> str | None:
-        """A note, None if there is none."""
+        """The note under this key, or None."""
         store = self._asked()
         return store.get(key).decode() if store.check([key]) else None
 
-    def first(self, key: str, text: str) -> str:
-        """Writes a note where there is none yet; what it says then."""
+    def set_if_absent(self, key: str, text: str) -> str:
+        """Writes a note if there is none yet; returns the note that is there then."""
         return str(self._asked().compare_set(key, "", text).decode())
 
     def _asked(self) -> Store:
         if self._store is None:
             patience = timedelta(seconds=PATIENCE_S)
             store = TCPStore(self.host, self.port, is_master=False, timeout=patience, wait_for_workers=False)
-            self._store = PrefixStore(f"ssdsl/board/{self.attempt}", store)
+            self._store = PrefixStore(f"ssdsl/status/{self.attempt}", store)
         return self._store

@@ -1,7 +1,7 @@
-"""Ends this rank, with a report, when a rank of the run has not moved for too long.
+"""Watchdog: ends this rank, with a report, when a rank of the run has not moved for too long.
 
-Each rank puts what it does on a board that all nodes can read. One that waits for as long as the limit reads what the
-others do, finds the rank that keeps them waiting, says so and ends; what started the ranks then ends the rest.
+Each rank writes its status to a store that all nodes can read. A rank that has waited for almost the limit reads the
+statuses of the others, finds the rank that keeps them waiting, reports it and ends; the launcher then ends the rest.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from .stall import BEATS_S, StalledRank, State, find_stall
 from .status_store import StatusStore
 
 BEAT_S = 1.0
-LOOK_S = 2 * BEATS_S  # so long before the limit a rank begins to look at the others
+LOOK_S = 2 * BEATS_S  # a rank begins to read the others' status so long before the limit
 VERDICT = "verdict"
-RUN = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")  # what only processes of one run share
+RUN = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")  # variables that only processes of one run share
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a rank has ended the run: another one hangs, or it has `failed` itself, and said this."""
+    """Why a rank has ended the run: another rank hangs (`stall`), or it has itself `failed` with this text."""
 
     by: int
     stall: StalledRank | None = None
@@ -36,43 +36,43 @@ class Verdict:
 
 
 class Watchdog:
-    """Looks at all ranks from a thread of its own. `folder` is where this rank's last words go, if anywhere."""
+    """Checks all ranks from a thread of its own. `folder`, if given, gets this rank's report."""
 
-    def __init__(self, pulse: Heartbeat, ranks: int, limit_s: float, folder: Path | None = None) -> None:
-        self.pulse, self.ranks, self.limit_s, self.folder = pulse, ranks, limit_s, folder
-        self.rank = int(pulse.known["rank"])
-        self.board = StatusStore(f"joining {attempt()}")
+    def __init__(self, heartbeat: Heartbeat, ranks: int, limit_s: float, folder: Path | None = None) -> None:
+        self.heartbeat, self.ranks, self.limit_s, self.folder = heartbeat, ranks, limit_s, folder
+        self.rank = int(heartbeat.known["rank"])
+        self.store = StatusStore(f"joining {attempt()}")
         self.started = time.time()
-        self.seen: dict[int, tuple[State, float]] = {}  # of each rank what it said last, and when this was new here
+        self.seen: dict[int, tuple[State, float]] = {}  # the last status of each rank, and its arrival
         self.over = threading.Event()
-        threading.Thread(target=self._run, daemon=True, name="watch").start()
+        threading.Thread(target=self._run, daemon=True, name="watchdog").start()
 
-    def joined(self, name: str) -> None:
-        """The ranks have met, and have a name for this attempt."""
-        self.board = StatusStore(name)
+    def use_attempt(self, name: str) -> None:
+        """Moves to the store of this attempt, once all ranks have joined it."""
+        self.store = StatusStore(name)
 
     def end(self) -> None:
-        """Watch no longer: the rank has done all that it had to do, or fails by itself."""
+        """Stops checking: the rank has finished, or fails by itself."""
         self.over.set()
-        if self.board.is_open:  # else nobody has heard of this rank, and the store may have ended with rank 0
-            self._put(self.pulse.state(), 0.0)
+        if self.store.is_open:  # else no status was sent, and the store may have ended with rank 0
+            self._put(self.heartbeat.state(), 0.0)
 
     def verdict(self) -> StalledRank | str | None:
-        """Why another rank has ended the run: the rank that hangs, or what the failed one said."""
+        """Why another rank has ended the run: the hanging rank, or the failed rank's text. None if none has."""
         with contextlib.suppress(RuntimeError):
-            if (found := self.board.get(VERDICT)) is not None:
+            if (found := self.store.get(VERDICT)) is not None:
                 note = from_json(Verdict, found)
                 return note.stall or note.failed
         return None
 
     def failed(self, text: str) -> None:
-        """Let the others know why they will lose this rank."""
+        """Tells the others why they will lose this rank."""
         with contextlib.suppress(RuntimeError):
-            self.board.first(VERDICT, to_json(Verdict(self.rank, failed=text)))
+            self.store.set_if_absent(VERDICT, to_json(Verdict(self.rank, failed=text)))
 
     def _run(self) -> None:
         while not self.over.wait(min(BEAT_S, self.limit_s / 4)):
-            state = self.pulse.state()
+            state = self.heartbeat.state()
             idle_s = state["beat"] - state["since"]
             reachable = self._put(state, idle_s)
             if idle_s > self.limit_s - LOOK_S:
@@ -81,21 +81,21 @@ class Watchdog:
                     self._leave(found)
 
     def _put(self, state: State, idle_s: float) -> bool:
-        """Say on the board what this rank does. False where the board cannot be reached."""
+        """Writes this rank's status to the store. False if the store cannot be reached."""
         try:
-            self.board.put(f"rank{self.rank}", json.dumps(state | {"idle_s": idle_s}))
+            self.store.put(f"rank{self.rank}", json.dumps(state | {"idle_s": idle_s}))
         except RuntimeError:
             return False
         return True
 
     def _look(self, mine: State) -> StalledRank | None:
-        """The rank at fault. Clocks of nodes differ, so only this one's counts.
+        """The rank at fault, or None. Only this node's clock counts, because clocks of nodes differ.
 
-        While a rank is late with a word, but not yet silent, nothing is decided: it may be the one.
+        While a rank's status is late but not yet overdue, there is no verdict: that rank may be the one at fault.
         """
         now = time.time()
         for rank in range(self.ranks):
-            said = self.board.get(f"rank{rank}")
+            said = self.store.get(f"rank{rank}")
             if said is None:
                 continue
             state = json.loads(said)
@@ -107,32 +107,32 @@ class Watchdog:
         return find_stall(states, range(self.ranks), self.started, self.limit_s, now)
 
     def _unreachable(self, mine: State, idle_s: float) -> StalledRank | None:
-        """Nobody can be asked. The store is on the node of rank 0, in its process or torchrun's."""
+        """The stall if the store cannot be reached: the fault is at rank 0's node, where the store runs."""
         if idle_s < self.limit_s:
             return None
-        how = f"nothing answers at {self.board.host}:{self.board.port}, on its node"
+        how = f"nothing answers at {self.store.host}:{self.store.port}, on its node"
         waiting = f"rank {self.rank} since {idle_s:.0f} s in {mine['doing']}"
         return StalledRank(0, "", "an unknown place", idle_s, how, (waiting,) if self.rank else ())
 
     def _leave(self, stall: StalledRank) -> None:
-        """Report, once for all ranks in full, and end the process: its main thread waits in vain."""
+        """Reports the stall, in full on one rank only, and ends the process, whose main thread would wait for ever."""
         note = to_json(Verdict(self.rank, stall))
         with contextlib.suppress(RuntimeError):
-            note = self.board.first(VERDICT, note)
+            note = self.store.set_if_absent(VERDICT, note)
         first = from_json(Verdict, note)
         found = first.stall or stall
-        last_words(self.pulse, found, self.folder, whole=first.by == self.rank)
+        last_words(self.heartbeat, found, self.folder, whole=first.by == self.rank)
         if found.process is not None:
             _end_silent(found.process, found.rank)
         os._exit(1)
 
 
-def last_words(pulse: Heartbeat, stall: StalledRank, folder: Path | None, *, whole: bool) -> None:
-    """Say which rank keeps this one waiting: on stderr, and in the rank's files."""
-    rank = pulse.known["rank"]
+def last_words(heartbeat: Heartbeat, stall: StalledRank, folder: Path | None, *, whole: bool) -> None:
+    """Reports, on stderr and in the rank's files, which rank keeps this one waiting."""
+    rank = heartbeat.known["rank"]
     text = stall.text() if whole else stall.text().partition("\n")[0]
     message = f"rank {rank} ends, because " + text.replace("\n", "\n  ")
-    pulse.failed(message, stall=asdict(stall))
+    heartbeat.failed(message, stall=asdict(stall))
     with contextlib.suppress(OSError):
         if folder is not None:
             (folder / f"rank{rank}.err").write_text(message)
@@ -140,7 +140,7 @@ def last_words(pulse: Heartbeat, stall: StalledRank, folder: Path | None, *, who
 
 
 def _end_silent(process: tuple[str, int], rank: int) -> None:
-    """Kill a rank of this run, on this machine, that says nothing: it would not hear of its end in any other way."""
+    """Kills a rank of this run on this machine that stopped responding: nothing else would end it."""
     host, pid = process
     if host != socket.gethostname():
         return
@@ -152,14 +152,14 @@ def _end_silent(process: tuple[str, int], rank: int) -> None:
 
 
 def _environment(pid: str) -> dict[str, str]:
-    """What a process was started with, on Linux."""
+    """The environment of a process, on Linux."""
     entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
 
 def _here(state: State, at: float, mine: State, now: float) -> State:
-    """What a rank said, in times of this node's clock. One that says nothing new does not move longer than this one
-    waits."""
+    """A rank's status with times of this node's clock. A rank that sends nothing new counts as still for at least as
+    long as this rank has waited."""
     since = at - state["idle_s"]
     if now - at > BEATS_S:
         since = min(since, mine["since"])

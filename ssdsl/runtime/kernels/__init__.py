@@ -1,1 +1,1 @@
-"""Kernels of parts: operators whose split needs more than a slice of their inputs."""
+"""Kernels of parts: operators that need more than a slice of their inputs when they are split."""

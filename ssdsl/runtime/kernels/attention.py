@@ -1,7 +1,7 @@
-"""Attention of which one part runs: of some of the queries, or of some of the keys (of both: `ring_attention.py`).
+"""Attention split over queries or over keys (over both: `ring_attention.py`).
 
-Of the keys in a chunk, a row of queries has an output and the logarithm of what it was divided by. Two chunks merge by
-these: that is all that a device has to know of keys that it does not have (Milakov and Gimelshein 2018). The gradients
+For the keys of one chunk, a row of queries has an output and the logarithm of its softmax denominator. Two chunks merge
+by these two, so a device needs nothing else of keys that it does not have (Milakov and Gimelshein 2018). The gradients
 of a chunk follow from the output and the logarithm of all keys.
 """
 
@@ -19,8 +19,8 @@ from ..ranks.world import Group
 from .softmax_and_max import widened
 from .windows import Part
 
-SCORES = 1 << 24  # scores that are in memory at once
-STEPS, ROWS = 8, 16  # along the diagonal of causal attention: into how many steps rows are cut, if these have so many
+SCORES = 1 << 24  # the most scores in memory at once
+STEPS, ROWS = 8, 16  # steps into which rows are cut along the diagonal of causal attention, if there are so many rows
 FUSED: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 FUSED_BACK: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 Tensors = Sequence[torch.Tensor]
@@ -34,20 +34,19 @@ def causal_attention_part(
     enable_gqa: bool,
     parts: Sequence[Part],
 ) -> torch.Tensor:
-    """Causal attention of one or more runs of queries, which see the keys in front of them and their own; those behind
-    these are left out.
+    """Causal attention of one or more runs of queries. Keys behind a run are left out of its computation.
 
-    Of q queries and k keys: query [.., heads, q, d], key [.., heads, k, d], value [.., heads, k, v] ->
-    [.., heads, q, v].
+    With q queries and k keys: query [.., heads, q, d], key [.., heads, k, d], value [.., heads, k, v] -> [.., heads, q,
+    v].
     """
-    from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB: only where it is called
+    from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB
 
     (part,) = parts
     results, before = [], 0
     for start, end in part.results:
         here, before = query.narrow(-2, before, end - start), before + end - start
         keys, values = (x.narrow(-2, 0, end) for x in (key, value))
-        mask: Any = causal_lower_right(end - start, end) if start else None  # a GPU's fused kernels make no mask of it
+        mask: Any = causal_lower_right(end - start, end) if start else None  # GPUs fuse the mask
         given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
         results.append(F.scaled_dot_product_attention(here, keys, values, **given))
     return torch.cat(results, -2) if len(results) > 1 else results[0]
@@ -63,8 +62,8 @@ def attention_keys(
     regions: Regions,
     group: Group,
 ) -> torch.Tensor:
-    """Attention to all keys, of which each device of the group has those at `regions[group.index]`. The gradient of the
-    queries is this part's addend."""
+    """Attention to all keys, with the keys split: each device of the group has those at `regions[group.index]`. The
+    gradient of the queries is this part's addend."""
     part = Attending(((0, query.shape[-2]),), regions[group.index], is_causal, scale_of(query, scale))
     return _Keys.apply(query, key, value, mask, part, group)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -77,8 +76,8 @@ def scale_of(query: torch.Tensor, scale: float | None) -> float:
 
 
 class _Block(NamedTuple):
-    """Rows of the queries and columns of the keys. All rows see all columns; or the first sees so many, each row behind
-    it one more."""
+    """A block of scores: rows of queries and columns of keys. Either all rows see all columns; or the first row sees so
+    many, and each further row one more."""
 
     rows: slice
     columns: slice
@@ -86,13 +85,13 @@ class _Block(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many rows and columns."""
+        """The numbers of rows and columns."""
         return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
 
 
 @dataclass(frozen=True)
 class Attending:
-    """The attention of queries to keys at these positions, end to end."""
+    """The attention of queries to keys at these positions, which are concatenated runs."""
 
     queries: Runs
     keys: Runs
@@ -100,7 +99,8 @@ class Attending:
     scale: float
 
     def attend(self, query: torch.Tensor, keys: Tensors, mask: torch.Tensor | None, so_far: Tensors) -> None:
-        """Merges what these keys add into the output and the logarithm `so_far`. `mask`: of these rows and columns."""
+        """Merges the contribution of these keys into `so_far`, the output and the logarithm. `mask` has these rows and
+        columns."""
         is_fused = mask is None and _may_be_fused(query, keys)
         for block in self._blocks() if is_fused else self._steps(query):
             rows = query[..., block.rows, :]
@@ -125,8 +125,8 @@ class Attending:
         gradients: Tensors,
         d_mask: torch.Tensor | None,
     ) -> None:
-        """Adds to the `gradients` of query, key and value, and to that of the mask. `found`: the gradient of the
-        output, the output, and the logarithm of all keys."""
+        """Adds the gradients of query, key and value to `gradients`, and that of the mask to `d_mask`. `found`: the
+        gradient of the output, the output, and the logarithm of all keys."""
         is_fused = mask is None and _may_be_fused(query, keys)
         for block in self._blocks() if is_fused else self._steps(query):
             rows, (given, output, log) = query[..., block.rows, :], (x[..., block.rows, :] for x in found)
@@ -151,7 +151,7 @@ class Attending:
                 part += _for_given(added, part)
 
     def _blocks(self) -> Iterator[_Block]:
-        """What rows see of the columns: all of them, wherever they lie, or up to a square on the diagonal."""
+        """Blocks of the scores that rows see: whole rectangles, or triangles on the diagonal."""
         if not self.is_causal:
             count, width = length(self.queries), length(self.keys)
             if count and width:
@@ -171,7 +171,7 @@ class Attending:
             before += last - first
 
     def _seen(self, rows: Run, keys: Run) -> Iterator[tuple[Run, Run]]:
-        """Of two runs, those that see each other; where they are the same, up to the diagonal."""
+        """Pairs of runs of rows and keys that see each other; a run and itself see each other up to the diagonal."""
         (first, last), (start, end) = rows, keys
         both = max(first, start), min(last, end)
         yield (max(first, end), last), keys
@@ -180,7 +180,7 @@ class Attending:
             yield both, both
 
     def _steps(self, query: torch.Tensor) -> Iterator[_Block]:
-        """Blocks of which the scores fit in memory; along the diagonal, few are computed that nobody sees."""
+        """Blocks whose scores fit in memory. Along the diagonal few scores are computed that the mask hides."""
         for rows, columns, seen in self._blocks():
             count, width = rows.stop - rows.start, columns.stop - columns.start
             step = max(1, SCORES // max(1, math.prod(query.shape[:-2]) * width))
@@ -206,44 +206,44 @@ class Attending:
 
 
 def _may_be_fused(query: torch.Tensor, keys: Tensors) -> bool:
-    """Whether PyTorch's kernel, which never has all scores in memory, takes these."""
+    """Whether PyTorch's fused kernel, which never has all scores in memory, takes these tensors."""
     return query.device.type == "cpu" and query.dim() == 4 and all(x.shape[-1] == query.shape[-1] for x in keys)
 
 
 def _in_rows(x: torch.Tensor) -> torch.Tensor:
-    """A tensor whose last axis is dense, as the kernel takes it for granted."""
+    """A tensor whose last axis is dense, as the fused kernel requires."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _of(mask: torch.Tensor, block: _Block) -> torch.Tensor:
-    """The block of a mask, whose axes may be of one row or column for all."""
+    """The block of a mask; axes of size one are broadcast."""
     if mask.dim() > 1 and mask.shape[-2] > 1:
         mask = mask[..., block.rows, :]
     return mask[..., block.columns] if mask.dim() and mask.shape[-1] > 1 else mask
 
 
 def _for_all(query: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Keys or values for each head of the queries."""
+    """Repeats keys or values so that each head of the queries has its own."""
     if x.dim() > 2 and 1 < x.shape[-3] < query.shape[-3]:
         x = x.repeat_interleave(query.shape[-3] // x.shape[-3], -3)
     return x.expand(*query.shape[:-2], *x.shape[-2:])
 
 
 def _for_given(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The sum of the gradients of what was there once."""
+    """Sums the gradients of repeated heads."""
     if x.dim() > 2 and 1 < x.shape[-3] < gradient.shape[-3]:
         gradient = gradient.unflatten(-3, (x.shape[-3], -1)).sum(-3)  # type: ignore[no-untyped-call]
     return gradient.sum_to_size(x.shape)
 
 
 def nothing(query: torch.Tensor, value: torch.Tensor) -> list[torch.Tensor]:
-    """The output and the logarithm of no keys."""
+    """The output and the logarithm for zero keys."""
     output = widened(query).new_zeros(*query.shape[:-1], value.shape[-1])
     return [output, output.new_full((*query.shape[:-1], 1), -math.inf)]
 
 
 def _merge(so_far: Tensors, more: Tensors) -> None:
-    """To outputs and logarithms of some keys those of others."""
+    """Merges the outputs and logarithms of other keys into `so_far`."""
     (output, log), (more_output, more_log) = so_far, more
     both = torch.logaddexp(log, more_log)
     safe = both.masked_fill(both.isinf(), 0.0)

@@ -1,4 +1,4 @@
-"""Operators of which one part runs: those whose split needs more than a slice of their inputs."""
+"""Kernels of parts: embedding, gather, NLL loss, and normalisation along a split axis."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from ..ranks.world import Group
 
 
 def check_range(index: torch.Tensor, size: int) -> None:
-    """Raises IndexError for what one device, which has all `size` positions, would not find; a part sees in it the
-    others' positions only. On a GPU the step fails later, as PyTorch's own checks do there."""
+    """Raises IndexError for an index that one device, which has all `size` positions, would not find. A part alone
+    would take it for another part's. On a GPU the step fails later, as with PyTorch's own checks."""
     found = ((index >= 0) & (index < size)).all()
     if index.device.type == "cuda":
         torch._assert_async(found)
@@ -21,8 +21,8 @@ def check_range(index: torch.Tensor, size: int) -> None:
 
 
 def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int, size: int) -> torch.Tensor:
-    """Rows of a vocabulary of `size` that is split: this part has those from `start`, and zeros for the rest; parts add
-    up.
+    """Rows of a split vocabulary of `size`: this part has the rows from `start`, and returns zeros for the others. The
+    parts' results add up.
 
     ids [...], table [rows of this part, hidden] -> [..., hidden].
     """
@@ -33,8 +33,8 @@ def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int, size: int
 
 
 def _zeros(x: torch.Tensor) -> torch.Tensor:
-    """Zeros with the strides of x: what adds them then calls the kernels that what adds x calls, and gradients are
-    equal to the bit."""
+    """Zeros with the strides of x. An addition then runs the same kernel as an addition to x, and gradients are equal
+    to the bit."""
     return x.new_empty_strided(x.shape, x.stride()).zero_()
 
 
@@ -49,7 +49,7 @@ class _First(torch.autograd.Function):
 
 
 def first(x: torch.Tensor, *groups: Group) -> torch.Tensor:
-    """An addend of a sum over the groups: only the first rank adds it, but every rank gets its whole gradient."""
+    """An addend of a sum over ranks: only the first rank adds it, but every rank gets its whole gradient."""
     return _First.apply(x, all(g.index == 0 for g in groups))  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -59,7 +59,8 @@ def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
 
 
 class _Picked(torch.autograd.Function):
-    """What an index picks, and zeros where `gone`. Other than torch's gather it keeps no scores."""
+    """The elements an index selects, and zeros where `gone`. Unlike torch's gather it does not keep the scores for
+    backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dim: int, index: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
@@ -75,8 +76,8 @@ class _Picked(torch.autograd.Function):
 
 
 def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
-    """What an index picks along an axis of `size` that is split: this part has positions from `start`, and zeros for
-    the rest; parts add up."""
+    """Gather along a split axis of `size`: this part has the positions from `start`, and returns zeros for the others.
+    The parts' results add up."""
     check_range(index, size)
     local = index - start
     outside = (local < 0) | (local >= x.shape[dim])
@@ -92,8 +93,9 @@ def nll_part(
     reduction: int = 2,
     ignore_index: int = -100,
 ) -> torch.Tensor:
-    """The negative scores [n, classes of this part, ...] of the labels [n, ...] of this part's classes, which begin at
-    `start` of `size`; zeros for other labels. Parts add up. For `reduction` 2, their sum."""
+    """The negative scores of the labels: scores [n, classes of this part, ...], labels [n, ...]. This part's classes
+    begin at `start` of `size`; other labels give zeros. The parts' results add up. With `reduction` 2 their sum is
+    returned."""
     check_range(labels.masked_fill(labels == ignore_index, 0), size)
     local = labels - start
     gone = (local < 0) | (local >= scores.shape[1]) | (labels == ignore_index)
@@ -104,10 +106,10 @@ def nll_part(
 
 
 class _Normalised(torch.autograd.Function):
-    """(x - mean) / deviation * weight + bias, where mean and deviation are of all parts.
+    """(x - mean) / deviation * weight + bias, with mean and deviation over all parts.
 
-    `over` are the axes that they are taken over, of `count` elements in all parts; `weight` and `bias` have the rank of
-    `x`, with size 1 where they are the same. Without a mean (None) x is not centred, as in RMS norm.
+    `over` are the axes of the statistics, with `count` elements in all parts; `weight` and `bias` have the rank of `x`,
+    with size 1 on broadcast axes. With mean None x is not centred, as in RMS norm.
     """
 
     @staticmethod
@@ -157,7 +159,7 @@ def _normalised(
     *,
     centred: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """The normalised tensor, with the mean and the variance of all parts; if it is not `centred`, no mean and the mean
+    """The normalised tensor, with the mean and the variance over all parts; if not `centred`, with None and the mean
     square. `shape` is that of weight and bias."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     with torch.no_grad():
@@ -182,8 +184,8 @@ def layer_norm_parts(
     count: int,
     group: Group,
 ) -> torch.Tensor:
-    """Layer normalisation of x [..., *normalized_shape], which is split along the axes that it normalises: statistics
-    of the `count` elements that all parts have of a row. `weight` and `bias` are those of the part."""
+    """Layer normalisation of x [..., *normalized_shape] that is split along normalised axes, with statistics over the
+    `count` elements of a row in all parts. `weight` and `bias` are those of the part."""
     over, shape = _last(x, len(normalized_shape))
     return _normalised(x, weight, bias, over, shape, eps, count, group)[0]
 
@@ -196,15 +198,15 @@ def rms_norm_parts(
     count: int,
     group: Group,
 ) -> torch.Tensor:
-    """RMS normalisation of x [..., *normalized_shape], which is split along the axes that it normalises: the mean
-    square of the `count` elements that all parts have of a row."""
+    """RMS normalisation of x [..., *normalized_shape] that is split along normalised axes, with the mean square over
+    the `count` elements of a row in all parts."""
     over, shape = _last(x, len(normalized_shape))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     return _normalised(x, weight, None, over, shape, eps, count, group, centred=False)[0]
 
 
 def _last(x: torch.Tensor, count: int) -> tuple[list[int], list[int]]:
-    """The last `count` axes, and the shape of weights that have only these."""
+    """The last `count` axes, and the shape of weights that have these axes only."""
     first = x.dim() - count
     return [*range(first, x.dim())], [1] * first + [*x.shape[first:]]
 
@@ -220,8 +222,8 @@ def batch_norm_parts(
     count: int,
     group: Group,
 ) -> torch.Tensor:
-    """Batch normalisation, in training, of what is split over the group along the batch or in space: statistics of the
-    `count` elements that all parts have of a channel."""
+    """Batch normalisation, in training, of x that is split over the group along the batch or in space, with statistics
+    over the `count` elements of a channel in all parts."""
     over, shape = [0, *range(2, x.dim())], [1, x.shape[1]] + [1] * (x.dim() - 2)
     result, mean, variance = _normalised(x, weight, bias, over, shape, eps, count, group)
     if running_mean is not None and running_var is not None and mean is not None:
@@ -239,8 +241,8 @@ def group_norm_parts(
     count: int,
     group: Group,
 ) -> torch.Tensor:
-    """Group normalisation of x [batch, channels, ...], which is split in space: statistics of each example's groups of
-    channels, over the `count` positions of all parts."""
+    """Group normalisation of x [batch, channels, ...] that is split in space, with statistics of each example's channel
+    groups over the `count` positions of all parts."""
     inside = x.shape[1] // groups
     by_group = x.reshape(x.shape[0], groups, inside, *x.shape[2:])
     shape = [1, groups, inside] + [1] * (x.dim() - 2)
@@ -251,7 +253,7 @@ def group_norm_parts(
 def instance_norm_parts(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, count: int, group: Group
 ) -> torch.Tensor:
-    """Instance normalisation of x [batch, channels, ...], which is split in space: statistics of each example's
-    channels, over the `count` positions of all parts."""
+    """Instance normalisation of x [batch, channels, ...] that is split in space, with statistics of each example's
+    channels over the `count` positions of all parts."""
     shape = [1, x.shape[1]] + [1] * (x.dim() - 2)
     return _normalised(x, weight, bias, [*range(2, x.dim())], shape, eps, count, group)[0]

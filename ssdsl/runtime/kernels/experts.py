@@ -1,9 +1,8 @@
-"""Rows of a mixture's tokens and their experts: products in which every row has the weights of its own expert.
+"""Mixture of experts: sorting rows of tokens by their expert, and products of each row with its expert's weights.
 
-`routed_mm` takes rows in any order, each of which names its expert. The others work on rows that lie with their
-experts: those of the first expert, then those of the second. Of one expert the rows stand as they stood before. So
-there is a run of rows for each expert and each sample (or what else the outermost dimensions of the rows are). It may
-be empty; `count_rows` says how long each is.
+`routed_mm` takes rows in any order, with the expert of each row. The others work on rows sorted by expert: the rows of
+the first expert, then those of the second, each in their original order. So there is a run of rows for each pair of an
+expert and a sample (or other outermost dimension of the rows). A run may be empty; `count_rows` returns the lengths.
 
     >>> experts, own = torch.tensor([1, 0, 1, 7, 1, 1]), torch.tensor([0, 1])       # three rows of each of two samples
     >>> dispatch(torch.arange(6), experts, own).tolist(), count_rows(experts, own, 3).tolist()
@@ -47,14 +46,15 @@ class _RoutedMm(torch.autograd.Function):
 
 
 def _by_expert(experts: torch.Tensor, count: int) -> tuple[torch.Tensor, list[int]]:
-    """The rows in the order of their experts, and how many each of the first `count` has; other experts come last."""
+    """The order of rows sorted by expert, and the number of rows of each of the first `count` experts; rows of other
+    experts come last."""
     known = experts.where((experts >= 0) & (experts < count), count)
     order = known.argsort(stable=True)
     return order, torch.bincount(known, minlength=count + 1)[:count].tolist()
 
 
 def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
-    """Each expert that has rows, with their places in the order."""
+    """Each expert that has rows, with their slice of the order."""
     start = 0
     for expert, count in enumerate(counts):
         if count:
@@ -63,18 +63,19 @@ def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
 
 
 def routed_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, start: int = 0) -> torch.Tensor:
-    """Each row times the weights of its expert; zeros where the expert is none of those from `start`, so parts add up.
+    """Each row times the weights of its expert; zeros for experts that are not in this part, which has those from
+    `start`. The parts' results add up.
 
     rows [n, in], weights [experts of this part, in, out], experts [n] -> [n, out].
     """
     return _RoutedMm.apply(rows, weights, experts - start)  # type: ignore[no-any-return, no-untyped-call]
 
 
-# -- rows that lie with their experts ----------------------------------------------------------------------------------
+# -- rows sorted by expert -------------------------------------------------------------------------------------------
 
 
 def count_rows(experts: torch.Tensor, own: torch.Tensor, each: int) -> torch.Tensor:
-    """How many rows go to each of the experts `own`, ascending numbers, of each run of `each` rows.
+    """The number of rows for each of the experts `own` (ascending), in each run of `each` rows.
 
     experts [n] -> [experts of `own` * (n / each)], int64.
     """
@@ -84,24 +85,24 @@ def count_rows(experts: torch.Tensor, own: torch.Tensor, each: int) -> torch.Ten
 
 
 def dispatch(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The rows whose expert is one of `own`, ascending numbers, expert by expert."""
+    """The rows whose expert is in `own` (ascending), sorted by expert."""
     return rows.index_select(0, _order(experts, own))
 
 
 def combine(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """What `dispatch` picked, where it was; zeros where the expert is none of `own`."""
+    """The inverse of `dispatch`: rows at their original places, zeros where the expert is not in `own`."""
     whole = rows.new_zeros(experts.shape[0], *rows.shape[1:])
-    return whole.index_put((_order(experts, own),), rows)  # which keeps the places alone
+    return whole.index_put((_order(experts, own),), rows)  # which saves only the places for backward
 
 
 def _order(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The places of the rows of the experts `own`, expert by expert."""
+    """The places of the rows of the experts `own`, sorted by expert."""
     known = _among(experts, own)
     return known.argsort(stable=True)[: int((known < own.shape[0]).sum())]
 
 
 def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The place of each expert among `own`, ascending numbers; behind the last one where it is none of them."""
+    """The index of each expert in `own` (ascending); len(own) if it is not there."""
     place = torch.searchsorted(own, experts)
     return place.where(own[place.clamp(max=own.shape[0] - 1)] == experts, own.shape[0])
 
@@ -109,7 +110,7 @@ def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
 class _ExpertMm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        ctx.form = torch.empty_like(weights, device="meta")  # a gradient that lies as its weight is added at once
+        ctx.form = torch.empty_like(weights, device="meta")  # a gradient with its weight's layout can be added at once
         ctx.runs = list(_runs(counts.view(weights.shape[0], -1).sum(1).tolist()))
         needs = ctx.needs_input_grad
         ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None)
@@ -136,7 +137,7 @@ class _ExpertMm(torch.autograd.Function):
 
 
 def expert_mm(rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Each row times the weights of its expert, of rows that lie with their experts in runs of so many.
+    """Each row times the weights of its expert, for rows sorted by expert, in runs of these lengths.
 
     rows [n, in], weights [experts, in, out], counts [experts * runs of each] -> [n, out].
     """

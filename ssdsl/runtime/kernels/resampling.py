@@ -1,4 +1,4 @@
-"""Operators of which one part resamples to another size along axes that are split: as `windows.py` has them."""
+"""Kernels of parts: resampling to another size along split axes. Parts and regions are as in `windows.py`."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,8 @@ def nearest_part(
     factors: Sequence[float] | None,
     parts: Sequence[Part],
 ) -> torch.Tensor:
-    """Copies of the nearest positions. Along whole axes, and where each is copied equally often, torch's own."""
+    """Nearest-neighbour resampling. Uses torch's kernel along whole axes, and where every position is copied equally
+    often."""
     scaled = _Scaled.of(x, space, output_size, factors, parts)
     for part, results, factor in scaled.parts():
         if not resampling_weights.is_even(part.size, results, factor):
@@ -37,8 +38,8 @@ def linear_part(
     factors: Sequence[float] | None,
     parts: Sequence[Part],
 ) -> torch.Tensor:
-    """Means of the nearest positions by their distance. Along whole axes, and where torch's own rounds alike anywhere
-    (a power of two), that."""
+    """Linear interpolation. Uses torch's kernel along whole axes, and where torch rounds alike at every position
+    (factors that are powers of two)."""
     scaled, dtype = _Scaled.of(x, space, output_size, factors, parts), x.dtype
     for part, results, factor in scaled.parts():
         times = results // part.size
@@ -56,7 +57,7 @@ def linear_part(
 
 
 class _Scaled:
-    """Axes of space that are resampled: how large they get, and which are still to do."""
+    """The axes of space that are resampled: their new sizes, and which of them are still to be done."""
 
     def __init__(self, rank: int, sizes: list[int], factors: list[float | None], parts: dict[int, Part]) -> None:
         self.first = rank - len(sizes)
@@ -93,8 +94,8 @@ class _Scaled:
         self.done.add(part.axis)
 
     def sizes(self, x: torch.Tensor) -> list[int]:
-        """The size of each axis once it is resampled from what is there: what is done stays as it is, and a region gets
-        as many times larger as the whole."""
+        """The size of each axis after resampling the input at hand: finished axes keep their size, and a region grows
+        by the factor of its whole axis."""
         sizes = [*self.whole]
         for axis, part in self.left.items():
             at = axis - self.first
@@ -103,7 +104,7 @@ class _Scaled:
         return sizes
 
     def cut(self, x: torch.Tensor) -> torch.Tensor:
-        """The results of the parts alone."""
+        """Cuts the parts out of the results."""
         for axis, part in self.left.items():
             if axis not in self.done:
                 times = self.whole[axis - self.first] // part.size

@@ -1,9 +1,8 @@
-"""Which positions resampling reads, and with which weights.
+"""Computes which positions resampling reads, and with which weights.
 
-`size` positions become `results`; `factor` is the scale that the call gives, None where it gives the size. Numbers are
-rounded as torch does, in single precision after each operation, or exact for activations in double precision. But
-between which positions a result lies is told exactly: torch's own answer depends on how the machine multiplies and
-adds.
+`size` positions become `results`; `factor` is the scale if the call gives one, else None. Weights are rounded as in
+torch: to single precision after each operation, or exact for activations in double precision. The two positions around
+a result are computed exactly, because torch's own answer depends on how the machine multiplies and adds.
 """
 
 import ctypes
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 
 class Between(NamedTuple):
-    """A result between two positions: (1 - weight) of the first and `weight` of the second."""
+    """A result between two positions: (1 - weight) of the first plus `weight` of the second."""
 
     first: int
     second: int
@@ -41,7 +40,7 @@ def is_even(size: int, results: int, factor: float | None) -> bool:
 def linear(
     size: int, results: int, align_corners: bool, factor: float | None, *, is_double: bool = False
 ) -> tuple[Between, ...]:
-    """The positions that each result lies between; the same one twice where it has all the weight.
+    """The two positions around each result; the same one twice if it has all the weight.
 
     >>> linear(2, 4, False, 2.0)[:2]
     (Between(first=0, second=0, weight=0.0), Between(first=0, second=1, weight=0.25))
@@ -72,5 +71,5 @@ def _scale(size: int, results: int, factor: float | None) -> float:
 
 
 def _single(x: float) -> float:
-    """The nearest number of single precision: what one operation on such numbers gives."""
+    """Rounds to single precision, as one operation on single-precision numbers does."""
     return ctypes.c_float(x).value

@@ -1,7 +1,8 @@
-"""Attention whose keys go around a ring of the devices: each has its queries, and sees one chunk of keys after another
-(Liu, Zaharia and Abbeel 2023, "Ring Attention").
+"""Ring attention: each device has its queries, and keys pass around the ring of devices, chunk by chunk (Liu, Zaharia
+and Abbeel 2023, "Ring Attention").
 
-Chunks go by halves: while a device computes with one, the next arrives. So beside its own chunk it holds one more.
+Chunks are sent in halves: while a device computes with one half, the next arrives. So it holds one chunk besides its
+own.
 """
 
 from dataclasses import dataclass
@@ -28,16 +29,16 @@ def attention_ring(
     regions: Regions,
     group: Group,
 ) -> torch.Tensor:
-    """Attention of the queries at `regions[group.index]`; keys and values go around the group, while those before them
-    are computed with. They go by halves: beside its own a device has one half and the one that arrives, two chunks at
-    most. A mask has the rows of these queries, and all columns."""
+    """Attention of the queries at `regions[group.index]`, while keys and values pass around the group in halves.
+    Besides its own chunk a device holds one half and the one that arrives, so two chunks at most. A mask has the rows
+    of these queries, and all columns."""
     ring = _Ring(regions, group, is_causal, scale_of(query, scale))
     return _Around.apply(query, key, value, mask, ring)  # type: ignore[no-any-return, no-untyped-call]
 
 
 @dataclass(frozen=True)
 class _Ring:
-    """`regions`: the positions that each part has, of the queries as of the keys."""
+    """`regions`: the positions of each part, the same for queries and keys."""
 
     regions: Regions
     group: Group
@@ -46,32 +47,33 @@ class _Ring:
 
     @property
     def steps(self) -> range:
-        """After so many steps keys have come from another part."""
+        """The numbers of steps after which keys of another part are here."""
         return range(1, self.group.size)
 
     def part(self, keys: Runs) -> Attending:
-        """The queries of this device, and some keys."""
+        """The attention of this device's queries to some keys."""
         return Attending(self.regions[self.group.index], keys, self.is_causal, self.scale)
 
     def keys(self, step: int, half: int) -> Runs:
-        """The positions of the keys that are here after so many steps: those of half a part, as far as it has two."""
+        """The positions of the keys that are here after so many steps, for one half of a part (a short part may have
+        one half only)."""
         return halves(self.regions[(self.group.index - step) % self.group.size])[half]
 
     def own(self, half: int, tensors: Tensors) -> list[torch.Tensor]:
-        """Half of what this device has."""
+        """One half of this device's tensors."""
         mine = self.regions[self.group.index]
         runs = local(self.keys(0, half), mine)
         return [take_runs(x, x.dim() - 2, 1, runs).contiguous() for x in tensors]
 
     def add_to_own(self, half: int, tensors: Tensors, more: Tensors) -> None:
-        """Adds to half of what this device has."""
+        """Adds to one half of this device's tensors."""
         runs = local(self.keys(0, half), self.regions[self.group.index])
         for x, added in zip(tensors, more, strict=True):
             for there, here in paired(x, added, -2, runs):
                 there += here
 
     def pass_on(self, step: int, half: int, tensors: Tensors) -> "_Passing":
-        """These go to the part behind; from the part before comes what is here after `step` steps."""
+        """Sends these tensors to the next part, and receives from the previous one the tensors of step `step`."""
         count = length(self.keys(step, half))
         arriving = [x.new_empty((*x.shape[:-2], count, x.shape[-1])) for x in tensors]
         before, behind = ((self.group.index + way) % self.group.size for way in (-1, 1))
@@ -85,13 +87,13 @@ class _Ring:
 
 @dataclass(frozen=True)
 class _Passing:
-    """Tensors on their way here, while others leave."""
+    """Tensors being received while others are sent."""
 
     arriving: list[torch.Tensor]
     works: Works
 
     def wait(self) -> list[torch.Tensor]:
-        """What has arrived."""
+        """The received tensors."""
         self.works.wait()
         return self.arriving
 
@@ -112,7 +114,7 @@ class _Around(torch.autograd.Function):
                 attend(ring.regions[ring.group.index], (key, value))
             for step in ring.steps:
                 assert passing is not None
-                here, passing = passing.wait(), None  # what was sent is let go
+                here, passing = passing.wait(), None  # frees what was sent
                 passing = ring.pass_on(step + 1, half, here) if step + 1 in ring.steps else None
                 attend(ring.keys(step, half), here)
                 del here
@@ -140,7 +142,7 @@ class _Around(torch.autograd.Function):
             passing = ring.pass_on(1, half, ring.own(half, (key, value))) if ring.steps else None
             if half == 0:
                 attend(mine, (key, value), d_own)
-            going: _Passing | None = None  # the gradients follow their keys, and are at home at last
+            going: _Passing | None = None  # the gradients travel with their keys, and end at their own part
             for step in ring.steps:
                 assert passing is not None
                 here, passing = passing.wait(), None
@@ -158,14 +160,14 @@ class _Around(torch.autograd.Function):
 
 
 def _columns(mask: torch.Tensor | None, keys: Runs) -> torch.Tensor | None:
-    """Those of a mask that are some keys'."""
+    """The columns of a mask for some keys."""
     if mask is None or not mask.dim() or mask.shape[-1] == 1:
         return mask
     return take_runs(mask, mask.dim() - 1, 1, keys)
 
 
 def _put(whole: torch.Tensor, keys: Runs, part: torch.Tensor) -> None:
-    """Writes columns that were taken where they belong."""
+    """Writes columns back to the places that they were taken from."""
     if part is not whole:
         for there, here in paired(whole, part, -1, keys):
             there.copy_(here)

@@ -1,7 +1,7 @@
-"""Kernels of parts that learn what each part has found: running sums and products, the largest elements.
+"""Kernels of parts: running sums and products, and the largest elements, along a split axis.
 
-Part 0 is the first along the dimension; parts may be of unequal sizes. What a running sum has before a part is the sum
-of the totals of the parts before it. Numbers of half precision are added up in float32, as torch's own kernels do.
+Part 0 is the first along the dimension; parts may have unequal sizes. The running sum before a part is the sum of the
+totals of earlier parts. Half precision is accumulated in float32, as in torch's kernels.
 """
 
 from typing import Any
@@ -13,10 +13,10 @@ from .softmax_and_max import HALVES, widened
 
 
 class _Listed(torch.autograd.Function):
-    """What every part has found, in the order of the parts: [...] -> [parts, ...], the same on every rank.
+    """Gathers every part's result, in the order of the parts: [...] -> [parts, ...], the same on every rank.
 
-    `shared`: all ranks make the same of it, so that each has the whole gradient of its own part. Otherwise the gradient
-    of a part is the sum of those of all ranks.
+    `shared`: all ranks compute the same from it, so each has the whole gradient of its own part. Otherwise the gradient
+    of a part is the sum of the ranks' gradients.
     """
 
     @staticmethod
@@ -41,7 +41,7 @@ def _listed(x: torch.Tensor, part: int, group: Group, *, shared: bool = False) -
 
 
 def _wide(x: torch.Tensor, dtype: torch.dtype | None) -> tuple[torch.Tensor, torch.dtype | None]:
-    """The numbers as they are added up, and the dtype of the result where that is another."""
+    """The numbers in the accumulation dtype, and the result's dtype if it is another (else None)."""
     x = x if dtype is None else x.to(dtype)
     return widened(x), x.dtype if x.dtype in HALVES else None
 
@@ -51,7 +51,7 @@ def _last(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def cumsum_parts(x: torch.Tensor, dim: int, part: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """This part of the running sum along `dim`, of the part `x`."""
+    """This part of the running sum along `dim`; `x` is this part of the input."""
     x, narrow = _wide(x, dtype)
     mine = x.cumsum(dim)
     before = _listed(_last(mine, dim), part, group)[:part].sum(0)
@@ -59,7 +59,7 @@ def cumsum_parts(x: torch.Tensor, dim: int, part: int, group: Group, dtype: torc
 
 
 def cumprod_parts(x: torch.Tensor, dim: int, part: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """This part of the running product along `dim`, of the part `x`."""
+    """This part of the running product along `dim`; `x` is this part of the input."""
     x, narrow = _wide(x, dtype)
     mine = x.cumprod(dim)
     before = _listed(_last(mine, dim), part, group)[:part].prod(0)
@@ -67,7 +67,7 @@ def cumprod_parts(x: torch.Tensor, dim: int, part: int, group: Group, dtype: tor
 
 
 def logcumsumexp_parts(x: torch.Tensor, dim: int, part: int, group: Group) -> torch.Tensor:
-    """This part of the logarithm of the running sum of exponentials along `dim`, of the part `x`."""
+    """This part of the logarithm of the running sum of exponentials along `dim`; `x` is this part of the input."""
     x, narrow = _wide(x, None)
     mine = x.logcumsumexp(dim)
     before = _listed(_last(mine, dim), part, group)[:part].logsumexp(0)
@@ -77,16 +77,16 @@ def logcumsumexp_parts(x: torch.Tensor, dim: int, part: int, group: Group) -> to
 def topk_parts(
     x: torch.Tensor, k: int, dim: int, largest: bool, start: int, part: int, group: Group
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `k` largest elements along `dim` of all parts, and where they are; the same on every rank.
+    """The `k` largest elements along `dim` over all parts, and their positions; the same on every rank.
 
-    Of equal elements those of the first parts are taken; which ones of a part, torch leaves open.
+    Of equal elements those in the first parts are taken; torch leaves open which of them within a part.
     """
     mine, at = x.topk(min(k, x.shape[dim]), dim, largest)
     missing = k - mine.shape[dim]
     mine, at = _longer(mine, missing, dim, _worst(x.dtype, largest=largest)), _longer(at + start, missing, dim, -1)
     values = _joined(_listed(mine, part, group, shared=True), dim)
     places = _joined(_listed(at, part, group, shared=True), dim)
-    first = (places < 0).to(torch.int8).argsort(stable=True, dim=dim)  # what is no element comes behind its equals
+    first = (places < 0).to(torch.int8).argsort(stable=True, dim=dim)  # padding behind its equals
     order = values.detach().gather(dim, first).argsort(stable=True, dim=dim, descending=largest).narrow(dim, 0, k)
     chosen = first.gather(dim, order)
     return values.gather(dim, chosen), places.gather(dim, chosen)
@@ -101,13 +101,13 @@ def _longer(x: torch.Tensor, missing: int, dim: int, value: float) -> torch.Tens
 
 
 def _joined(every: torch.Tensor, dim: int) -> torch.Tensor:
-    """[parts, ..., n, ...] -> [..., parts * n, ...]."""
+    """Concatenates the parts along `dim`: [parts, ..., n, ...] -> [..., parts * n, ...]."""
     dim %= every.dim() - 1
     return every.movedim(0, dim).flatten(dim, dim + 1)
 
 
 def _worst(dtype: torch.dtype, *, largest: bool) -> float:
-    """What no element comes behind in the order of torch, where no number is larger than all numbers."""
+    """The padding value: no element sorts behind it (torch sorts NaN above all numbers)."""
     if not dtype.is_floating_point:
         return torch.iinfo(dtype).min if largest else torch.iinfo(dtype).max
     return -torch.inf if largest else torch.nan

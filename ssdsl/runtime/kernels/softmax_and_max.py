@@ -1,7 +1,8 @@
-"""Kernels of parts that merge what each finds along a cut dimension: a maximum, then sums relative to it.
+"""Kernels of parts: softmax, cross entropy and maxima along a split dimension. Parts share their maximum, then sums
+relative to it.
 
-A part is a run of the dimension; parts may be of unequal sizes. Numbers of half precision are added up in float32, as
-torch's own kernels do.
+Each part is a run of the dimension; parts may have unequal sizes. Half precision is accumulated in float32, as in
+torch's kernels.
 """
 
 from typing import Any
@@ -17,18 +18,18 @@ Dims = int | list[int] | tuple[int, ...] | None
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:
-    """The numbers as they are added up."""
+    """The numbers in the accumulation dtype."""
     return x.float() if x.dtype in HALVES else x
 
 
 def _axes(x: torch.Tensor, dim: Dims) -> list[int]:
-    """The axes of a reduction, from the front; none given are all."""
+    """The axes of a reduction as non-negative numbers; none given means all."""
     given = range(x.dim()) if dim is None or dim in ([], ()) else [dim] if isinstance(dim, int) else dim
     return sorted(d % x.dim() for d in given)
 
 
 def _kept(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
-    """A reduced tensor with its axes of size one again."""
+    """Puts the reduced axes back with size one."""
     for axis in axes:
         x = x.unsqueeze(axis)
     return x
@@ -47,7 +48,7 @@ def _largest(x: torch.Tensor, group: Group) -> torch.Tensor:
 
 
 def _highest(x: torch.Tensor, axes: list[int], group: Group) -> torch.Tensor:
-    """The largest of all parts, to be subtracted before an exponential: zero where it is infinite."""
+    """The maximum over all parts, to subtract before an exponential; zero where it is infinite."""
     highest = _largest(x.amax(axes, keepdim=True), group)
     return highest.masked_fill_(highest.isinf(), 0.0)
 
@@ -95,13 +96,13 @@ class _LogSoftmaxParts(torch.autograd.Function):
 
 
 def softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """This part of a softmax along `dim`, of the part `x` of the scores."""
+    """This part of a softmax along `dim`; `x` is this part of the scores."""
     x = x if dtype is None else x.to(dtype)
     return _SoftmaxParts.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def log_softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """This part of the softmax's logarithm along `dim`, of the part `x` of the scores."""
+    """This part of a log-softmax along `dim`; `x` is this part of the scores."""
     x = x if dtype is None else x.to(dtype)
     return _LogSoftmaxParts.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -135,7 +136,7 @@ def logsumexp_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> 
 
 
 class _AmaxParts(torch.autograd.Function):
-    """Elements that are equally large share the gradient."""
+    """The maximum over all parts; elements that tie share the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group, least: bool) -> torch.Tensor:
@@ -167,7 +168,7 @@ def amin_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch
 
 
 class _MaxParts(torch.autograd.Function):
-    """Of elements that are equally large, the first counts."""
+    """The maximum over all parts, and its position; of elements that tie, the first gets the gradient."""
 
     @staticmethod
     def forward(
@@ -197,22 +198,22 @@ class _MaxParts(torch.autograd.Function):
 
 
 def max_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest element along `dim` of all parts, and where the first of these is; the same on every rank."""
+    """The largest element along `dim` over all parts, and the first position of it; the same on every rank."""
     return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, False)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def min_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smallest element along `dim` of all parts, and where the first of these is; the same on every rank."""
+    """The smallest element along `dim` over all parts, and the first position of it; the same on every rank."""
     return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, True)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def argmax_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> torch.Tensor:
-    """Where the first of the largest elements is, of all parts; the same on every rank."""
+    """The first position of the largest element over all parts; the same on every rank."""
     return max_parts(x.detach(), dim, keepdim, start, group)[1]
 
 
 def argmin_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> torch.Tensor:
-    """Where the first of the smallest elements is, of all parts; the same on every rank."""
+    """The first position of the smallest element over all parts; the same on every rank."""
     return min_parts(x.detach(), dim, keepdim, start, group)[1]
 
 
@@ -244,7 +245,7 @@ class _CrossEntropyParts(torch.autograd.Function):
         local = local.masked_fill(outside, 0)
         valid, each = labels != ignored, smoothing / size
         mine = (~outside).to(wide.dtype) if weight is None else weight[local].masked_fill(outside, 0.0)
-        mine = mine * (1 - smoothing)  # of q, where the label is
+        mine = mine * (1 - smoothing)  # of q, at the label
         score = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0) * mine
         classes = None if weight is None else weight.view(-1, *[1] * (logits.dim() - 2))
         if smoothing:
@@ -274,7 +275,7 @@ class _CrossEntropyParts(torch.autograd.Function):
 
 
 class _Total(torch.autograd.Function):
-    """The sum over parts, which every rank then has: each addend's gradient is the sum's."""
+    """The sum over parts, the same on every rank; the gradient of the sum is that of each addend."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
@@ -296,10 +297,10 @@ def cross_entropy_parts(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """The cross entropy of [n, classes of this part, ...] logits whose first class is `start` of `size`.
+    """The cross entropy of logits [n, classes of this part, ...]; this part's first class is `start` of `size`.
 
-    `target` are labels [n, ...], or probabilities of this part's classes; `weight` [classes of this part]. One loss for
-    each label, or for `reduction` 2 their sum; the same on every rank.
+    `target` are labels [n, ...], or probabilities of this part's classes; `weight` [classes of this part]. Returns a
+    loss per label, or for `reduction` 2 their sum; the same on every rank.
     """
     if target.is_floating_point():
         chances = (1 - label_smoothing) * target + label_smoothing / size if label_smoothing else target

@@ -1,8 +1,8 @@
-"""Operators of which one part runs along axes that they read by windows.
+"""Kernels of parts: convolutions and pooling along split axes.
 
-A part's input is the region that its results need, clipped to the whole tensor: what lies outside is padding, which the
-part adds itself. `space` is the number of the last axes, those of height, width and so on. Other arguments are as of
-the whole operator.
+A part's input is the region that its results need, clipped to the whole tensor. Positions outside the tensor are
+padding, which the part adds itself. `space` is the number of trailing space axes (height, width, ...). Other arguments
+are those of the whole operator.
 """
 
 import math
@@ -19,8 +19,8 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class Part(NamedTuple):
-    """Along `axis`, the results start..end of the whole, from an input that begins at `first` of `size` positions.
-    Where the results are several `runs`, these lie from start to end."""
+    """A part along `axis`: the results start..end of the whole, from an input that begins at position `first` of
+    `size`. If the results are several `runs`, these lie between start and end."""
 
     axis: int
     start: int
@@ -71,8 +71,8 @@ def conv_transpose_part(
     dilation: Sequence[int],
     parts: Sequence[Part],
 ) -> torch.Tensor:
-    """A transposed convolution in one to three dimensions: what the windows of the input reach beyond the results of
-    the part is cut off."""
+    """A transposed convolution in one to three dimensions. Results that the input's windows produce outside the part
+    are cut off."""
     rank = weight.dim() - 2
     stride, dilation = _each(stride, rank), _each(dilation, rank)
     padding, behind = _each(padding, rank), _each(output_padding, rank)
@@ -83,7 +83,7 @@ def conv_transpose_part(
         span = dilation[at] * (weight.shape[2 + at] - 1) + 1
         high = max(
             low, -(-(part.end + padding[at] - span) // stride[at])
-        )  # the first that ends with the last, or after
+        )  # the first window that ends at or after the last result
         first = part.first if x.shape[part.axis] else low
         before, after = max(0, first - low), max(0, high + 1 - first - x.shape[part.axis])
         x = _pad(x, {part.axis: (before, after)}, 0.0)
@@ -126,7 +126,7 @@ def max_pool_with_indices_part(
     ceil_mode: bool,
     parts: Sequence[Part],
 ) -> Pair:
-    """Maxima of windows, and their positions in the whole plane or volume."""
+    """Maxima of windows, and their flat positions in the whole plane or volume."""
     windows, kernel, dilation = _pooling(x, space, kernel, stride, padding, dilation, ceil_mode, parts)
     x, native, front = windows.padded(x, _lowest(x), most=[k // 2 for k in kernel])
     pool = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[space]
@@ -145,7 +145,7 @@ def avg_pool_part(
     divisor: int | None,
     parts: Sequence[Part],
 ) -> torch.Tensor:
-    """Means of windows: over what lies in the tensor, in its padding too, or over a given number."""
+    """Means of windows: over the elements in the tensor, over padding too, or divided by a given number."""
     windows, kernel, _ = _pooling(x, space, kernel, stride, padding, (1,), ceil_mode, parts)
     x, native, _ = windows.padded(x, 0.0, most=[k // 2 for k in kernel])
     pool = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)[space - 1]
@@ -178,7 +178,7 @@ def adaptive_avg_pool_part(
 
 
 def adaptive_max_pool_part(space: int, x: torch.Tensor, output_size: Sequence[int], parts: Sequence[Part]) -> Pair:
-    """Maxima of windows that cover the input, and their positions in the whole plane or volume."""
+    """Maxima of windows that cover the input, and their flat positions in the whole plane or volume."""
     here, sizes, uneven = _adaptive(x, space, output_size, parts)
     if not uneven:
         pool = (aten.adaptive_max_pool1d, aten.adaptive_max_pool2d, aten.adaptive_max_pool3d)[space - 1]
@@ -186,7 +186,7 @@ def adaptive_max_pool_part(space: int, x: torch.Tensor, output_size: Sequence[in
         return result, _in_whole(indices, x.shape[-space:], here, [0] * space)
     shape = x.shape[-space:]
     at = torch.arange(math.prod(shape), device=x.device).view(shape).expand(x.shape)
-    for part, results in reversed([*zip(here, sizes, strict=True)]):  # of equal ones the first, row by row
+    for part, results in reversed([*zip(here, sizes, strict=True)]):  # of equal elements the first in row-major order
         windows = _windows_of(part, results)
         x, which = _gathered(x, part.axis, windows).max(part.axis + 1, keepdim=True)
         x, at = x.squeeze(part.axis + 1), _gathered(at, part.axis, windows).gather(part.axis + 1, which)
@@ -208,11 +208,12 @@ class _Windows(NamedTuple):
     def padded(
         self, x: torch.Tensor, value: float, most: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, list[int], list[int]]:
-        """The input with what its windows read outside it, how much the operator has still to add on both sides of each
-        axis (at `most` so much, None for any), and how much is in front by now.
+        """The input padded for its windows; the padding that the operator itself has still to add on both sides of each
+        axis (at most `most`, None for any); and the padding in front so far.
 
-        What the operator adds is no copy. It adds as much behind as in front, which is more than is read where that
-        makes no further result, and to inputs no shorter than its window."""
+        Padding that the operator adds needs no copy. The operator pads both sides alike. So it pads only where the
+        padding behind gives no further result, and where the input is no shorter than a window.
+        """
         native, pads = [0] * len(self.parts), dict[int, tuple[int, int]]()
         for at, (part, stride, before, span) in enumerate(zip(*self, strict=True)):
             front = part.first - part.start * stride + before
@@ -248,7 +249,7 @@ def _pooling(
 
 
 def pooled(size: int, span: int, stride: int, padding: int, *, ceil_mode: bool) -> int:
-    """How many windows pooling has: with `ceil_mode` also the last that begins in the tensor or in front of it.
+    """The number of windows of pooling. With `ceil_mode` the last window may begin anywhere before the tensor's end.
 
     >>> pooled(13, 2, 2, 0, ceil_mode=False), pooled(13, 2, 2, 0, ceil_mode=True)
     (6, 7)
@@ -260,7 +261,7 @@ def pooled(size: int, span: int, stride: int, padding: int, *, ceil_mode: bool) 
 
 
 def _everywhere(x: torch.Tensor, space: int, parts: Iterable[Part], results: Sequence[int]) -> list[Part]:
-    """A part for each axis of space: all `results` of the axes that are whole."""
+    """A part for each axis of space; whole axes have all `results`."""
     by_axis = {part.axis: part for part in parts}
     axes = range(x.dim() - space, x.dim())
     return [by_axis.get(k, Part(k, 0, n, 0, x.shape[k])) for k, n in zip(axes, results, strict=True)]
@@ -269,7 +270,7 @@ def _everywhere(x: torch.Tensor, space: int, parts: Iterable[Part], results: Seq
 def _adaptive(
     x: torch.Tensor, space: int, output_size: Sequence[int], parts: Sequence[Part]
 ) -> tuple[list[Part], list[int], list[int]]:
-    """The parts of all axes, the sizes of the whole results, and the numbers of split axes with unequal windows."""
+    """The parts of all axes, the sizes of the whole results, and the split axes whose windows are unequal."""
     sizes = _each(output_size, space)
     here, split = _everywhere(x, space, parts, sizes), {part.axis for part in parts}
     return here, sizes, [k for k, part in enumerate(here) if part.axis in split and part.size % sizes[k]]
@@ -282,7 +283,7 @@ def _windows_of(part: Part, results: int) -> list[tuple[int, int]]:
 
 
 def _gathered(x: torch.Tensor, axis: int, windows: list[tuple[int, int]]) -> torch.Tensor:
-    """Axis [n] as windows [windows, longest]; the last position of a shorter one is repeated."""
+    """Axis [n] as windows [windows, longest]; shorter windows repeat their last position."""
     longest = max(end - start for start, end in windows)
     positions = torch.tensor([[min(start + k, end - 1) for k in range(longest)] for start, end in windows])
     kept = x.index_select(axis, positions.flatten().to(x.device))
@@ -290,7 +291,7 @@ def _gathered(x: torch.Tensor, axis: int, windows: list[tuple[int, int]]) -> tor
 
 
 def _in_whole(indices: torch.Tensor, shape: Sequence[int], parts: Sequence[Part], front: Sequence[int]) -> torch.Tensor:
-    """Flat positions in a tensor of this shape, `front` of which is padding, as positions in the whole one."""
+    """Flat positions in a tensor of this shape, `front` of which is padding, as flat positions in the whole tensor."""
     result, inner = torch.zeros_like(indices), 1
     for n, part, padding in reversed([*zip(shape, parts, front, strict=True)]):
         result += (indices % n + part.first - padding) * inner
@@ -299,12 +300,12 @@ def _in_whole(indices: torch.Tensor, shape: Sequence[int], parts: Sequence[Part]
 
 
 def along(x: torch.Tensor, axis: int, values: Sequence[float]) -> torch.Tensor:
-    """A number for each position of an axis, to be multiplied with."""
+    """One number per position of an axis, shaped to broadcast in a product."""
     return torch.tensor(values, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.dim() - 1 - axis))
 
 
 def _pad(x: torch.Tensor, pads: dict[int, tuple[int, int]], value: float) -> torch.Tensor:
-    """The tensor with so many values in front of axes and behind; fewer than none cuts off."""
+    """Pads axes in front and behind; negative numbers cut off."""
     if not any(n for both in pads.values() for n in both):
         return x
     return F.pad(x, [n for axis in reversed(range(min(pads), x.dim())) for n in pads.get(axis, (0, 0))], value=value)
@@ -315,5 +316,5 @@ def _lowest(x: torch.Tensor) -> float:
 
 
 def _each(values: Sequence[int], rank: int) -> list[int]:
-    """One number for each axis; one alone is meant for all."""
+    """One number per axis; a single number is used for all."""
     return [*values] * rank if len(values) == 1 else [*values]

@@ -1,1 +1,1 @@
-"""Parts of tensors and how they travel: cuts, collectives, transfers."""
+"""Parts of tensors, and their communication: cuts, collectives, transfers."""

@@ -1,4 +1,4 @@
-"""Collectives as steps, and `reshard`: some steps on a tensor, others on its gradient.
+"""Collectives as steps, and `reshard`, which applies some steps to a tensor and others to its gradient.
 
 A step is a function from the local tensor in one layout to the local tensor in the next. With n ranks in the group, and
 the axis `dim` viewed as (outer, count, rest):
@@ -40,7 +40,7 @@ class all_reduce:
 
 @dataclass(frozen=True, slots=True)
 class all_reduce_:
-    """Sums over the group, in place: for a tensor that nobody else reads."""
+    """Sums over the group, in place: for a tensor that nothing else reads."""
 
     group: Group
 
@@ -52,7 +52,7 @@ class all_reduce_:
 
 @dataclass(frozen=True, slots=True)
 class all_gather:
-    """Joins the parts of the group along axis `dim`, each of whose `outer` blocks is made of one block per rank."""
+    """Concatenates the parts of the group along axis `dim`; each of the `outer` blocks has one block per rank."""
 
     group: Group
     dim: int
@@ -82,7 +82,7 @@ class reduce_scatter:
 
 @dataclass(frozen=True, slots=True)
 class all_to_all:
-    """From parts along one axis to parts along another; each is (dim, outer)."""
+    """Goes from parts along one axis to parts along another; each axis is given as (dim, outer)."""
 
     group: Group
     source: tuple[int, int]
@@ -97,9 +97,10 @@ class all_to_all:
 
 @dataclass(frozen=True, slots=True)
 class exchange:
-    """From the regions `have` of axis `dim` to the regions `need`: each rank sends others what they need of its part.
+    """Goes from the regions `have` of axis `dim` to the regions `need`: each rank sends others the positions of its
+    part that they need.
 
-    With `sums` what several ranks have is added, in their order.
+    With `sums`, positions that several ranks have are added, in the order of ranks.
     """
 
     group: Group
@@ -133,7 +134,7 @@ class exchange:
 
 @dataclass(frozen=True, slots=True)
 class narrow:
-    """Keeps this rank's part of a tensor that every rank has; nothing travels. `at` are parts that are regions."""
+    """Keeps this rank's part of a tensor that every rank has; no communication. `at` are parts given as regions."""
 
     group: Group
     dim: int
@@ -146,10 +147,10 @@ class narrow:
 
 @dataclass(frozen=True, slots=True)
 class keep_first:
-    """The first rank keeps the value, the others have zeros, so that the sum over the group is the value.
+    """Keeps the value on the first rank and makes zeros on the others, so that the sum over the group is the value.
 
-    It keeps a copy, in memory of its own as the others' zeros: what autograd saves of a view of a gathered weight is
-    gathered again in backward (step/flat_params.py), by all ranks or by none.
+    This copies. A view of a gathered weight (ZeRO-3, step/flat_params.py) would be gathered again in backward on one
+    rank only, while the collective needs all ranks.
     """
 
     group: Group
@@ -197,15 +198,15 @@ class _Reshard(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None, None]:
         if ctx.gather is not None:
-            ctx.gather.again = None  # its readers' backward has run
+            ctx.gather.again = None  # the backward of its readers has run
         return _moved(gradients[0], ctx.steps, ctx.world, ctx.site), None, None, None, None, None
 
 
 def reshard(
     x: torch.Tensor, forward: Sequence[Step] = (), backward: Sequence[Step] = (), *, again: bool = False
 ) -> torch.Tensor:
-    """Another layout of the same tensor: the `forward` steps; its gradient takes the `backward` steps. Of one that is
-    gathered `again` in backward, autograd keeps `x`, as long as the block runs with `again`, too."""
+    """Changes the layout of a tensor by the `forward` steps; its gradient takes the `backward` steps. With `again`
+    autograd saves `x` and gathers the result again in backward, if the block also runs with `again`."""
     world = here()
     site = caller(world.layer)
     if x.requires_grad and torch.is_grad_enabled():
@@ -214,7 +215,7 @@ def reshard(
 
 
 def _moved(x: torch.Tensor, steps: Sequence[Step], world: World, site: Place) -> torch.Tensor:
-    """The steps on a tensor; meanwhile the rank says where in the program they stand."""
+    """Applies the steps to a tensor; meanwhile the rank reports where in the program they stand."""
     world.site = site
     for step in steps:
         x = step(x)

@@ -1,6 +1,6 @@
-"""Parts of an axis of a tensor: taking one out, joining them, and splitting all off into a leading axis.
+"""Cuts an axis of a tensor: takes a part, joins parts, and splits all parts off into a leading axis.
 
-Axis `dim`, viewed as (outer, count, rest), has the number of the part in the middle. An axis of 12 = 2 blocks of 3
+Axis `dim` is viewed as (outer, count, rest); the middle one is the number of the part. An axis of 12 = 2 blocks of 3
 parts of 2 elements (outer 2, count 3, rest 2):
 
     >>> axis = torch.arange(12)
@@ -24,10 +24,11 @@ Take = tuple[int, int, int | Regions, int]  # dim, outer, the number of equal pa
 
 
 def take(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
-    """One part of axis `dim`, which is `outer` blocks: of so many equal runs of each block, or of these regions of it,
-    which may be of unequal sizes, and overlap.
+    """One part of axis `dim`, which consists of `outer` blocks: of so many equal runs of each block, or of these
+    regions of it, which may have unequal sizes and overlap.
 
-    All parts are views or none is: what looks into gathered weights is gathered again in backward, by all devices.
+    Either all parts are views or none is, because views of gathered weights are gathered again in backward, by all
+    devices.
 
     >>> [take(torch.arange(6), 0, 1, (((0, 4),), ((2, 6),)), k).tolist() for k in (0, 1)]
     [[0, 1, 2, 3], [2, 3, 4, 5]]
@@ -41,7 +42,7 @@ def take(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int
 
 
 def take_runs(x: torch.Tensor, dim: int, outer: int, runs: Runs) -> torch.Tensor:
-    """Some runs of each of the `outer` blocks of axis `dim`, end to end; a view where it is one run of one block."""
+    """Some runs of each of the `outer` blocks of axis `dim`, concatenated; a view if it is one run of one block."""
     if outer == 1 and len(runs) == 1:
         return x.narrow(dim, runs[0][0], runs[0][1] - runs[0][0])
     blocks = x.unflatten(dim, (outer, -1))  # type: ignore[no-untyped-call]
@@ -50,7 +51,7 @@ def take_runs(x: torch.Tensor, dim: int, outer: int, runs: Runs) -> torch.Tensor
 
 
 def positions(shape: Sequence[int], takes: Iterable[Take], device: torch.device | None = None) -> list[torch.Tensor]:
-    """The positions on each axis of a tensor of this shape that are left when one part after another has been taken.
+    """The positions on each axis of a tensor of this shape that remain after taking one part after another.
 
     >>> [p.tolist() for p in positions((4, 6), [(0, 1, 2, 1), (1, 3, 2, 0)])]
     [[2, 3], [0, 2, 4]]
@@ -63,7 +64,7 @@ def positions(shape: Sequence[int], takes: Iterable[Take], device: torch.device 
 
 @dataclass(frozen=True)
 class Piece:
-    """How the local part of a tensor follows from the whole, of `shape`: one part after another is taken.
+    """How to cut a local tensor out of the whole tensor of `shape`: one part after another is taken.
 
     >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
     [[12, 14, 16], [18, 20, 22]]
@@ -74,7 +75,7 @@ class Piece:
     takes: tuple[Take, ...] = ()
 
     def places(self) -> list[torch.Tensor]:
-        """The positions of the part on each axis of the whole."""
+        """The positions of the part on each axis of the whole tensor."""
         return positions(self.shape, self.takes)
 
     def of(self, whole: torch.Tensor) -> torch.Tensor:
@@ -84,12 +85,13 @@ class Piece:
         return whole.contiguous()
 
     def with_layout(self, local: torch.Tensor) -> dict[str, Any]:
-        """The part with the way it was cut out, from which the whole can be put together again."""
+        """The part and how it was cut, which is enough to assemble the whole tensor again."""
         return {"shape": self.shape, "takes": list(self.takes), "tensor": local.detach().cpu().clone()}
 
 
 def elements_at(places: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """The index of the elements at these positions of each axis: `x[elements_at(places)]` is [len(p) for p in places].
+    """An index for the elements at these positions of each axis: `x[elements_at(places)]` has shape [len(p) for p in
+    places].
 
     >>> torch.arange(6).view(2, 3)[elements_at([torch.tensor([1]), torch.tensor([0, 2])])].tolist()
     [[3, 5]]
@@ -98,7 +100,7 @@ def elements_at(places: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 
 def joined(parts: Sequence[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
-    """All parts that lie one behind the other in each block of axis `dim`, as one.
+    """Concatenates parts that lie one behind the other in each of the `outer` blocks of axis `dim`.
 
     >>> joined([torch.tensor([0, 3]), torch.tensor([1, 2, 4, 5])], 0, outer=2).tolist()
     [0, 1, 2, 3, 4, 5]
@@ -112,7 +114,8 @@ def joined(parts: Sequence[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
 def paired(
     whole: torch.Tensor, part: torch.Tensor, dim: int, runs: Runs
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Each of some runs of axis `dim` of `whole`, with what `part`, which has them end to end, has of it: views.
+    """For each run of axis `dim`, a view of `whole` and the matching view of `part`, in which the runs are
+    concatenated.
 
     >>> x = torch.zeros(5)
     >>> for there, here in paired(x, torch.ones(3), 0, ((0, 1), (3, 5))):
@@ -127,7 +130,7 @@ def paired(
 
 
 def split_blocks(x: torch.Tensor, dim: int, outer: int, count: int) -> torch.Tensor:
-    """All equal parts, along a new first axis: [..., outer * count * rest, ...] -> [count, ..., outer * rest, ...],
+    """All equal parts along a new first axis: [..., outer * count * rest, ...] -> [count, ..., outer * rest, ...],
     contiguous."""
     blocks: torch.Tensor = x.unflatten(dim, (outer, count, -1))  # type: ignore[no-untyped-call]
     return blocks.movedim(dim + 1, 0).flatten(dim + 1, dim + 2).contiguous()
@@ -140,12 +143,12 @@ def merge_blocks(parts: torch.Tensor, dim: int, outer: int) -> torch.Tensor:
 
 
 def extend(earlier: torch.Tensor | None, x: torch.Tensor, dim: int, outer: int = 1) -> torch.Tensor:
-    """A part behind those before it, of which the first has none: axis `dim` is (outer, positions)."""
+    """Appends a part to the parts before it (None before the first): axis `dim` is (outer, positions)."""
     return x if earlier is None else joined([earlier, x], dim, outer)
 
 
 def put(x: torch.Tensor, part: torch.Tensor, takes: Iterable[Take]) -> None:
-    """Writes the part that is left of `x` when one part after another has been taken.
+    """Writes `part` into the positions of `x` that remain after taking one part after another.
 
     >>> x = torch.zeros(8)
     >>> put(x, torch.ones(4), [(0, 2, 2, 1)])     # 8 = 2 · count 2 · 2: the second part is strided
@@ -156,12 +159,12 @@ def put(x: torch.Tensor, part: torch.Tensor, takes: Iterable[Take]) -> None:
 
 
 def take_at(x: torch.Tensor, dim: int, outer: int, at: Regions, index: int) -> torch.Tensor:
-    """As `take`, of parts that are regions."""
+    """`take` for parts that are regions."""
     return take(x, dim, outer, at, index)
 
 
 def take_sizes(x: torch.Tensor, dim: int, outer: int, sizes: Sequence[int], index: int) -> torch.Tensor:
-    """As `take`, of parts of these sizes, one behind the other.
+    """`take` for consecutive parts of these sizes.
 
     >>> take_sizes(torch.arange(6), 0, outer=2, sizes=(1, 2), index=1).tolist()    # of each block of 3 the last 2
     [1, 2, 4, 5]
@@ -170,8 +173,8 @@ def take_sizes(x: torch.Tensor, dim: int, outer: int, sizes: Sequence[int], inde
 
 
 def contiguous(x: torch.Tensor, order: tuple[int, ...] = ()) -> torch.Tensor:
-    """`x` in memory of its own without gaps, its axes in this order, by default as they are: `x` itself if it lies so.
-    For kernels that ask for strides.
+    """A copy of `x` without gaps, its axes in memory in this order (by default theirs); `x` itself if it lies so
+    already. For kernels that need certain strides.
 
     >>> contiguous(torch.empty(2, 3, 4).mT).stride(), contiguous(torch.empty(2, 3, 4), (0, 2, 1)).stride()
     ((12, 3, 1), (12, 1, 3))

@@ -1,7 +1,7 @@
-"""Parts of tensors that this rank has: of inputs, of the model's weights and buffers, and of outputs.
+"""The parts of tensors on this rank: of inputs, of the model's weights and buffers, and of outputs.
 
-A weight may live in several places, its *homes*. All ranks of a home have it, each a part; so one home is enough to
-save it, the first, and in it of the ranks with equal elements the one with the lowest number: that one *owns* them.
+A weight may live on several meshes, its *homes*. Together the ranks of a home have all of it, so one home, the first,
+is enough to save it. Of ranks with equal elements in that home, the lowest *owns* them.
 """
 
 import itertools
@@ -17,11 +17,11 @@ from ..step.weights import Weights
 from .cut import Piece, Take, positions
 
 At = tuple[int, ...]
-Placed = tuple[list[torch.Tensor], torch.Tensor]  # positions on every axis of the whole, and the part
+Placed = tuple[list[torch.Tensor], torch.Tensor]  # positions on every axis of the whole tensor, and the part
 
 
 def pieces_of(tensors: Iterable[TensorEntry], role: RoleEntry, world: World) -> list[Piece]:
-    """This rank's parts of some weights, or inputs, of its role."""
+    """This rank's parts of some weights or inputs of its role."""
     at = world.at(role.mesh, role.fixed)
     assert at is not None
     return [Piece(t.name, t.shape, _taken(t.takes, at)) for t in tensors]
@@ -36,11 +36,11 @@ def _taken(takes: Iterable[AxisTake], at: Mapping[str, int]) -> tuple[Take, ...]
 
 @dataclass(frozen=True, eq=False)
 class LocalTensor:
-    """What this rank holds of a tensor of the model: a piece, or under ZeRO some elements of the flattened piece.
+    """The part of a weight or buffer on this rank: a piece, or under ZeRO some elements of the flattened piece.
 
-    `name` is the model's own, the first of a tied weight's. `span` are the elements [start, stop) of the flattened
-    piece, None for all. `tensor` has the piece's shape, or is [stop - start]; writing to it changes what is trained.
-    `owns`: of all ranks that hold these elements, this is the one that saves and counts them.
+    `name` is the model's own, for tied weights the first. `span` are the elements [start, stop) of the flattened piece,
+    None for all. `tensor` has the piece's shape, or is [stop - start]; writing to it changes the trained model. `owns`:
+    of all ranks with these elements, this one saves and counts them.
     """
 
     name: str
@@ -51,22 +51,22 @@ class LocalTensor:
 
     @classmethod
     def whole(cls, name: str, tensor: torch.Tensor, owns: bool = True) -> "LocalTensor":
-        """A tensor that a rank holds in full."""
+        """A tensor that this rank has in full."""
         return cls(name, Piece(name, tuple(tensor.shape)), None, tensor, owns)
 
 
 def local_tensors(weights: Weights, pieces: dict[str, Piece], owners: "ReplicaOwners") -> list[LocalTensor]:
-    """What this rank holds, trained weights first, then the others and the buffers."""
+    """All parts of weights and buffers on this rank: trained weights, other weights, then buffers."""
     trained = [(name, *found) for flat in weights.flats for name, found in flat.stepped().items()]
     others = [(name, None, tensor) for name, tensor in weights.buffers.items()]
     return [LocalTensor(name, pieces[name], span, x, owners.owns(name)) for name, span, x in (*trained, *others)]
 
 
 def untrained(table: Table, state: InitialState, names: Iterable[str]) -> list[LocalTensor]:
-    """Copies of the weights and buffers that no role has, for the first rank to save: weights that nothing reads, and
-    buffers that are constants of programs. With them a checkpoint has the model's whole state.
+    """Copies of weights and buffers that no role uses, such as buffers that became constants. Rank 0 saves them, so
+    that a checkpoint holds the model's whole state.
 
-    `names` are those of the whole state, a tied weight's first alone.
+    `names` are those of the whole state; of a tied weight only the first.
     """
     used = {w.name for role in table.roles for w in role.weights}
     return [LocalTensor.whole(name, state[name].detach().clone()) for name in names if name not in used]
@@ -74,7 +74,7 @@ def untrained(table: Table, state: InitialState, names: Iterable[str]) -> list[L
 
 @dataclass(frozen=True)
 class _Home:
-    """Ranks of one mesh that have a tensor cut alike; `flat` is the number of the flat parameter that it is in."""
+    """Ranks of one mesh that cut a tensor alike; `flat` is the number of its flat parameter."""
 
     mesh: str
     takes: tuple[AxisTake, ...]
@@ -88,7 +88,7 @@ class _Home:
 
 
 class ReplicaOwners:
-    """Which of the ranks that hold the same elements saves and counts them, by the table that all ranks have."""
+    """Decides, from the table that all ranks share, which of the ranks with equal elements saves and counts them."""
 
     def __init__(self, table: Table, world: World) -> None:
         self.world = world
@@ -98,13 +98,13 @@ class ReplicaOwners:
                 self._roles.setdefault(name, {}).setdefault(home, []).append(role)
 
     def owns(self, name: str) -> bool:
-        """Whether of all ranks that hold the same elements of a tensor as this one, this one saves and counts them."""
+        """Whether this rank saves and counts its elements of a tensor."""
         home, roles = next(iter(self._roles[name].items()))
         is_here = any(self.world.at(role.mesh, role.fixed) is not None for role in roles)
         return is_here and self.world.rank == self._first(home, roles)
 
     def _first(self, home: _Home, roles: list[RoleEntry]) -> int:
-        """The lowest rank of a home that holds the same elements as this one."""
+        """The lowest rank of a home that has the same elements as this one."""
         mesh = self.world.meshes[home.mesh]
         at = mesh.coordinates(self.world.rank)
         assert at is not None
@@ -126,9 +126,9 @@ def _homes(role: RoleEntry) -> Iterator[tuple[str, _Home]]:
 
 @dataclass(frozen=True)
 class KeptOutput:
-    """What this rank keeps of an output: in its slot, a part for each coordinate of the indices in time.
+    """The parts of an output that this rank keeps: in its slot, one for each coordinate of the time indices.
 
-    `at` are the coordinates of the rank. Of all ranks that keep the same parts one `owns` them.
+    `at` are the coordinates of the rank. Of all ranks that keep the same parts, one `owns` them.
     """
 
     output: RequestedOutput
@@ -137,11 +137,11 @@ class KeptOutput:
 
     @property
     def name(self) -> str:
-        """The output's."""
+        """The output's name."""
         return self.output.name
 
     def parts(self, values: Mapping[tuple[str, At], torch.Tensor]) -> Iterator[Placed]:
-        """The parts that the rank keeps at the end of a step, each with its positions on every axis of the whole."""
+        """The parts at the end of a step, each with its positions on every axis of the whole output."""
         output, taken = self.output, {take.axis for take in self.output.takes}
         ranges = [range(n) if name in taken else (0,) for name, n in output.time.items()]
         for chosen in itertools.product(*ranges):

@@ -1,4 +1,4 @@
-"""Regions: which positions of an axis each part has, as runs (start, end), half open, in order and apart.
+"""Regions: the positions of an axis that each part has, as disjoint runs (start, end), half open and in order.
 
 Regions of parts may be of unequal sizes, and overlap: the windows of a convolution reach into the neighbours' parts.
 
@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 Run = tuple[int, int]
-Runs = tuple[Run, ...]  # of one part
-Regions = tuple[Runs, ...]  # of all parts
+Runs = tuple[Run, ...]  # the region of one part
+Regions = tuple[Runs, ...]  # the regions of all parts
 
 
 class ExchangedRuns(NamedTuple):
-    """What two parts exchange: runs of `have` that are sent, and of `need` that are received, in local positions."""
+    """Runs that two parts exchange: `sent` of `have` and `received` of `need`, in local positions."""
 
     peer: int
     sent: Runs
@@ -26,12 +26,12 @@ class ExchangedRuns(NamedTuple):
 
 
 def length(runs: Runs) -> int:
-    """How many positions some runs have."""
+    """The number of positions in some runs."""
     return sum(end - start for start, end in runs)
 
 
 def parts_of(sizes: Sequence[int]) -> Regions:
-    """The regions of parts of these sizes, one behind the other.
+    """The regions of consecutive parts of these sizes.
 
     >>> parts_of((5, 4, 4))
     (((0, 5),), ((5, 9),), ((9, 13),))
@@ -41,7 +41,7 @@ def parts_of(sizes: Sequence[int]) -> Regions:
 
 
 def shared(a: Runs, b: Runs) -> Runs:
-    """The positions that both have.
+    """The positions in both.
 
     >>> shared(((0, 3), (6, 9)), ((2, 7),))
     ((2, 3), (6, 7))
@@ -51,7 +51,7 @@ def shared(a: Runs, b: Runs) -> Runs:
 
 
 def without(a: Runs, b: Runs) -> Runs:
-    """The positions of `a` that `b` has not.
+    """The positions of `a` that are not in `b`.
 
     >>> without(((0, 9),), ((2, 3), (5, 7)))
     ((0, 2), (3, 5), (7, 9))
@@ -63,7 +63,7 @@ def without(a: Runs, b: Runs) -> Runs:
 
 
 def local(runs: Runs, inside: Runs) -> Runs:
-    """Runs of the whole axis as positions in a tensor that has the runs `inside`, end to end.
+    """Converts runs of the whole axis to positions in a tensor that concatenates the runs `inside`.
 
     >>> local(((6, 8),), ((0, 3), (5, 9)))
     ((4, 6),)
@@ -88,10 +88,10 @@ def halves(runs: Runs) -> tuple[Runs, Runs]:
 
 @lru_cache(maxsize=4096)
 def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[ExchangedRuns, ...]:
-    """What part `me` exchanges with each part, itself included.
+    """The runs that part `me` exchanges with each part, itself included.
 
-    With `sums` every part that has a position sends it to all that need it; else one does: the part itself, or the
-    first of the others.
+    With `sums` every part that has a position sends it to all that need it. Else one part sends it: the receiver itself
+    if it has it, or the first that does.
     """
     found = []
     for peer in range(len(have)):
@@ -104,13 +104,13 @@ def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[Exchan
 
 @lru_cache(maxsize=1024)
 def travels(have: Regions, need: Regions, *, sums: bool) -> bool:
-    """Whether any part needs what it has not itself."""
+    """Whether any part needs positions that it does not have."""
     every = (pieces(have, need, me, sums=sums) for me in range(len(have)))
     return any(p.peer != me and p.received for me, own in enumerate(every) for p in own)
 
 
 def _given(have: Regions, need: Regions, source: int, target: int, sums: bool) -> Runs:
-    """What one part sends another."""
+    """The runs that one part sends another."""
     runs = shared(have[source], need[target])
     if sums or source == target:
         return runs

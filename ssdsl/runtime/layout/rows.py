@@ -1,7 +1,7 @@
-"""Rows that lie with their experts, on their way from device to device.
+"""All-to-all of rows that are sorted by their experts.
 
-The lengths of their runs are known when the program runs (`count_rows`). An `all_to_all` moves runs; both ends know how
-many rows these have from the counts, which have travelled before as any tensor does.
+The lengths of the runs are known only at run time (`count_rows`). Both ends of an `all_to_all` know them from the
+counts, which were sent before as an ordinary tensor.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from .cut import split_blocks
 
 @dataclass(frozen=True, slots=True)
 class rows_to_all:
-    """As `all_to_all` along the first axis, of runs of rows: `before` are the lengths of those that a rank has, `after`
-    of those that it gets. The digits of either lie behind so many blocks of runs, `source` and `target`."""
+    """A ragged `all_to_all` along the first axis, of runs of rows: `before` are the lengths of this rank's runs,
+    `after` those of the received runs. The split digits lie inside `source` and `target` outer blocks of runs."""
 
     group: Group
     source: int
@@ -25,8 +25,8 @@ class rows_to_all:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         n = self.group.size
-        leaving = _numbers(self.before, self.target, n)  # for each rank the runs that it gets
-        arriving = _numbers(self.after, self.source, n)  # of each rank the runs that it sends
+        leaving = _numbers(self.before, self.target, n)  # for each rank the runs that it receives
+        arriving = _numbers(self.after, self.source, n)  # for each rank the runs that it sends
         rows = torch.stack([self.before[leaving].sum(1), self.after[arriving].sum(1)]).tolist()
         parts = _in_order(x, self.before, leaving.flatten()) if self.target > 1 else x.contiguous()
         received = x.new_empty(sum(rows[1]), *x.shape[1:])
@@ -38,12 +38,12 @@ class rows_to_all:
 
 
 def _numbers(runs: torch.Tensor, outer: int, count: int) -> torch.Tensor:
-    """For each value of a digit the numbers of the runs that have it, in their order."""
+    """For each value of a digit, the numbers of the runs that have it, in order."""
     return split_blocks(torch.arange(runs.shape[0], device=runs.device), 0, outer, count)
 
 
 def _in_order(x: torch.Tensor, lengths: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Runs of these lengths in another order.
+    """Permutes runs of these lengths.
 
     >>> _in_order(torch.arange(6), torch.tensor([1, 2, 3]), torch.tensor([2, 0, 1])).tolist()
     [3, 4, 5, 0, 1, 2]

@@ -1,6 +1,7 @@
-"""Values between devices: pieces are sent and received without waiting, and awaited where they are read.
+"""Point-to-point transfers of values: sends and receives are posted without waiting, and awaited where the value is
+read.
 
-A tensor travels as boxes of its factors: an axis of 12 = 3 · 4 is viewed as [3, 4], and the box ((0, 3), (2, 2)) is the
+A tensor is sent as boxes of its factors: an axis of 12 = 3 · 4 is viewed as [3, 4], and the box ((0, 3), (2, 2)) is the
 last half of each of its 3 rows, 6 elements.
 """
 
@@ -15,15 +16,16 @@ from ..ranks.transport import PendingWork
 from ..ranks.world import AwaitedMessage, World
 
 At = tuple[int, ...]
-Key = tuple[int, At, bool]  # a message, the part, and whether its gradient travels
+Key = tuple[int, At, bool]  # message number, part number, whether it is the gradient
 Box = tuple[tuple[int, int], ...]  # (start, length) per factor
 
 
 @dataclass(frozen=True)
 class Leg:
-    """This rank's share of one direction: boxes to send to ranks, boxes to receive from ranks (its own: a copy).
+    """This rank's end of one direction of a message: boxes to send to ranks, boxes to receive from ranks (from itself:
+    a copy).
 
-    `sends_shape` and `gets_shape` are the local tensor's factors, axis by axis; a str is a size that varies with an
+    `sends_shape` and `gets_shape` are the local tensor's factors, axis by axis; a str is a size that depends on an
     index.
     """
 
@@ -35,8 +37,8 @@ class Leg:
 
 @dataclass(frozen=True)
 class ValueTransfer:
-    """A value from where one block keeps it to where another looks for it. `uneven`: factors whose size varies with an
-    index in time."""
+    """A value sent from the block that computes it to one that reads it. `uneven`: factors whose size depends on a time
+    index."""
 
     source_slot: str
     target_slot: str
@@ -50,7 +52,7 @@ class ValueTransfer:
 
 @dataclass(frozen=True)
 class SentSignal:
-    """Tells other ranks that an earlier task is done."""
+    """A signal to other ranks that an earlier task is done."""
 
     forward: Leg
     dtype: torch.dtype = torch.uint8
@@ -64,10 +66,10 @@ Message = ValueTransfer | SentSignal
 
 @dataclass
 class Waiting:
-    """What was posted: boxes on their way, and those that this rank keeps for itself.
+    """Posted receives of one message, and boxes that this rank copies from itself.
 
-    `shape` are the factors of the whole local tensor; each buffer has the lengths of its box as shape. `peers` send
-    what the `works` receive.
+    `shape` are the factors of the whole local tensor; each buffer has its box's lengths as shape. `peers` are the
+    senders of the `works`.
     """
 
     works: list[PendingWork]
@@ -95,7 +97,7 @@ class Mover:
     def start(
         self, message: Message, leg: Leg, value: torch.Tensor | None, number: int, at: At, *, gradient: bool = False
     ) -> None:
-        """Sends this rank's boxes of a value, and asks for those that it gets."""
+        """Sends this rank's boxes of a value, and posts the receives of its message."""
         group, tag = self.world.transfers[message.lane][gradient], number * 2 + gradient
         own: list[torch.Tensor] = []
         self.sending = [sent for sent in self.sending if not sent[0].is_completed()]
@@ -125,12 +127,12 @@ class Mover:
         return Waiting(works, peers, buffers, shape_of(leg.gets_shape, at, message), message.dtype, kept)
 
     def zeros(self, message: Message, leg: Leg, at: At) -> torch.Tensor:
-        """What a leg sends where there is no gradient."""
+        """The zeros that a leg sends if there is no gradient."""
         sizes = [math.prod(axis) for axis in shape_of(leg.sends_shape, at, message)]
         return torch.zeros(sizes, dtype=message.dtype, device=self.device)
 
     def wait(self, number: int, at: At, *, gradient: bool = False) -> torch.Tensor | None:
-        """Waits for what was posted; None where this rank gets nothing of it."""
+        """Waits for the posted receives of a message; None if this rank receives nothing of it."""
         waiting = self.waiting.pop((number, at, gradient), None)
         if waiting is None:
             return None
@@ -143,12 +145,12 @@ class Mover:
         return _assembled(waiting, self.device)
 
     def take_waited(self) -> float:
-        """Seconds waited since this was last asked."""
+        """Seconds spent waiting since the last call."""
         waited, self.waited_s = self.waited_s, 0.0
         return waited
 
     def finish(self) -> None:
-        """Waits until everything that was sent has left."""
+        """Waits until all sends are complete."""
         for work, _, exchange in self.sending:
             self.world.call = exchange
             work.wait()
@@ -174,7 +176,7 @@ def _boxed(value: torch.Tensor, shape: tuple[tuple[int, ...], ...], box: Box) ->
 
 
 def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, message: Message) -> tuple[tuple[int, ...], ...]:
-    """The factors of the local tensor at some indices in time, axis by axis; sizes of unequal parts are filled in."""
+    """The factors of the local tensor at these time indices, axis by axis, with sizes of unequal parts filled in."""
     if not message.uneven:
         return shape
     position = -1

@@ -1,1 +1,1 @@
-"""Measures the steps of a run: the time of each line, and memory."""
+"""Measures the steps of a run: the time of each source line, and memory."""

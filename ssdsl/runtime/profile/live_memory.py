@@ -1,7 +1,7 @@
-"""The memory of tensors that operators make, counted as they make them.
+"""Live memory: counts the storages of tensors that operators make, while they exist.
 
-A storage counts until nobody holds it, whichever thread lets go of it: a profile of the allocator misses what gloo's
-threads release. What an operator takes and gives back within itself is not seen.
+A storage counts until its last reference goes, in whatever thread: a profile of the allocator misses what gloo's
+threads release. Workspace that an operator allocates and frees inside itself is not counted.
 """
 
 import weakref
@@ -13,14 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, notes the storages that operators make: `made` are those that are held, by their addresses
-    with their bytes, `most_bytes` is the most that they were at once."""
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that records the storages that operators make: `made` maps the addresses of live storages to their
+    bytes; `peak_bytes` is the most that existed at once."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.made: dict[int, int] = {}
-        self.most_bytes = 0
+        self.peak_bytes = 0
         self._bytes = 0
         self._held: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
@@ -43,7 +43,7 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._held[address] = weakref.ref(storage, gone)
         self.made[address] = size
         self._bytes += size
-        self.most_bytes = max(self.most_bytes, self._bytes)
+        self.peak_bytes = max(self.peak_bytes, self._bytes)
 
 
 def _storages(tree: object) -> Iterator[torch.UntypedStorage]:

@@ -1,10 +1,10 @@
-"""Where the time of a step goes: to each line of a role's file, to what autograd runs for it, and to the engine.
+"""Divides the time of a step among the lines of a role's file, the autograd nodes of each line, and the engine.
 
-The clock always runs for one place. Python says when a line of the role's file begins, a hook of autograd when one of
-its nodes begins: what has passed since the last word belongs to the place before. So nothing is lost, nothing counts
-twice, and an operator is timed where it runs, with the caches as they are there. A node belongs to the line that made
-it: autograd numbers its nodes in the order in which they are made. One that has a `place` belongs to that: the
-gradients that it was given go only when it has ended.
+The clock always runs for one place. Python's trace function reports when a line of the role's file begins, and hooks
+report when an autograd node begins; the time since the last report belongs to the place before. So no time is lost or
+counted twice, and an operator is timed where it runs, with the caches as they are there. A node belongs to the line
+that made it: autograd numbers its nodes in the order of their creation. A node with an attribute `place` counts there,
+because its inputs are freed only when it ends.
 """
 
 import sys
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class TimedPlace(NamedTuple):
-    """What the time is spent on: a phase of a block ("F", "B", "D", "W"; "R" for a forward that runs again) in a line
-    of the role's file that runs for a layer (line 0: the engine itself), or something else by its name. A collective of
-    a task is `met`: `number` bytes of the kind `layer` among `line` ranks, from when this one comes till it is done."""
+    """A place that time is spent on: a phase of a block ("F", "B", "D", "W"; "R" for a recomputed forward) in a line of
+    the role's file, run for a layer (line 0: the engine itself), or something else by its name. For a collective of a
+    task (`COLLECTIVE`), `number` are its bytes, `layer` is its kind and `line` the number of ranks; its time runs from
+    this rank's call until the collective is done."""
 
     what: str
     number: int = 0
@@ -35,12 +36,13 @@ class TimedPlace(NamedTuple):
 
 COMPUTING = ("F", "B", "D", "W")
 STEP, TALK, CLOCK = TimedPlace("step"), TimedPlace("talk"), TimedPlace("clock")
-MET, MEETINGS = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-MANY, REPEATS = 200, 5  # lines, or nodes, by which the clock's own time is measured, and how often
+COLLECTIVE, COLLECTIVES = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+MANY, REPEATS = 200, 5  # lines or nodes in a measurement of the clock's own time, and its repetitions
 
 
 class OperatorClock:
-    """The clock of one rank. `file` is its role's. `steps` have the seconds of each place, a number a task or step."""
+    """The clock of one rank. `file` is its role's file. `steps` has the seconds of each place, one number per task or
+    step."""
 
     def __init__(self, file: str, world: "World") -> None:
         self.file, self.world = file, world
@@ -49,12 +51,12 @@ class OperatorClock:
         self._outer: list[TimedPlace] = []
         self._place = STEP
         self._task = TimedPlace("")
-        self._met: dict[TimedPlace, list[float]] = {}  # in the task that runs
+        self._collectives: dict[TimedPlace, list[float]] = {}  # of collectives in the current task
         self._last = 0.0
-        self._made: list[tuple[int, TimedPlace]] = []  # the number of the next node when a line began
+        self._made: list[tuple[int, TimedPlace]] = []  # the number of the next autograd node when a line began
         self._numbers: list[int] = []
-        self._added: dict[TimedPlace, float] = {}  # by the clock itself
-        self._line_s = self._node_s = 0.0  # what it adds to each line, and node
+        self._added: dict[TimedPlace, float] = {}  # for the clock itself
+        self._line_s = self._node_s = 0.0  # seconds that the clock adds to each line, and node
         self._line_s, self._node_s = _own_line_s(self), _own_node_s(self)
 
     # -- the clock -----------------------------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ class OperatorClock:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """A step that is timed."""
+        """A context for a step that is timed."""
         world, transport = self.world, self.world.transport
         world.clock, world.transport = self, _Timed(transport, self)
         world.control.transport = world.transport
@@ -84,9 +86,9 @@ class OperatorClock:
 
     @contextmanager
     def task(self, what: str, number: int) -> Iterator[None]:
-        """A task of a step, whose lines and nodes are told apart."""
+        """A context for a task of a step; its lines and nodes are timed one by one."""
         outside, self._now = self._now, {}
-        self._task, self._met = TimedPlace(what, number), {}
+        self._task, self._collectives = TimedPlace(what, number), {}
         before = sys.gettrace()
         try:
             with self.aside(self._task):
@@ -99,13 +101,13 @@ class OperatorClock:
             for place in (STEP, TALK, CLOCK):
                 self._now[place] = self._now.get(place, 0.0) + inside.pop(place, 0.0)
             self._note(inside)
-            for place, times in self._met.items():
+            for place, times in self._collectives.items():
                 self.steps[-1].setdefault(place, []).extend(times)
-            self._task, self._met = TimedPlace(""), {}
+            self._task, self._collectives = TimedPlace(""), {}
 
     @contextmanager
     def aside(self, place: TimedPlace) -> Iterator[None]:
-        """What runs inside belongs to another place."""
+        """A context whose time belongs to another place."""
         before = self._place
         self._goes_to(place)
         try:
@@ -115,14 +117,14 @@ class OperatorClock:
 
     @property
     def now(self) -> float:
-        """When the clock was last told that something begins."""
+        """The time of the last report."""
         return self._last
 
-    def meets(self, kind: str, size_bytes: int, time_s: float) -> None:
-        """A collective of the task that runs has taken so long."""
+    def add_collective(self, kind: str, size_bytes: int, time_s: float) -> None:
+        """Records the time of a collective of the current task."""
         if self._task.what in COMPUTING and self.world.last is not None:
-            place = TimedPlace(MET, size_bytes, kind, self.world.last.group.size)
-            self._met.setdefault(place, []).append(time_s)
+            place = TimedPlace(COLLECTIVE, size_bytes, kind, self.world.last.group.size)
+            self._collectives.setdefault(place, []).append(time_s)
 
     def _note(self, times: dict[TimedPlace, float]) -> None:
         for place, time_s in times.items():
@@ -132,14 +134,14 @@ class OperatorClock:
     # -- lines ---------------------------------------------------------------------------------------------------------
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Python calls a function: those of the role's file are followed line by line."""
+        """The trace function for calls: functions of the role's file are followed line by line."""
         if frame.f_code.co_filename != self.file:
             return None
         self._outer.append(self._place)
         return self._moved
 
     def _moved(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """A line of the role's file begins, or one of its functions ends."""
+        """The trace function in the role's file: a line begins, or a function ends."""
         if event == "line":
             what = "R" if self.world.recomputing else self._task.what
             place = TimedPlace(what, self._task.number, self.world.layer, frame.f_lineno)
@@ -153,7 +155,7 @@ class OperatorClock:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def follow(self, roots: Iterable[torch.Tensor | GradientEdge]) -> None:
-        """Follows the backward of some roots, which begins next, node by node."""
+        """Times the backward of these roots, which begins next, node by node."""
         with self.aside(CLOCK):
             self._follow_all(roots)
 
@@ -194,13 +196,14 @@ class OperatorClock:
 
 
 def _gradient(parameter: torch.Tensor, weight: int) -> TimedPlace:
-    """A weight gets a gradient: its first in the step, or one that is added. Each weight is a place of its own."""
+    """The place of a weight's gradient: the first in the step, or one that is added. Each weight is a place of its
+    own."""
     what = "first gradient" if parameter.grad is None else "next gradient"
     return TimedPlace(what, parameter.numel() * parameter.element_size(), "", weight)
 
 
 class _Timed:
-    """A transport, or work that it started, whose time is told apart."""
+    """A transport, or work that it started, whose time is measured separately."""
 
     def __init__(self, inner: Any, clock: OperatorClock) -> None:
         self.inner, self.clock = inner, clock
@@ -215,15 +218,15 @@ def _timed(call: Any, name: str, clock: OperatorClock) -> Any:
         with clock.aside(TALK):
             began = clock.now
             result = call(*arguments, **options)
-        if name in MEETINGS:
+        if name in COLLECTIVES:
             size = max(x.numel() * x.element_size() for x in arguments if isinstance(x, torch.Tensor))
-            clock.meets(name, size, clock.now - began)
+            clock.add_collective(name, size, clock.now - began)
         return _Timed(result, clock) if hasattr(result, "wait") else result
 
     return timed
 
 
-# -- what the clock itself takes ---------------------------------------------------------------------------------------
+# -- the clock's own time --------------------------------------------------------------------------------------------
 
 
 def _own_line_s(clock: OperatorClock) -> float:
@@ -234,7 +237,7 @@ def _own_line_s(clock: OperatorClock) -> float:
 
 
 def _own_node_s(clock: OperatorClock) -> float:
-    """Seconds that it adds to a node."""
+    """Seconds that the clock adds to an autograd node."""
     leaf = torch.zeros(1, requires_grad=True)
 
     def backward() -> None:
@@ -254,7 +257,7 @@ def _own_node_s(clock: OperatorClock) -> float:
 
 
 def _added_s(clock: OperatorClock, work: Callable[[], None], plain: Callable[[], None] | None = None) -> float:
-    """How much longer the clock says that one of many takes than one takes without it."""
+    """Seconds that the clock adds to one of many repetitions, compared with a run without it."""
     alone, said = [], []
     for _ in range(REPEATS):
         start = time.perf_counter()

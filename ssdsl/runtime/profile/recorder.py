@@ -1,4 +1,4 @@
-"""Notes when each task of a step starts and ends, how long it waits for what others send, and how full memory gets."""
+"""Records when each task of a step starts and ends, how long it waits for transfers, and the peak of memory."""
 
 import gc
 import itertools
@@ -11,19 +11,19 @@ import torch
 
 from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer, shape_of
 from ..ranks.world import Group, World
-from .live_memory import Alive
+from .live_memory import LiveMemory
 from .operator_clock import OperatorClock
 
 PROBES = 5
-WATCHED = 1  # the step whose memory is watched, which slows it
-CLOCKED = 3  # from this step on, every second one is timed operator by operator, which slows it a little
+WATCHED = 1  # the step whose memory is measured, which slows it
+CLOCKED = 3  # every second step from here on is timed by operator, which slows it a little
 
 
 class Recorder:
-    """A clock for the engine: one list of (task, start, end, waited) a step, in seconds of the machine's own clock.
+    """Records a list of (task, start, end, waited) for each step, in seconds of the machine's monotonic clock.
 
-    `clock` tells the operators apart, on devices that run what they are told at once; `clocked` are the steps in which
-    it does. `file` is that of the rank's role. `mapped` are tensors that lie in a file.
+    `clock` times single operators, on devices that run synchronously; `clocked` are the steps in which it does. `file`
+    is the file of the rank's role. `mapped` are tensors that are mapped from a file.
     """
 
     def __init__(self, device: torch.device, world: World, file: str = "", mapped: Iterable[torch.Tensor] = ()) -> None:
@@ -36,26 +36,27 @@ class Recorder:
         self.tensor_bytes = 0
 
     def now(self) -> float:
-        """The time at which the device has done all that it was given."""
+        """The time, once the device has finished all its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
     def add(self, name: str, start: float, waited: float = 0.0) -> None:
-        """Notes that something that started then has ended now."""
+        """Records a span that started at `start` and ends now."""
         self.steps[-1].append((name, start, self.now(), waited))
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Notes when what runs inside starts and ends."""
+        """A context whose start and end are recorded."""
         start = self.now()
         yield
         self.add(name, start)
 
     @contextmanager
     def step(self, number: int, last: int) -> Iterator[None]:
-        """A step; in one of them, unless it is the last, the most bytes that tensors take at once are noted."""
-        self.world.transport.barrier()  # so that steps start together
+        """A context for a step. One step, unless it is the last, records the most bytes of tensors that exist at
+        once."""
+        self.world.transport.barrier()  # so that all ranks start the step together
         self.steps.append([])
         if self.clock is not None and number >= CLOCKED and (number - CLOCKED) % 2 == 0:
             self.clocked.append(len(self.steps) - 1)
@@ -69,28 +70,29 @@ class Recorder:
             self.tensor_bytes = torch.cuda.max_memory_allocated()
         else:
             held = self._held_bytes()
-            with Alive() as made:
+            with LiveMemory() as made:
                 yield
-            self.tensor_bytes = held + made.most_bytes
+            self.tensor_bytes = held + made.peak_bytes
 
     def _held_bytes(self) -> int:
-        """What all tensors take now."""
+        """The bytes of all tensors now."""
         storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
         sizes = {s.data_ptr(): s.nbytes() for s in storages}
         return sum(size for place, size in sizes.items() if place not in self.mapped)
 
 
-LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 25, 1 << 26)  # bytes, to measure how fast ranks talk
-Talk = tuple[str, int, int, float]  # a kind of communication, how many ranks, the bytes, the seconds
+LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 25, 1 << 26)  # bytes of test messages
+Talk = tuple[str, int, int, float]  # a kind of communication, the number of ranks, bytes, seconds
 
 
 def time_network(world: World) -> list[Talk]:
-    """Seconds of communication of each kind, of several sizes, among the first 2, 4, ... ranks; called by all alike.
+    """Seconds of communication of each kind and several sizes, among the first 2, 4, ... ranks; called by all ranks
+    alike.
 
-    Sizes are as the books have them (World.count). Ranks do nothing else meanwhile.
+    Sizes are as `World.count` has them. Ranks do nothing else meanwhile.
     """
     counts, found = world.counts, []
-    world.counts = {}  # the books are of training
+    world.counts = {}  # the counters are of training
     sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
     for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
         group = world.new_group(f"first {count}", list(range(count)))
@@ -103,7 +105,7 @@ def time_network(world: World) -> list[Talk]:
 
 
 def _time_of(kind: str, group: Group, size: int) -> float:
-    """Seconds of one of several calls in a row: the median."""
+    """The median of several calls in a row, in seconds."""
     call = _there_and_back(group, size) if kind == "send" else KINDS[kind](group, torch.zeros(size // 4))
     call()
     found = []
@@ -151,7 +153,7 @@ def _exchange(group: Group, x: torch.Tensor) -> Callable[[], object]:
     return lambda: group.exchange(found, dict.fromkeys(others, share))
 
 
-# What makes a call of each kind; its tensors are made before, as memory that is touched first takes longer.
+# What makes a call of each kind. Tensors are allocated before: the first touch of memory takes longer.
 KINDS: dict[str, Callable[[Group, torch.Tensor], Callable[[], object]]] = {
     "all_reduce": lambda group, x: lambda: group.all_reduce(x),
     "all_gather": _all_gather,
@@ -162,9 +164,9 @@ KINDS: dict[str, Callable[[Group, torch.Tensor], Callable[[], object]]] = {
 
 
 def time_messages(messages: dict[int, Message], count: int, mover: Mover, device: torch.device) -> dict[str, float]:
-    """Seconds of every transfer, alone, from its start on all ranks to its arrival here; called by all ranks alike.
+    """Seconds of each transfer alone, from its start on all ranks to its arrival here; called by all ranks alike.
 
-    `count` is how many messages the program has.
+    `count` is the number of messages in the program.
     """
     found: dict[str, list[float]] = {}
     for number in range(count):

@@ -1,1 +1,1 @@
-"""A program folder as data: its table, its initial state, and the places behind its lines."""
+"""A program folder as data: its table, its initial state, and the plan lines behind its code."""

@@ -1,7 +1,7 @@
-"""Frozen dataclasses as JSON, and back by the types of their fields.
+"""Converts frozen dataclasses to JSON, and back by the types of their fields.
 
-A dataclass is an object, without the fields that have their defaults; a NamedTuple, as any tuple, is a list. Of a union
-it is the first member that the JSON can be: of several dataclasses the first whose fields without defaults are there.
+A dataclass is an object without the fields that have default values; a NamedTuple is a list, as any tuple. For a union
+the first member that fits is taken: of several dataclasses, the first whose fields without defaults are present.
 
 >>> from typing import NamedTuple
 >>> Cut = NamedTuple("Cut", [("axis", str), ("parts", int | tuple[int, ...])])
@@ -22,7 +22,7 @@ Read = Callable[[Any], Any]
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """The text of a dataclass, or of a container of some."""
+    """The JSON text of a dataclass, or of a container of dataclasses."""
     return json.dumps(value, default=_fields, indent=indent)
 
 
@@ -32,21 +32,22 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], text: str) -> T:
-    """The value of a type that `to_json` wrote, as `decoded` reads it."""
+    """The value of type `kind` from a text of `to_json`; see `decoded`."""
     return decoded(kind, json.loads(text))
 
 
 def decoded(kind: type[T], value: Any) -> T:
-    """The value of a type from JSON; a list of fields in order is a dataclass, too, and other names are ignored.
+    """The value of type `kind` from JSON data. A list of fields in order is accepted as a dataclass; unknown names are
+    ignored.
 
-    Raises TypeError or ValueError for what is not of the type.
+    Raises TypeError or ValueError for data of another type.
     """
     return _reader(kind)(value)  # type: ignore[arg-type, no-any-return]
 
 
 @cache
 def _reader(kind: Any) -> Read:
-    """What reads values of a type."""
+    """A function that reads values of a type."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _union({member: _reader(member) for member in args})
@@ -75,7 +76,7 @@ def _union(reads: dict[Any, Read]) -> Read:
 
 
 def _may_be(kind: Any, value: Any) -> bool:
-    """Whether JSON may stand for a value of this type."""
+    """Whether the JSON data may be a value of this type."""
     if not is_dataclass(kind):
         return isinstance(value, list if get_origin(kind) is tuple else kind)
     needed = (f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)

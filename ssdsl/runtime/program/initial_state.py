@@ -1,4 +1,4 @@
-"""What a program starts from: weights, buffers and constants, from a file or made as recipes say."""
+"""The initial state of a program: weights, buffers and constants, from a file or computed by recipes."""
 
 import json
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ NAMES = "names.json"
 
 
 class InitialState:
-    """Tensors by name: those that are there, whole, and those that are made where they are needed.
+    """Whole tensors by name: some are in memory or a file, the others are computed where they are needed.
 
-    `names` are those of the model's `state_dict`, in order, each with the first name of the same tensor.
+    `names` maps the names of the model's `state_dict`, in order, to the first name of the same tensor.
     """
 
     def __init__(
@@ -32,33 +32,33 @@ class InitialState:
 
     @classmethod
     def read(cls, folder: Path) -> "InitialState":
-        """The state in a program's folder; tensors are mapped, not read. Raises OSError for a missing file."""
+        """The state in a program's folder; tensors are memory-mapped, not read. Raises OSError if a file is missing."""
         tensors = torch.load(folder / WEIGHTS, mmap=True, weights_only=True)
         has_recipes = (folder / RECIPES).exists()
         names = json.loads((folder / NAMES).read_text())
         return cls(tensors, read_recipes(folder / RECIPES) if has_recipes else None, names)
 
     def write(self, folder: Path) -> None:
-        """Writes what `read` reads."""
+        """Writes the files that `read` reads."""
         torch.save(dict(self.tensors), folder / WEIGHTS)
         (folder / NAMES).write_text(json.dumps(self.names))
         if self.recipes is not None:
             write_recipes(self.recipes, folder / RECIPES)
 
     def copy(self) -> "InitialState":
-        """The same state, to write to."""
+        """A copy that may be written to."""
         return InitialState({n: t.clone() for n, t in self.tensors.items()}, self.recipes, self.names)
 
     @property
     def aliases(self) -> dict[str, str]:
-        """From the further names of tied weights to the first."""
+        """Maps the further names of tied weights to the first."""
         return {name: first for name, first in self.names.items() if name != first}
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors or (self.recipes is not None and name in self.recipes.weights)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """A tensor, whole."""
+        """A whole tensor."""
         if name in self.tensors or self.recipes is None:
             return self.tensors[name]
         return self.recipes.whole(name)

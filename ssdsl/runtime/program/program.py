@@ -1,4 +1,4 @@
-"""A program as it lies in its folder: the table for all ranks, the roles' code, the weights and the batches."""
+"""A compiled program in its folder: the table for all ranks, the roles' code, the weights and the batches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .table import Table, read_table
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """What was compiled. `roles` is the code of each role by its name."""
+    """A compiled program. `roles` maps the name of each role to its code."""
 
     table: Table
     roles: dict[str, str]
@@ -25,10 +25,10 @@ class CompiledProgram:
 
     @classmethod
     def read(cls, folder: Path, root: Path | None = None) -> "CompiledProgram":
-        """The program that `ssdsl compile` wrote; weights are mapped, or made later. Raises OSError for a lack, and
-        EngineError for a program of another version.
+        """Reads a program that `ssdsl compile` wrote; weights are memory-mapped, or computed later. Raises OSError if a
+        file is missing, and EngineError for a program of another version.
 
-        What evaluates lies in a folder inside of `root`, where the weights and batches are.
+        An evaluation program is in a subfolder of `root`, where the weights and batches are.
         """
         root = folder if root is None else root
         table = read_table((folder / "program.json").read_text())
@@ -39,12 +39,12 @@ class CompiledProgram:
     def of(
         cls, texts: Mapping[str, str], weights: InitialState, batches: list[dict[str, torch.Tensor]]
     ) -> "CompiledProgram":
-        """A program of generated files, by name, that lie in no folder."""
+        """A program of generated files, by name, that are in memory only."""
         table = read_table(texts["program.json"])
         return cls(table, {r.name: texts[f"role_{r.name}.py"] for r in table.roles}, weights, batches)
 
     def code(self, role: str) -> Any:
-        """The module of a role, made anew for each rank: the groups that it names are the loading rank's."""
+        """The module of a role, created anew for each rank: its process groups are those of the rank that loads it."""
         module = ModuleType(f"role_{role}")
         exec(_compiled(self.roles[role], f"role_{role}.py"), vars(module))
         return module
@@ -52,6 +52,6 @@ class CompiledProgram:
 
 @lru_cache(maxsize=64)
 def _compiled(text: str, file: str) -> CodeType:
-    """The code of a file that imports the runtime, the package around this one, by whatever name it has here."""
+    """Compiles a file that imports the runtime (the package around this module), whatever its name is here."""
     runtime = __package__.rpartition(".")[0]
     return compile(text.replace("from runtime import", f"from {runtime} import", 1), file, "exec")

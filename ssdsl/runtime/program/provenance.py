@@ -1,7 +1,7 @@
-"""Where in the plan a rank waits or fails: the value, the layer and the statement behind a line of its role's code.
+"""Finds the value, the layer and the plan's statement behind the line of a role's code where a rank waits or fails.
 
-While a step runs, a rank notes only the line of its role's code that it is in. The words are put together when somebody
-asks, from the `sites` of the program's table.
+During a step a rank records only its current line in the role's code. The text is made on demand, from the `sites` of
+the program's table.
 """
 
 import re
@@ -18,19 +18,19 @@ from ..errors import EngineError
 from ..ranks.world import AwaitedMessage, GroupCall, World
 from .table import FlatEntry, RoleEntry, SignalEntry, Site, Table, TransferEntry
 
-Place = tuple[CodeType, int, str]  # a role's code, the instruction in it, and the module whose function it is
+Place = tuple[CodeType, int, str]  # code object of a role, instruction in it, and the module path whose function it is
 MANY = 8
 TORCH = str(Path(torch.__file__).parent)
 
 
 def caller(layer: str) -> Place:
-    """The place from which the caller was called; costs a fraction of a microsecond."""
+    """The place from which the caller was called; takes a fraction of a microsecond."""
     frame = sys._getframe(2)
     return frame.f_code, frame.f_lasti, layer
 
 
 class Sites:
-    """What the lines of a role's file are for: collectives, messages, look-ups. `code` is its text."""
+    """The purpose of lines in a role's file: collectives, messages, look-ups. `code` is the file's text."""
 
     def __init__(self, table: Table, role: RoleEntry, code: str) -> None:
         self.lines = code.splitlines()
@@ -39,7 +39,7 @@ class Sites:
         self.flats = {flat.number: flat for flat in role.flats}
 
     def waits(self, world: World) -> str:
-        """What the rank waits for now, in words; empty where it waits for nobody."""
+        """A text of what the rank waits for now; "" if nothing."""
         match world.call:
             case GroupCall() as call:
                 return self._collective(call, world)
@@ -49,13 +49,13 @@ class Sites:
                 return ""
 
     def failed(self, error: Exception, batch: Mapping[str, torch.Tensor]) -> EngineError | None:
-        """An operator's mistake, with its place in model and plan, and the numbers of this rank's part of a batch; None
-        for one of another place."""
+        """An operator's error with its place in model and plan, and the numbers in this rank's part of a batch; None if
+        the place is not a look-up."""
         frames = [f for f, _ in traceback.walk_tb(error.__traceback__)]
         while frames and frames[-1].f_code.co_filename.startswith(TORCH):
             frames.pop()
         if not frames or not (frame := frames[-1]).f_code.co_filename.startswith("role_"):
-            return None  # as where weights are gathered in the same line
+            return None  # for example where weights are gathered in the same line
         found = self._site(frame.f_lineno, getattr(frame.f_locals.get("w"), "layer", ""))
         if found is None or found.source is None:
             return None
@@ -67,7 +67,7 @@ class Sites:
         return EngineError(reason, "correct the batch, if it has a number that the module does not take, or the module")
 
     def started(self, world: World) -> str:
-        """The last collective that the rank started, in words."""
+        """The last collective that the rank started, as a text."""
         return self._collective(world.last, world) if world.last is not None else ""
 
     def _collective(self, call: GroupCall, world: World) -> str:
@@ -96,7 +96,7 @@ class Sites:
         return f" for weight `{names[0]}`{more}{_said(flat)}"
 
     def _site(self, line: int, layer: str) -> Site | None:
-        """What stands in a line of the role's file, in a function that runs for a layer."""
+        """The site at a line of the role's file, in a function that runs for a layer."""
         if not 0 < line <= len(self.lines):
             return None
         inside = (re.match(r"def (\w+)", self.lines[n]) for n in range(line - 1, -1, -1))
@@ -116,7 +116,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 
 
 def _line(code: CodeType, instruction: int) -> int:
-    """The line of an instruction of a code object."""
+    """The line of an instruction in a code object."""
     return next((line or 0 for start, end, line in code.co_lines() if start <= instruction < end), 0)
 
 
@@ -126,12 +126,12 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 
 
 def _said(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:
-    """The statement of the plan: `; megatron.ssp:15: split model by heads into tp`."""
+    """The plan's statement as a text: `; megatron.ssp:15: split model by heads into tp`."""
     return f"; {site.plan}" if site is not None and site.plan else ""
 
 
 def role_line() -> tuple[str, int] | None:
-    """The file of a role and the line in it that a thread of this process runs now."""
+    """The role's file and the line in it that a thread of this process runs now."""
     for frame in sys._current_frames().values():
         walked: FrameType | None = frame
         while walked is not None:

@@ -1,11 +1,11 @@
-"""One rank's share of a program: its role's code with its constants, messages and part of each batch."""
+"""One rank's part of a program: its role's code with constants, messages and the rank's part of each batch."""
 
 from collections.abc import Mapping
 from functools import cached_property
 
 import torch
 
-from ..data.batch_spec import Feed
+from ..data.batch_spec import BatchSpec
 from ..errors import EngineError
 from ..layout.cut import Piece
 from ..layout.parts import kept_outputs, pieces_of
@@ -22,7 +22,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class RankProgram:
-    """Made, and used, by all ranks alike. A rank that the plan gives nothing to do has no role, and runs nothing."""
+    """Made and used by all ranks alike. A rank without work in the plan has no role, and runs nothing."""
 
     def __init__(
         self, program: CompiledProgram, world: World, device: torch.device, weights: Weights, state: InitialState
@@ -44,7 +44,7 @@ class RankProgram:
         self.take_constants(state)
 
     def take_constants(self, state: InitialState) -> None:
-        """Computes what depends on no input and no weight."""
+        """Computes the constants: values that depend on no input and no weight."""
         if self.role is not None:
             types = {n: getattr(torch, dtype) for n, dtype in self.table.constants.items() if n in state}
             given = {n: state[n].to(self.device, dtype) for n, dtype in types.items()}
@@ -53,20 +53,20 @@ class RankProgram:
 
     @property
     def name(self) -> str:
-        """The role's, `idle` for none."""
+        """The role's name; `idle` without a role."""
         return self.role.name if self.role is not None else "idle"
 
     @cached_property
-    def feed(self) -> Feed:
-        """What it is fed with."""
-        return Feed.of(self.table.inputs, self.inputs)
+    def feed(self) -> BatchSpec:
+        """The inputs of this rank's program."""
+        return BatchSpec.of(self.table.inputs, self.inputs)
 
     def waits(self) -> str:
-        """What this rank waits for now, in words; empty where it waits for nobody."""
+        """A text of what this rank waits for now; "" if nothing."""
         return self.sites.waits(self.world) if self.sites is not None else ""
 
     def check_fits(self, other: "RankProgram") -> None:
-        """Raises EngineError where this program does not have its weights as the other one has them."""
+        """Raises EngineError if this program's weights are not laid out as the other program's."""
         mine, theirs = _weights(self.role), _weights(other.role)
         if different := [name for name, takes in mine.items() if theirs.get(name) != takes]:
             raise EngineError(
@@ -75,13 +75,13 @@ class RankProgram:
             )
 
     def complete_gradients(self) -> None:
-        """From now on the weights' gradients are completed as this program leaves them."""
+        """Makes the weights' gradients be completed as this program leaves them."""
         for flat in self.runner.weights.flats:
             flat.completion = self.completions.get(flat.number, [])
 
     def run(self, batch: Mapping[str, torch.Tensor], seed: int, step: int, scale: float = 1.0) -> None:
-        """One step on this rank's parts of a batch. The gradients are those of `scale` times the loss. Raises
-        EngineError, on this rank alone, for numbers of the batch that an operator does not take."""
+        """Runs one step on this rank's part of a batch. Gradients are those of `scale` times the loss. Raises
+        EngineError, on this rank alone, for numbers in the batch that an operator cannot take."""
         if self.role is None:
             return
         given = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
@@ -99,7 +99,7 @@ class RankProgram:
             raise told from error
 
     def loss(self) -> float:
-        """What this rank adds to the loss of the step."""
+        """This rank's addend of the step's loss."""
         losses = self.runner.losses
         if not self._adds_loss:
             return 0.0
@@ -107,14 +107,14 @@ class RankProgram:
 
     @cached_property
     def _adds_loss(self) -> bool:
-        """Whether this rank has the loss: of ranks that compute the same, the first has it."""
+        """Whether this rank has the loss. Of ranks that compute the same loss only the first adds it."""
         place = self.table.loss
         at = self.world.at(place.mesh, place.fixed)
         return at is not None and not any(at[axis] for axis in at.keys() - set(place.axes) - place.fixed.keys())
 
 
 def _weights(role: RoleEntry | None) -> dict[str, tuple[object, ...]]:
-    """Where the weights of a role are."""
+    """The layout of a role's weights."""
     if role is None:
         return {}
     found: dict[str, tuple[object, ...]] = {w.name: (f.number, f.zero, w.takes) for f in role.flats for w in f.weights}

@@ -1,7 +1,7 @@
-"""Weights made on the spot: the operators that a model's constructor would run, followed for one weight or a part.
+"""Recipes of initial weights: the operators of a model's constructor, which can run for one weight or a part of it.
 
-The steps lie in `weights.json` beside the program. What a rank makes is what one device would have: the numbers of a
-draw are a function of the seed and of where an element lies.
+The steps are in `weights.json` beside the program. A rank's part equals that of one device, because each random number
+is a function of the seed and of the element's position.
 """
 
 import json
@@ -17,9 +17,9 @@ from ..layout.cut import elements_at
 from ..random.counter_rng import Generator
 from ..random.single_device import Draws
 
-INITIAL = -1  # the step whose draws make the weights
+INITIAL = -1  # the number of the step whose random numbers initialise weights
 
-# What makes a tensor of one number, or changes it number by number: on a part it gives the part of the result.
+# Elementwise operators, which make or change a tensor number by number. On a part they give that part of the result.
 FACTORIES = {f"aten::{name}" for name in ("empty.memory_format", "zeros", "ones", "full", "randn", "rand")}
 POINTWISE = FACTORIES | {
     f"aten::{name}"
@@ -33,7 +33,7 @@ POINTWISE = FACTORIES | {
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """A tensor as it lies in a memory; sizes, strides and offset in elements. Memories are numbered."""
+    """A tensor as a view of a memory; sizes, strides and offset in elements. Memories are numbered."""
 
     memory: int
     size: tuple[int, ...]
@@ -42,7 +42,7 @@ class TensorView:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it begins its memory and its elements lie one behind the other."""
+        """Whether it begins at its memory's start and is contiguous."""
         expected, strides = 1, []
         for size in reversed(self.size):
             strides.append(expected)
@@ -53,10 +53,10 @@ class TensorView:
 
 @dataclass(frozen=True, slots=True)
 class RecipeStep:
-    """One call of an operator by its full name; its tensors are `TensorView`s, its dtypes are texts ("torch.float32").
+    """A call of an operator by its full name. Tensor arguments are `TensorView`s, dtypes are texts ("torch.float32").
 
-    `makes` are the memories of its new results, `writes` those that it changes in place; `draw` is the number of its
-    first draw among those of the constructor, or -1.
+    `makes` are the memories of its new results, `writes` those that it changes in place. `draw` is the number of its
+    first random draw within the constructor, or -1.
     """
 
     target: str
@@ -68,7 +68,7 @@ class RecipeStep:
 
     @property
     def views(self) -> list[TensorView]:
-        """Its tensors."""
+        """The tensor arguments."""
         return _views([self.args, list(self.kwargs.values())])
 
 
@@ -80,9 +80,9 @@ def _views(item: Any) -> list[TensorView]:
 
 @dataclass(frozen=True)
 class Recipes:
-    """How weights and buffers are made: the steps of a constructor, and where each weight lies when they are done.
+    """Recipes of weights and buffers: the steps of a constructor, and the view of each weight after them.
 
-    `given` are the memories that no step made.
+    `given` are memories that no step makes.
     """
 
     steps: Sequence[RecipeStep]
@@ -92,7 +92,7 @@ class Recipes:
     generator: Generator
 
     def whole(self, name: str) -> torch.Tensor:
-        """A weight, whole."""
+        """A whole weight."""
         view = self.weights[name]
         steps = self._steps_of(needed := {view.memory})
         memories = {n: t.clone() for n, t in self.given.items() if n in needed}
@@ -101,7 +101,7 @@ class Recipes:
         return _seen(view, memories).clone()
 
     def part(self, name: str, places: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The part of a weight at these positions of its axes; only that part is made where each step allows it."""
+        """The part of a weight at these positions of its axes; only that part is computed where each step allows it."""
         view = self.weights[name]
         steps = self._steps_of({view.memory})
         if all(n == len(p) for n, p in zip(view.size, places, strict=True)) or not _is_pointwise(view, steps):
@@ -113,17 +113,17 @@ class Recipes:
         return part
 
     def is_undefined(self, name: str) -> bool:
-        """Whether the memory of a weight was taken, and nobody wrote to it."""
+        """Whether a weight is uninitialised memory."""
         steps = self._steps_of({self.weights[name].memory})
         return bool(steps) and all(s.target.startswith("aten::empty") for s in steps)
 
     def without_waste(self) -> "Recipes":
-        """Without the steps that no weight needs."""
+        """Recipes without the steps that no weight needs."""
         needed = {id(s) for s in self._steps_of({v.memory for v in self.weights.values()})}
         return replace(self, steps=[s for s in self.steps if id(s) in needed])
 
     def _steps_of(self, memories: set[int]) -> list[RecipeStep]:
-        """The steps behind some memories, in their order; adds the memories that these read."""
+        """The steps that make these memories, in order; adds the memories that these steps read."""
         found = []
         for step in reversed(self.steps):
             if not memories.isdisjoint((*step.makes, *step.writes)):
@@ -141,14 +141,14 @@ class Recipes:
         return part
 
     def _draws(self, step: RecipeStep, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
-        """What draws the numbers of a step."""
+        """The source of a step's random numbers."""
         if step.draw < 0:
             return nullcontext()
         return _PartDraws(self, step.draw, places, sizes)
 
 
 class _PartDraws(Draws):  # type: ignore[no-untyped-call]
-    """Draws from a number on; with `places`, the parts of tensors of these `sizes`."""
+    """Random draws from a number on; with `places`, only the parts of tensors of these `sizes`."""
 
     def __init__(
         self, recipes: Recipes, first: int, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()
@@ -161,7 +161,7 @@ class _PartDraws(Draws):  # type: ignore[no-untyped-call]
 
 
 def _is_pointwise(view: TensorView, steps: Sequence[RecipeStep]) -> bool:
-    """Whether steps make one tensor, number by number, of nothing else."""
+    """Whether the steps compute one tensor elementwise from nothing else."""
     starts_new = bool(steps) and steps[0].target in FACTORIES
     return (
         starts_new
@@ -176,7 +176,7 @@ def _is_pointwise(view: TensorView, steps: Sequence[RecipeStep]) -> bool:
 
 
 def _follow(step: RecipeStep, memories: dict[int, torch.Tensor], recipes: Recipes) -> None:
-    """Run a step on whole tensors; `memories` has a tensor that lies in each."""
+    """Runs a step on whole tensors; `memories` has a tensor for each memory."""
     args = [_value(a, memories) for a in step.args]
     with recipes._draws(step):
         result = _operator(step.target)(*args, **{k: _value(v, memories) for k, v in step.kwargs.items()})
@@ -190,13 +190,13 @@ def _seen(view: TensorView, memories: Mapping[int, torch.Tensor]) -> torch.Tenso
 
 
 def _operator(target: str) -> Any:
-    """torch's operator of a full name."""
+    """Torch's operator of a full name."""
     name, _, overload = target.partition("::")[2].partition(".")
     return getattr(getattr(getattr(torch.ops, target.partition("::")[0]), name), overload or "default")
 
 
 def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
-    """An argument as torch takes it."""
+    """An argument in the form that torch takes."""
     match item:
         case TensorView():
             return _seen(item, memories)
@@ -211,7 +211,7 @@ def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
 
 
 def write_recipes(recipes: Recipes, path: Path) -> None:
-    """Write the recipes as JSON, a line for each step and each weight; given memories as tensors beside it."""
+    """Writes recipes as JSON, a line per step and per weight, and the given memories as tensors beside it."""
     steps = ",\n".join(
         "  " + json.dumps([s.target, s.args, dict(s.kwargs), s.makes, s.writes, s.draw], default=_view_json)
         for s in recipes.steps
@@ -224,7 +224,7 @@ def write_recipes(recipes: Recipes, path: Path) -> None:
 
 
 def read_recipes(path: Path) -> Recipes:
-    """What `write_recipes` wrote. Raises OSError."""
+    """Reads what `write_recipes` wrote. Raises OSError."""
     table, given = json.loads(path.read_text(), object_hook=_from_json), path.with_suffix(".given.pt")
     steps = [
         RecipeStep(target, tuple(args), kwargs, tuple(makes), tuple(writes), draw)
@@ -242,6 +242,6 @@ def _from_json(item: dict[str, Any]) -> Any:
     match item:
         case {"view": [memory, size, stride, offset]}:
             return TensorView(memory, tuple(size), tuple(stride), offset)
-        case {"float": str(text)}:  # how numbers that are not finite were written
+        case {"float": str(text)}:  # the form in which infinities and NaN were written
             return float(text)
     return item

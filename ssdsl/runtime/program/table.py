@@ -1,6 +1,5 @@
-"""The table of a program, `program.json`: all that is data, for every rank. The compiler fills it, and each rank reads
-what it is to do (ranks/rank_setup.py). It loads no torch.
-"""
+"""The table of a program, `program.json`: all data, for every rank. The compiler fills it, and each rank looks up its
+own part (ranks/rank_setup.py). This module does not import torch."""
 
 import json
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ class MeshAxes:
 
 @dataclass(frozen=True)
 class SubmeshEntry:
-    """The ranks of a mesh at some fixed coordinates; `axes` are the others, or those that matter."""
+    """The ranks of a mesh at some fixed coordinates; `axes` are the other axes, or those of them that matter."""
 
     mesh: str
     fixed: dict[str, int]
@@ -37,8 +36,8 @@ class SubmeshEntry:
 
 
 class AxisTake(NamedTuple):
-    """Dimension `dim` is `outer` blocks, and each rank takes the part whose number is its coordinate on the axis: of so
-    many equal runs of each block, or of these regions. Of outputs the axis may be an index in time."""
+    """Dimension `dim` consists of `outer` blocks, and each rank takes the part with its coordinate on the axis: one of
+    so many equal runs of each block, or one of these regions. For outputs the axis may be a time index."""
 
     axis: str
     dim: int
@@ -48,7 +47,7 @@ class AxisTake(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor with the takes that lead from the whole one, of `shape`, to the local one."""
+    """A tensor with the takes that lead from the whole tensor, of `shape`, to the local one."""
 
     name: str
     shape: tuple[int, ...]
@@ -57,9 +56,10 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class FlatEntry:
-    """Weights whose gradients are completed together, step by step: each is what is done, and over which axes.
+    """Weights whose gradients are completed together. Each step of the completion is an operation and the axes it goes
+    over.
 
-    `zero` says which of their state is sharded over `shard_axes`, `plan` is the statement behind it.
+    `zero` says which of their state is sharded over `shard_axes`; `plan` is the statement behind it.
     """
 
     number: int
@@ -72,7 +72,7 @@ class FlatEntry:
 
 @dataclass(frozen=True)
 class BatchInput:
-    """A tensor of the batch, whole, with the names that the model gives its axes."""
+    """A whole tensor of the batch, with the model's names of its axes."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -81,9 +81,9 @@ class BatchInput:
 
 @dataclass(frozen=True)
 class RequestedOutput:
-    """A tensor that was asked for: the ranks that keep it, and the part that each keeps for each coordinate in `time`.
+    """An output that was asked for: the ranks that keep it, and the part that each keeps for each coordinate in `time`.
 
-    Over the indices in `sums` the parts are addends.
+    Over the indices in `sums` the parts are to be added.
     """
 
     name: str
@@ -104,8 +104,8 @@ class RequestedOutput:
 class Site:
     """A line of a role's file in which ranks wait for each other, or an operator looks up numbers of the batch.
 
-    It assigns to `line`, in a function that is called for a layer. `value` and `of` are the model's, `source` is the
-    line of the model that calls the operator, and `plan` the statement behind it.
+    The line assigns to `line`, in a function that is called for a layer. `value` and `of` are names of the model,
+    `source` is the model's line that calls the operator, and `plan` the statement behind it.
     """
 
     function: str
@@ -119,7 +119,7 @@ class Site:
 
 @dataclass(frozen=True)
 class RoleEntry:
-    """Ranks that run the same code: the parts of inputs and weights that they have. `others` are not trained."""
+    """A role, that is ranks that run the same code, with its parts of inputs and weights. `others` are not trained."""
 
     name: str
     mesh: str
@@ -131,7 +131,7 @@ class RoleEntry:
 
     @property
     def weights(self) -> tuple[TensorEntry, ...]:
-        """Those that are trained, then the others and the buffers."""
+        """Trained weights, then other weights and buffers."""
         return (*(w for flat in self.flats for w in flat.weights), *self.others)
 
 
@@ -139,7 +139,7 @@ class RoleEntry:
 
 
 class Parcel(NamedTuple):
-    """A box that one rank of a move sends another; coordinates are those of the axes that are not aligned."""
+    """A box that one rank of a message sends another; coordinates are those of the axes that are not aligned."""
 
     source: tuple[int, ...]
     target: tuple[int, ...]
@@ -149,7 +149,7 @@ class Parcel(NamedTuple):
 
 @dataclass(frozen=True)
 class MoveEntry:
-    """One direction of a message. Ranks that agree on the `aligned` axes exchange `pieces`."""
+    """One direction of a message. Ranks with equal coordinates on the `aligned` axes exchange `pieces`."""
 
     aligned: tuple[str, ...]
     pieces: tuple[Parcel, ...]
@@ -171,14 +171,15 @@ class MessageEntry:
 
 @dataclass(frozen=True)
 class SignalEntry(MessageEntry):
-    """Tells other ranks that an earlier task is done."""
+    """A signal to other ranks that an earlier task is done."""
 
     signal: bool
 
 
 @dataclass(frozen=True)
 class TransferEntry(MessageEntry):
-    """A value from one block to another, and its gradient back. `uneven`: factors whose size varies with an index."""
+    """A value sent from one block to another, and its gradient back. `uneven`: factors whose size depends on a time
+    index."""
 
     value: str
     source_slot: str
@@ -189,16 +190,16 @@ class TransferEntry(MessageEntry):
     uneven: dict[int, tuple[str, tuple[int, ...]]]
 
 
-# -- all of it ---------------------------------------------------------------------------------------------------------
+# -- the whole table -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Table:
-    """All of a program that is data. Of `params` and `inputs` the keys are names, of `constants` the values dtypes.
+    """All data of a program. Keys of `params` and `inputs` are names; values of `constants` are dtypes.
 
-    `groups` are axes of a mesh along which ranks exchange something. `loss` is where the loss is; its addends lie along
-    the axes. `ties` are the submeshes of weights that live on several. `sparse` are weights whose gradient one device
-    has as a sparse tensor. `precision` is that of a model in half precision.
+    `groups` are axes of a mesh along which ranks communicate. `loss` is the place of the loss, with the axes over which
+    its addends are summed. `ties` are the submeshes of weights that live on several. `sparse` are weights whose
+    gradient is sparse on one device. `precision` is set for a model in half precision.
     """
 
     version: int
@@ -222,7 +223,7 @@ class Table:
 
 
 def read_table(text: str) -> Table:
-    """The table of a `program.json`; raises EngineError for one of another version."""
+    """Parses a `program.json`; raises EngineError for one of another version."""
     written = json.loads(text)
     found = written.get("version", 1)
     if found != VERSION:

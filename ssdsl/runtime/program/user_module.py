@@ -1,4 +1,4 @@
-"""A user's file as a module, for the options that name one: `--model`, `--data`."""
+"""Imports a user's file as a module, for options that name one: `--model`, `--data`."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def import_file(path: Path, name: str) -> ModuleType:
-    """Runs a file as the module `name`; its folder comes first on the path, as when Python runs a script."""
+    """Runs a file as the module `name`, with its folder first on the path, as Python runs a script."""
     sys.path.insert(0, str(path.resolve().parent))
     found = importlib.util.spec_from_file_location(name, path.resolve())
     assert found is not None and found.loader is not None

@@ -1,12 +1,12 @@
-"""Random words as a pure function of a key and of where an element lies in the whole tensor.
+"""Random words as a pure function of a key and an element's position in the whole tensor.
 
-A part of a tensor hands over the logical positions of its own elements, so it draws the numbers that one device draws
-for them, wherever and in whatever order parts run. Nothing is state: the same key and position give the same word.
-All words are int32, whose products and sums wrap; nothing here waits for a device.
+Each part of a tensor passes the logical positions of its own elements. So it draws the numbers that one device draws
+for them, wherever and in whatever order parts run. There is no state: equal keys and positions give equal words. All
+words are int32, whose sums and products wrap; nothing here waits for a device.
 
-Two generators. "hash" mixes the linear index, a few integer operations for each element (multipliers and shifts of
-Mulvey's hash and of Wellons's `lowbias32`). "philox" is Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers:
-as easy as 1, 2, 3"), about five times as slow and known to pass every usual test.
+There are two generators. "hash" mixes the linear index with a few integer operations per element (multipliers and
+shifts of Mulvey's hash and of Wellons's `lowbias32`). "philox" is Philox4x32-10 (Salmon et al. 2011, "Parallel random
+numbers: as easy as 1, 2, 3"), about five times as slow, and known to pass all usual tests.
 """
 
 import math
@@ -19,7 +19,7 @@ Generator = Literal["hash", "philox"]
 GENERATORS: tuple[Generator, ...] = get_args(Generator)
 Take = Callable[[torch.Tensor, torch.Tensor], object]
 
-CHUNK = 1 << 16  # elements whose words stay in a core's cache
+CHUNK = 1 << 16  # elements whose words fit in a core's cache
 WORDS = 1 << 32
 MASK = WORDS - 1
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: the step of a Weyl sequence
@@ -37,7 +37,7 @@ def step_keys(seed_and_step: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def further_key(key: torch.Tensor, number: int) -> torch.Tensor:
-    """The key of further words of a draw that needs several for each element; number 0 is the key itself."""
+    """A subkey, for draws that need several words per element; number 0 is the key itself."""
     if number == 0:
         return key
     return _mix64(key + _signed(number * GOLDEN, 64))
@@ -60,7 +60,7 @@ def fill(
     generator: Generator,
     take: Take,
 ) -> torch.Tensor:
-    """A new tensor of what `take(words, out)` writes into chunk after chunk; it may change the words."""
+    """A new tensor, filled chunk by chunk: `take(words, out)` writes a chunk and may overwrite the words."""
     shape = [len(i) for i in index]
     out = torch.empty(shape, dtype=dtype, device=key.device)
     if out.numel() and not out.is_meta:
@@ -71,7 +71,7 @@ def fill(
 
 
 def _chunks(rows: int, columns: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Rectangles of about `CHUNK` elements; on a GPU, which has no cache to stay in, all at once."""
+    """Rectangles of about `CHUNK` elements; on a GPU one rectangle, because it has no cache to stay in."""
     if device.type != "cpu":
         yield slice(0, rows), slice(0, columns)
         return
@@ -105,10 +105,10 @@ def _hashed(
 
 
 def hashed(counter: torch.Tensor, first: torch.Tensor, second: torch.Tensor, spare: torch.Tensor) -> torch.Tensor:
-    """The hash of int32 counters, in place: a round, the second half of the key, and a mix of two more rounds.
+    """The hash of int32 counters, in place: one round, the second half of the key, and two more rounds.
 
-    The first half is added before a product and the second between two, so that the streams of two keys are no
-    rearrangements of each other.
+    One half of the key is added before a product and the other between two products, so the streams of two keys are not
+    permutations of each other.
     """
     x = counter.bitwise_xor_(first)
     _shift_xor(x, 17, spare).mul_(_signed(0xED5AD4BB))
@@ -123,7 +123,7 @@ def _mix32(x: torch.Tensor, spare: torch.Tensor) -> torch.Tensor:
 
 
 def _shift_xor(x: torch.Tensor, by: int, spare: torch.Tensor) -> torch.Tensor:
-    """x ^= x >> by, in place, the shift bringing in zeros."""
+    """x ^= x >> by, in place, as a logical shift."""
     torch.bitwise_right_shift(x, by, out=spare)
     return x.bitwise_xor_(spare.bitwise_and_((1 << (32 - by)) - 1))
 
@@ -131,7 +131,7 @@ def _shift_xor(x: torch.Tensor, by: int, spare: torch.Tensor) -> torch.Tensor:
 def _linear(
     index: Sequence[torch.Tensor], sizes: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The row-major index as a sum of two short tensors [rows], [columns]; the sums of each are small."""
+    """The row-major index as a sum of two short tensors [rows] and [columns], whose sums cover all elements."""
     stride, strides = 1, []
     for size in reversed(sizes):
         strides.append(stride)
@@ -154,7 +154,7 @@ def _linear(
 def _philox(
     key: torch.Tensor, index: Sequence[torch.Tensor], sizes: Sequence[int], out: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The last axis with more than one position takes the four words of each block one after another.
+    """Words of Philox: the last axis with more than one position takes the four words of each block in turn.
 
     The counter is (block, linear index of the axes before it in two words, 0).
     """
@@ -176,10 +176,10 @@ def _philox(
 
 
 def _blocks(last: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The blocks that hold the words of these positions, and where in them each position's word is.
+    """The blocks that hold the words of these positions, and each position's word in its block.
 
-    Which blocks are shared is not known without looking at the positions. That is cheap on a CPU; a GPU would have to
-    wait, so that a part there makes a block for each position.
+    On a CPU, shared blocks are found by looking at the positions. A GPU would have to wait for that, so it computes one
+    block per position.
     """
     if last.device.type == "cpu":
         blocks, place = torch.unique(last >> 2, return_inverse=True)
@@ -197,7 +197,7 @@ def _counts_up(words: torch.Tensor) -> bool:
 
 
 def philox(counter: Sequence[torch.Tensor], key: torch.Tensor) -> list[torch.Tensor]:
-    """Philox4x32-10: four int32 words for each block, from int64 counters of four words and a key of 64 bits."""
+    """Philox4x32-10: four int32 words per block, from int64 counters of four words and a key of 64 bits."""
     c0, c1, c2, c3 = counter
     k0, k1 = key & MASK, key >> 32 & MASK
     for _ in range(10):

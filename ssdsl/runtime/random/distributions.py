@@ -1,8 +1,8 @@
-"""Random tensors and dropout from a key and logical positions: what a part draws, one device draws for its elements.
+"""Random tensors and dropout from a key and logical positions: a part draws the numbers that one device draws for it.
 
-All functions take `key`, int64 of no axes; `index`, for each axis of the noise the logical positions of the local part,
-1-D; `sizes`, the logical sizes; and the generator ("hash" or "philox"). See `counter_rng.py`. The `DISTRIBUTIONS` have
-two parameters each, of which some use one.
+All functions take `key`, int64 without axes; `index`, for each axis of the noise the logical positions of the local
+part, 1-D; `sizes`, the logical sizes; and the generator ("hash" or "philox"). See `counter_rng.py`. The `DISTRIBUTIONS`
+have two parameters each; some use only one.
 """
 
 import math
@@ -24,7 +24,8 @@ LONG = (1 << 62) - 1
 def uniform(
     low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Numbers in [low, high); of [0, 1) multiples of the distance between the largest two of the type, as in torch."""
+    """Numbers in [low, high). For [0, 1) they are multiples of the largest spacing of the type in this interval, as in
+    torch."""
     found = _fraction(key, index, sizes, generator, dtype)
     return found if (low, high) == (0, 1) else found.mul_(high - low).add_(low)
 
@@ -56,7 +57,7 @@ def exponential(
 def geometric(
     chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """How many trials of this chance a success takes: 1, 2, ..."""
+    """The number of trials up to the first success at this chance: 1, 2, ..."""
     scale = 1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
     return _smooth(key, index, sizes, generator, dtype, lambda u: u.log_().mul_(scale).ceil_().clamp_(min=1))
 
@@ -64,7 +65,7 @@ def geometric(
 def cauchy(
     median: float, sigma: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Numbers of Cauchy's distribution."""
+    """Cauchy-distributed numbers."""
 
     def bent(u: torch.Tensor) -> torch.Tensor:
         return u.sub_(0.5).mul_(math.pi).tan_().mul_(sigma).add_(median)
@@ -75,7 +76,7 @@ def cauchy(
 def integers(
     low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Integers from `low` to `high - 1`: a word modulo their number, of 62 bits where 32 would favour the low ones."""
+    """Integers from `low` to `high - 1`: a word modulo the range, of 62 bits if 32 bits would favour the low ones."""
     count = int(high) - int(low)
     if count > 1 << 16:
         words = _long(key, index, sizes, generator)
@@ -87,7 +88,7 @@ def integers(
 def bernoulli(
     chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Ones with this chance (to 2**-32), and zeros."""
+    """Ones with this chance (precise to 2**-32), else zeros."""
     return keep(chance, key, index, sizes, generator).to(dtype)
 
 
@@ -110,7 +111,8 @@ def keep(chance: float, key: torch.Tensor, index: Index, sizes: Sizes, generator
 def dropout(
     x: torch.Tensor, p: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator
 ) -> torch.Tensor:
-    """`x` with elements zero with chance `p`, the others divided by `1 - p`; autograd keeps the mask, a byte each."""
+    """`x` with elements set to zero with chance `p`, the others divided by `1 - p`; autograd keeps the mask, a byte per
+    element."""
     mask = keep(1 - p, key, index, sizes, generator)
     return (x * mask).mul_(1 / (1 - p) if p < 1 else 0.0)
 
@@ -130,16 +132,16 @@ def attention_dropout(
     generator: Generator,
     runs: Runs = (),
 ) -> torch.Tensor:
-    """Scaled dot product attention with dropout on the probabilities [batch.., query, key]: torch's math form.
+    """Scaled dot product attention with dropout on the probabilities [batch.., query, key], in torch's math form.
 
-    The queries are at the positions `runs` of the sequence; (): at all.
+    `runs` are the positions of the queries in the sequence; () means all.
 
     query [.., heads, q, d], keys [.., heads, k, d], values [.., heads, k, v] -> [.., heads, q, v].
     """
     if enable_gqa:
         keys = keys.repeat_interleave(query.shape[-3] // keys.shape[-3], -3)
         values = values.repeat_interleave(query.shape[-3] // values.shape[-3], -3)
-    half = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)  # both factors, as torch does
+    half = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)  # both factors are scaled, as in torch
     scores = (query * half) @ (keys * half).transpose(-2, -1)
     if is_causal:
         rows, columns = (torch.arange(n, device=scores.device) for n in scores.shape[-2:])
@@ -147,13 +149,13 @@ def attention_dropout(
             rows = torch.cat([torch.arange(*run, device=scores.device) for run in runs])
         mask = columns <= rows[:, None]
     if mask is not None and mask.dtype == torch.bool:
-        chances = torch.ops.aten._safe_softmax(scores.masked_fill(~mask, -math.inf), -1)  # zeros for a row of no key
+        chances = torch.ops.aten._safe_softmax(scores.masked_fill(~mask, -math.inf), -1)  # rows without keys
     else:
         chances = (scores if mask is None else scores + mask).softmax(-1)
     return dropout(chances, p, key, index, sizes, generator) @ values
 
 
-# -- numbers of words --------------------------------------------------------------------------------------------------
+# -- words to numbers ------------------------------------------------------------------------------------------------
 
 
 def _fraction(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
@@ -169,7 +171,7 @@ def _fraction(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generato
 
 
 def _positive(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
-    """Numbers in (0, 1] that get finer towards zero, so that a logarithm of them reaches its tail; of a wide type."""
+    """Numbers in (0, 1] that get finer towards zero, so that their logarithm reaches its tail; in a wide type."""
     if dtype == torch.float64:
         return _long(key, index, sizes, generator).to(dtype).add_(0.5).mul_(2.0**-62)
 
@@ -187,7 +189,7 @@ def _smooth(
     dtype: torch.dtype,
     bend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """A function of numbers in (0, 1], computed in float32 or float64."""
+    """Applies `bend` to numbers in (0, 1], in float32 or float64."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     return bend(_positive(key, index, sizes, generator, wide)).to(dtype)
 

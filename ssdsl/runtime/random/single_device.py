@@ -1,7 +1,7 @@
-"""The single device draws what the parts of a program draw: a mode under which PyTorch's random operators do so.
+"""A mode under which PyTorch's random operators on a single device draw the numbers that a program's parts draw.
 
-The draws of a step are numbered in the order in which they run. Each takes its key by its number and all positions of
-its tensor; a captured graph numbers its random operators the same way.
+The draws of a step are numbered in the order in which they run, as a captured graph numbers its random operators. Each
+draw takes its key by its number, and all positions of its tensor.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ MANY = 64
 
 
 class CannotDraw(NotImplementedError):
-    """A random operator whose numbers are no function of their positions."""
+    """A random operator whose numbers are not a function of their positions."""
 
 
 class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """All that torch draws in a block, of one step, forward and backward.
+    """Handles all random operators in a block, for one step, forward and backward.
 
-    What an activation checkpoint computes again in the backward, it draws again. Raises CannotDraw.
+    An activation checkpoint that recomputes in backward draws the same numbers again. Raises CannotDraw.
     """
 
     def __init__(self, seed: int, step: int, generator: Generator = "hash") -> None:
@@ -38,7 +38,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.keys = step_keys(self.seed_and_step, MANY)
         self.numbers: dict[
             bytes, int
-        ] = {}  # of each draw, by the state of torch's generator, which a checkpoint resets
+        ] = {}  # the first number of each draw by the state of torch's generator, which a checkpoint resets
         self.attention = _MathAttention()
 
     def __enter__(self) -> "Draws":
@@ -57,7 +57,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = {p.name: p.default_value for p in function._schema.arguments}
         given |= dict(zip(given, args, strict=False)) | kwargs
         if not given.get("dropout", 1) or not given.get("dropout_p", 1) or given.get("training") is False:
-            return function(*args, **kwargs)  # a layer that may drop and does not
+            return function(*args, **kwargs)  # a dropout that is inactive
         draw = DRAWN.get(function.overloadpacket.__name__)
         if draw is None or "out" in given:
             raise CannotDraw(f"{function} draws numbers that are no function of their positions")
@@ -66,7 +66,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def key(self, device: torch.device) -> torch.Tensor:
         """The key of the next draw."""
         state = bytes_of(torch.get_rng_state())
-        is_again = torch._C._current_graph_task_id() >= 0 and state in self.numbers  # in a backward
+        is_again = torch._C._current_graph_task_id() >= 0 and state in self.numbers  # in backward
         number = self.numbers[state] if is_again else self.count
         self.numbers[state] = number
         self.count += not is_again
@@ -78,18 +78,18 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def draw(
         self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """A tensor of a distribution."""
+        """A tensor of random numbers from a distribution."""
         if 0 in sizes:
             return torch.empty(*sizes, dtype=dtype, device=device)
         index, sizes = self.index(sizes, device)
         return DISTRIBUTIONS[name](first, second, self.key(device), index, sizes, self.generator, dtype)
 
     def index(self, sizes: Sequence[int], device: torch.device) -> tuple[Sequence[torch.Tensor], Sequence[int]]:
-        """The positions of a tensor's elements, and the sizes of what they are positions in."""
+        """The positions of a tensor's elements, and the sizes of the axes they are positions on."""
         return [torch.arange(n, device=device) for n in sizes], sizes
 
     def skip(self, function: Any) -> None:
-        """Count the draw of an operator that is not run."""
+        """Counts the draw of an operator that does not run."""
         self.count += torch.Tag.nondeterministic_seeded in function.tags
 
 
@@ -99,7 +99,7 @@ def _is_seeded(function: Any) -> bool:
 
 
 class _MathAttention(TorchFunctionMode):
-    """Attention that drops computes its probabilities: what fused kernels drop, they draw themselves."""
+    """Computes attention with dropout through its probabilities, because fused kernels draw their own numbers."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -116,7 +116,7 @@ class _MathAttention(TorchFunctionMode):
 
 
 def _filling(name: str, *parameters: str) -> Callable[[Draws, Given], torch.Tensor]:
-    """An operator that fills a tensor, or one like it, with a distribution of these parameters."""
+    """An operator that fills a tensor, or a new one like it, from a distribution with these parameters."""
 
     def run(draws: Draws, given: Given) -> torch.Tensor:
         first, second = ([float(given[p]) for p in parameters] + [0.0])[:2]
@@ -127,7 +127,7 @@ def _filling(name: str, *parameters: str) -> Callable[[Draws, Given], torch.Tens
 
 
 def _new(name: str, first: float, second: float) -> Callable[[Draws, Given], torch.Tensor]:
-    """An operator that makes a tensor of a fixed distribution, of a size or like another."""
+    """An operator that makes a tensor of a fixed distribution, of a size or like another tensor."""
 
     def run(draws: Draws, given: Given) -> torch.Tensor:
         return draws.draw(name, first, second, *_form(given, torch.get_default_dtype()))
@@ -140,7 +140,7 @@ def _form(given: Given, dtype: torch.dtype) -> tuple[Sequence[int], torch.dtype,
     like = given.get("self")
     sizes = given["size"] if like is None else like.shape
     device = given.get("device") or (torch.device("cpu") if like is None else like.device)
-    wanted = given.get("dtype")  # a number where it is the schema's default
+    wanted = given.get("dtype")  # a number if it is the schema's default
     return (
         sizes,
         wanted if isinstance(wanted, torch.dtype) else (dtype if like is None else like.dtype),
@@ -154,7 +154,7 @@ def _integers(draws: Draws, given: Given) -> torch.Tensor:
 
 
 def _random(draws: Draws, given: Given) -> torch.Tensor:
-    """Tensor.random_: up to the largest integer that the type holds exactly."""
+    """Tensor.random_: integers up to the largest that the type holds exactly."""
     like = given["self"]
     low, high = given.get("from", 0), given.get("to")
     return draws.draw(
@@ -181,7 +181,7 @@ def _bernoulli(draws: Draws, given: Given) -> torch.Tensor:
 
 
 def _normal(draws: Draws, given: Given) -> torch.Tensor:
-    """Tensor.normal_, and torch.normal of numbers or tensors."""
+    """Tensor.normal_, and torch.normal with numbers or tensors."""
     mean: Any = given["mean"]
     std: Any = given["std"]
     if "self" in given or "size" in given:
@@ -211,7 +211,7 @@ def _rrelu(draws: Draws, given: Given) -> Any:
 
 
 def _multinomial(draws: Draws, given: Given) -> Any:
-    """Each outcome waits an exponential time of its weight's rate; the first ones are drawn."""
+    """Exponential race: each outcome gets a random time at its weight's rate, and the first ones are drawn."""
     weights, count = given["self"], given["num_samples"]
     if given["replacement"]:
         sizes = [*weights.shape[:-1], count, weights.shape[-1]]

@@ -1,1 +1,1 @@
-"""Ranks: their places in meshes, their groups, and how they exchange tensors and small messages."""
+"""Ranks: their coordinates in meshes, their groups, and how they exchange tensors and small messages."""

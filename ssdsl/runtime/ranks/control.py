@@ -1,6 +1,6 @@
-"""Small messages between all ranks, beside the tensors of a step: what they agree on, and what went wrong on one.
+"""Small messages between all ranks, apart from the tensors of a step: agreement, and errors of single ranks.
 
-They travel on the CPU in a group of their own, so they meet no collective of the step's, and wait for no device.
+They use a CPU group of their own. So they do not mix with the step's collectives, and do not wait for a device.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from .transport import Transport
 
 
 class _Word(IntEnum):
-    """What ranks vote; the largest counts."""
+    """Votes of a rank; the largest wins."""
 
     MORE = 0
     END = 1
@@ -22,28 +22,28 @@ class _Word(IntEnum):
 
 
 class Control:
-    """Called by all ranks alike, in the same order."""
+    """Communication of all ranks. All ranks make the same calls in the same order."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._group = transport.new_control_group()
         self._word = torch.zeros(1, dtype=torch.int64)
-        self.waits = False  # for the word of all ranks
+        self.waits = False  # buffer for the votes
 
     @property
     def rank(self) -> int:
-        """This rank's number among all."""
+        """This rank's number."""
         return self.transport.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self.transport.size
 
     def vote(self, error: str | None = None, more: bool = True) -> bool:
-        """Whether all ranks have `more`; a rank that has an error votes that, and raises with the others.
+        """Whether all ranks have `more`. If a rank has an error, all ranks raise.
 
-        Raises EngineError on all ranks, with what each of the failing ones says. One all_reduce of a number.
+        Raises EngineError on all ranks, with the texts of the failing ones. Costs one all_reduce of a number.
         """
         self._word.fill_(_Word.ERROR if error is not None else _Word.MORE if more else _Word.END)
         self.waits = True
@@ -59,12 +59,12 @@ class Control:
         return word == _Word.MORE
 
     def leave(self) -> None:
-        """Says that this rank's script ends; returns when the others' do, or have been told."""
+        """Announces that this rank's script ends; returns when the others' do, or have been told."""
         self._word[0] = _Word.LEFT
         self.transport.all_reduce(self._word, self._group, "max")
 
     def sum(self, numbers: list[float]) -> list[float]:
-        """The sums of each rank's numbers, in float64."""
+        """The sum over ranks of each number, in float64."""
         total = torch.tensor(numbers, dtype=torch.float64)
         self.waits = True
         self.transport.all_reduce(total, self._group)
@@ -72,7 +72,7 @@ class Control:
         return total.tolist()
 
     def all_gather(self, payload: bytes) -> list[bytes]:
-        """What each rank gives, in the order of ranks."""
+        """The payloads of all ranks, in order."""
         sizes = torch.zeros(self.size, dtype=torch.int64)
         self.transport.all_gather(sizes, torch.tensor([len(payload)]), self._group)
         longest = int(sizes.max())
@@ -86,12 +86,12 @@ class Control:
         return [bytes_of(row[:size]) for row, size in zip(rows, sizes.tolist(), strict=True)]
 
     def gather(self, payload: bytes) -> list[bytes] | None:
-        """What each rank gives, on rank 0; None on the others."""
+        """The payloads of all ranks, on rank 0; None on the others."""
         found = self.all_gather(payload)
         return found if self.rank == 0 else None
 
     def broadcast(self, payload: bytes | None) -> bytes:
-        """What rank 0 gives, on all ranks."""
+        """The payload of rank 0, on all ranks."""
         size = torch.tensor([len(payload) if self.rank == 0 and payload is not None else 0])
         self.transport.all_reduce(size, self._group, "max")
         if int(size) == 0:
@@ -103,7 +103,7 @@ class Control:
         return bytes_of(sent)
 
     def merge(self, tensor: torch.Tensor) -> None:
-        """Overwrites a tensor of which each element is zero on all ranks but one with that one's."""
+        """Overwrites a tensor, each element of which is zero on all ranks but one, with that rank's elements."""
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
         self.transport.all_reduce(flat, self._group, "max")
         tensor.detach().copy_(flat.view(tensor.dtype).view(tensor.shape))
@@ -116,25 +116,25 @@ class Control:
 
 
 class LoneControl(Control):
-    """The control of a process without others."""
+    """The control of a single process."""
 
     def __init__(self) -> None:
         self.waits = False
 
     @property
     def rank(self) -> int:
-        """The first, of one."""
+        """The rank, 0."""
         return 0
 
     @property
     def size(self) -> int:
-        """One."""
+        """The number of ranks, 1."""
         return 1
 
     def vote(self, error: str | None = None, more: bool = True) -> bool:
         """Raises the error."""
         if error is not None:
-            reason, _, change = error.partition("\n  help: ")  # as EngineError says it
+            reason, _, change = error.partition("\n  help: ")  # in EngineError's form
             raise EngineError(reason, change)
         return more
 
@@ -152,13 +152,13 @@ def _as_tensor(payload: bytes) -> torch.Tensor:
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
-    """The numbers of a tensor on the CPU as they lie in memory, without NumPy, which may not be there."""
+    """The bytes of a CPU tensor, without NumPy, which may not be installed."""
     tensor = tensor.contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def _told(said: list[str]) -> tuple[str, str]:
-    """One text of what the failing ranks say: equal errors are said once, each with its ranks."""
+    """One text for the errors of all failing ranks: equal errors appear once, with their ranks."""
     ranks: dict[str, list[int]] = {}
     for rank, text in enumerate(said):
         if text:

@@ -1,7 +1,7 @@
-"""gloo between ranks on GPUs: tensors go through the memory of the host.
+"""gloo for ranks on GPUs: tensors are copied through host memory.
 
-NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some of its calls only. So every call works on a copy
-on the CPU. It is slow, and for trying a plan on fewer GPUs than it has devices.
+NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some calls only. So every call works on a CPU copy.
+This is slow; it is meant for trying a plan on fewer GPUs than it has devices.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from .transport import Distributed, Merge, PendingWork, Rows, Works
 
 @dataclass(frozen=True)
 class Arriving:
-    """What arrives on the CPU and belongs into a tensor of the device."""
+    """A receive into a CPU tensor that is then copied to the device."""
 
     work: PendingWork
     here: torch.Tensor
     into: torch.Tensor
 
     def wait(self) -> None:
-        """Blocks until the tensor has what was sent."""
+        """Blocks until the device tensor holds the received data."""
         self.work.wait()
         self.into.copy_(self.here)
 
@@ -33,7 +33,7 @@ class Arriving:
 
 @dataclass(frozen=True)
 class Leaving:
-    """What is sent from the CPU; the copy lives as long as this."""
+    """A send from a CPU copy, which is kept alive until then."""
 
     work: PendingWork
     here: torch.Tensor
@@ -48,7 +48,7 @@ class Leaving:
 
 
 class Staged(Distributed):
-    """The transport of processes whose group is gloo and whose tensors are on GPUs."""
+    """The transport of processes with a gloo group and tensors on GPUs."""
 
     def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
         here = _copy(x)

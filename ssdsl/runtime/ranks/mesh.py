@@ -1,4 +1,4 @@
-"""Devices as coordinates: which rank is where in which mesh, and which ranks lie along its axes.
+"""Meshes of devices: the coordinates of a rank in a mesh, and the ranks along its axes.
 
 >>> mesh = RankMesh("gpus", {"dp": 2, "tp": 3}, first=10)
 >>> mesh.coordinates(14), mesh.rank({"dp": 1, "tp": 1})
@@ -26,7 +26,7 @@ class RankMesh:
         return math.prod(self.axes.values())
 
     def coordinates(self, rank: int) -> dict[str, int] | None:
-        """The coordinate of a rank on every axis, None for a rank outside."""
+        """The coordinates of a rank on all axes; None for a rank outside the mesh."""
         place = rank - self.first
         if not 0 <= place < self.size:
             return None
@@ -36,7 +36,7 @@ class RankMesh:
         return dict(reversed(found.items()))
 
     def rank(self, at: dict[str, int]) -> int:
-        """The rank at these coordinates, one on every axis."""
+        """The rank at these coordinates, which name every axis."""
         place = 0
         for axis, n in self.axes.items():
             place = place * n + at[axis]

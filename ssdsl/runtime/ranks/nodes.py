@@ -1,4 +1,4 @@
-"""What ranks on several nodes, which may share no disk, do beside training: compare programs, collect reports."""
+"""Work of ranks on several nodes without a shared disk, besides training: comparing programs, collecting reports."""
 
 import contextlib
 import hashlib
@@ -11,40 +11,41 @@ REPORT = "rank{rank}.json"
 
 
 def nodes() -> int:
-    """How many nodes torchrun has started ranks on; 1 where it does not say."""
+    """The number of nodes on which torchrun has started ranks; 1 if unknown."""
     return int(os.environ.get("GROUP_WORLD_SIZE", "1"))
 
 
-def check_alike(board: StatusStore, folder: Path) -> None:
-    """Raises SystemExit where this node's program is not that of the others: ranks would wait for each other in vain.
+def check_alike(store: StatusStore, folder: Path) -> None:
+    """Raises SystemExit if this node's program differs from that of other nodes, because ranks would then wait for each
+    other for ever.
 
-    Weights are not compared, as they may be large; the program's table and code are.
+    The program's table and code are compared; weights may be large and are not.
     """
     if nodes() == 1:
         return
     digest = hashlib.sha256()
     for path in [*sorted(folder.glob("role_*.py")), folder / "program.json"]:
         digest.update(path.read_bytes())
-    if board.first("program", digest.hexdigest()) != digest.hexdigest():
+    if store.set_if_absent("program", digest.hexdigest()) != digest.hexdigest():
         raise SystemExit(
             "the nodes have different programs: compile the same plan for the same model, with the same options and "
             "the same version of ssdsl, on each node, or start all of them from one folder on a shared disk"
         )
 
 
-def hand_in(board: StatusStore, out: Path, rank: int) -> None:
-    """Give this rank's report to the first node; when this returns it is there."""
+def hand_in(store: StatusStore, out: Path, rank: int) -> None:
+    """Sends this rank's report to the first node; it has arrived when this returns."""
     path = out / REPORT.format(rank=rank)
     if nodes() > 1 and path.exists():
-        board.first(path.name, path.read_text())
+        store.set_if_absent(path.name, path.read_text())
 
 
-def collect(board: StatusStore, out: Path, ranks: int) -> None:
-    """On the first rank: write the reports that ranks of other nodes have handed in."""
+def collect(store: StatusStore, out: Path, ranks: int) -> None:
+    """Writes, on the first rank, the reports that ranks of other nodes have sent."""
     if nodes() == 1 or os.environ.get("RANK") != "0":
         return
     for path in (out / REPORT.format(rank=rank) for rank in range(ranks)):
         if not path.exists():
             with contextlib.suppress(RuntimeError):
-                if (report := board.get(path.name)) is not None:
+                if (report := store.get(path.name)) is not None:
                     path.write_text(report)

@@ -1,4 +1,4 @@
-"""What the table says for one rank: its role, groups and weights, and its share of every message."""
+"""Sets up one rank from the table: its role, groups, weights, and its end of every message."""
 
 import math
 
@@ -15,14 +15,14 @@ from .world import Group, World
 
 
 def join_world(table: Table, world: World) -> None:
-    """Makes the meshes and groups of the table known to this rank."""
+    """Registers the table's meshes and groups with this rank."""
     world.join(table.meshes, [(group.mesh, group.axes) for group in table.groups])
     for _ in range(len(world.transfers), max((m.lane + 1 for m in table.messages), default=0)):
         world.transfers.append((world.transport.new_group(), world.transport.new_group()))
 
 
 def role_of(table: Table, world: World) -> RoleEntry | None:
-    """This rank's role; None for a rank that the plan gives nothing to do."""
+    """This rank's role; None for a rank without work in the plan."""
     return next((r for r in table.roles if world.at(r.mesh, r.fixed) is not None), None)
 
 
@@ -30,7 +30,7 @@ def role_of(table: Table, world: World) -> RoleEntry | None:
 
 
 def messages_of(table: Table, world: World) -> dict[int, Message]:
-    """All messages, with this rank's legs."""
+    """All messages, with this rank's ends of them."""
     found: dict[int, Message] = {}
     for m in table.messages:
         forward = _leg(m.forward, m.source, m.target, world)
@@ -79,9 +79,9 @@ def weights_of(
     device: torch.device,
     half: torch.dtype | None = None,
 ) -> Weights:
-    """This rank's weights, cut out of the whole ones, or made; the groups of tied weights are made here.
+    """This rank's weights, cut out of the whole ones or computed; also makes the groups of tied weights.
 
-    With `half` floating-point numbers are of this type.
+    With `half`, floating-point weights have this type.
     """
 
     def part(piece: Piece) -> torch.Tensor:
@@ -104,7 +104,7 @@ def weights_of(
 
 
 def completions_of(role: RoleEntry, world: World) -> dict[int, list[Completion]]:
-    """How a program completes the gradients of each flat parameter of a role, by its number."""
+    """The completions of the gradients of each of a role's flat parameters, by its number."""
     groups = {axes: group for (mesh, axes), group in world.groups.items() if mesh == role.mesh}
     return {
         flat.number: [Completion(kind, groups[axes]) for kind, axes in flat.completion if axes] for flat in role.flats
@@ -112,7 +112,7 @@ def completions_of(role: RoleEntry, world: World) -> dict[int, list[Completion]]
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:
-    """For each weight on several submeshes, how its gradients are summed; called by all ranks alike."""
+    """The summation of the gradients of each weight that lives on several submeshes; called by all ranks alike."""
     ties = {}
     made: dict[tuple[int, ...], Group | None] = {}
     for weight, places in table.ties.items():
@@ -135,7 +135,8 @@ def _are_alike(homes: list[list[int]]) -> bool:
 
 
 def _tied_ranks(homes: list[list[int]]) -> list[tuple[int, ...]]:
-    """Homes of one size sum part by part; of others every rank has the whole weight, and all sum together."""
+    """The groups that sum a tied weight. Homes of equal size sum part by part; else every rank has the whole weight,
+    and all ranks sum together."""
     if _are_alike(homes):
         return [tuple(sorted(ranks)) for ranks in zip(*homes, strict=True)]
     return [tuple(sorted(r for home in homes for r in home))]

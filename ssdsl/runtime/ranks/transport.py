@@ -1,6 +1,6 @@
-"""How ranks exchange tensors: the one interface through which a program communicates, and torch.distributed behind it.
+"""The interface through which a program communicates, and its implementation over torch.distributed.
 
-All ranks of a group make the same calls on it in the same order. Tensors are contiguous.
+All ranks of a group make the same calls in the same order. Tensors are contiguous.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 Merge = Literal["sum", "max"]
-Rows = tuple[list[int], list[int]]  # how many a rank receives from each rank of a group, and sends it
+Rows = tuple[list[int], list[int]]  # rows received from each rank of a group, and rows sent to each
 
-# torch 2.13 renames these two; either name works on either version.
+# torch 2.13 renames these two; either version works with either name
 _gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _MERGES = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
@@ -24,7 +24,7 @@ class PendingWork(Protocol):
     """Communication that has been started."""
 
     def wait(self) -> Any:
-        """Blocks until it is done; tensors may be read and overwritten after that."""
+        """Blocks until it is done; after that its tensors may be read and overwritten."""
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
@@ -33,7 +33,7 @@ class PendingWork(Protocol):
 
 @dataclass(frozen=True)
 class Works:
-    """Several of them; `sent` is what must live until they are done."""
+    """Several works as one; `sent` keeps tensors alive until they are done."""
 
     works: Sequence[PendingWork]
     sent: Any = None
@@ -49,52 +49,52 @@ class Works:
 
 
 class Transport(Protocol):
-    """What a rank can say to others. `group` is what `new_group` returned."""
+    """Communication of one rank with others. `group` is a result of `new_group`."""
 
     @property
     def rank(self) -> int:
-        """This rank's number among all."""
+        """This rank's number."""
         ...
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         ...
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
-        """A group of some ranks, or of all; called by all ranks alike."""
+        """Makes a group of some ranks, or of all; called by all ranks alike."""
 
     def new_control_group(self) -> Any:
-        """A group of all ranks for tensors on the CPU, whatever the device; called by all ranks alike."""
+        """Makes a group of all ranks for CPU tensors, whatever the device; called by all ranks alike."""
 
     def barrier(self) -> None:
-        """Waits until all ranks are here."""
+        """Waits until all ranks have called it."""
 
     def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
-        """`x`: its sum, or maximum, over the ranks."""
+        """Replaces `x` by its sum, or maximum, over the ranks."""
 
     def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
-        """`x`: its sum over the ranks, once the work has been waited for."""
+        """Starts to replace `x` by its sum over the ranks; it is the sum after the work's `wait`."""
         ...
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """`into` [ranks * n]: the ranks' `x` [n], end to end."""
+        """Fills `into` [ranks * n] with the ranks' `x` [n], concatenated."""
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """`into` [n]: this rank's part of the sum of `x` [ranks * n]."""
+        """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
-        """`into` [ranks * n]: for each rank, end to end, the part of its `x` that stands at this rank's place. With
-        `rows` the parts are so many rows of the first axis; those of two ranks for each other agree."""
+        """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,
+        n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
 
     def start_exchange(
         self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any
     ) -> PendingWork:
-        """Starts to send some ranks a part each, and to fill `into` with what they send; all tensors by the rank."""
+        """Starts to send a part to each of some ranks, and to fill `into` with what they send; both by rank."""
         ...
 
     def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
-        """Starts to send `x`, which must not change until the work is done. Sends of one tag arrive in order."""
+        """Starts to send `x`, which must not change until the work is done. Sends with one tag arrive in order."""
         ...
 
     def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
@@ -104,8 +104,8 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class Distributed:
-    """The transport of ranks that are processes. `timeout` is how long a rank waits in a group: groups do not inherit
-    that of all ranks."""
+    """The transport of ranks that are processes. `timeout` limits the waiting in a group; groups do not inherit it from
+    the default group."""
 
     timeout: timedelta | None = None
 

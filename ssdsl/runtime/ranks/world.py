@@ -1,8 +1,9 @@
-"""One rank: its place among the others, its groups, and all state that is its own.
+"""The state of one rank: its coordinates, its groups, and everything else that is its own.
 
-Nothing of a rank is global, so that several ranks, and several programs, can run as threads of one process. What a
-role's file needs without being given it (its groups, where gradients of weights wait) it finds in the rank that `enter`
-has made this thread's. Backward may run in other threads (autograd's, on CUDA): there a rank is what forward kept.
+No state of a rank is global, so several ranks and several programs can run as threads of one process. Code of a role
+that needs state without a parameter for it (its groups, the list of deferred weight gradients) uses the rank that
+`enter` has set for this thread. Backward may run in other threads (autograd's, on CUDA); there the rank that forward
+has saved is used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ from .transport import Merge, PendingWork, Rows, Transport
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks that differ from this one only on some axes. `index` is this rank's place among them."""
+    """The ranks that differ from this one only on some axes. `index` is this rank's position among them."""
 
     name: str
     ranks: tuple[int, ...]
@@ -37,13 +38,13 @@ class Group:
         return len(self.ranks)
 
     def all_reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
-        """Replaces `x` by the sum, or maximum, over the group. `x` is contiguous, and of one shape on all ranks."""
+        """Replaces `x` by its sum, or maximum, over the group. `x` is contiguous, and has one shape on all ranks."""
         self.world.begin("all_reduce", self, x)
         self.world.transport.all_reduce(x, self.process_group, merge)
         self.world.call = None
 
     def start_all_reduce(self, x: torch.Tensor) -> PendingWork:
-        """Starts to replace `x` by the sum; `x` is the sum after the work's `wait`."""
+        """Starts to replace `x` by its sum; it is the sum after the work's `wait`."""
         world = self.world
         world.begin("all_reduce", self, x)
         started = Started(world.transport.start_all_reduce(x, self.process_group), world, world.last)
@@ -63,18 +64,19 @@ class Group:
         self.world.call = None
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, rows: Rows | None = None) -> None:
-        """Fills part k of `into` [ranks * n] with the part of rank k's `x` [ranks * n] that is for this rank; parts of
-        unequal size have so many `rows`."""
+        """Fills part k of `into` [ranks * n] with this rank's part of rank k's `x` [ranks * n]; parts of unequal size
+        have so many `rows`."""
         self.world.begin("all_to_all", self, x)
         self.world.transport.all_to_all(into, x, self.process_group, rows)
         self.world.call = None
 
     def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
-        """Sends each of some ranks, by their place in the group, a part, and fills `into` with what they send."""
+        """Sends a part to each of some ranks, given by their index in the group, and fills `into` with what they
+        send."""
         self.start_exchange(into, parts).wait()
 
     def start_exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> PendingWork:
-        """Starts to; `into` is filled, and `parts` may change, after the work's `wait`."""
+        """Starts an exchange; after the work's `wait`, `into` is filled and `parts` may change."""
         world = self.world
         world.begin("exchange", self, *into.values())
         received, sent = ({self.ranks[k]: x for k, x in tensors.items()} for tensors in (into, parts))
@@ -85,7 +87,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupCall:
-    """A call on a group, and where the program makes it: `site` is a place in a role's code, or a flat parameter."""
+    """A call on a group, and its place in the program: `site` is a place in a role's code, or a flat parameter."""
 
     kind: str
     group: Group
@@ -94,7 +96,7 @@ class GroupCall:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedMessage:
-    """A message that this rank waits for: what `peer` sends, or has to take. `number` is the message's."""
+    """A message that this rank waits for: `peer` has to send or receive it. `number` is the message's."""
 
     verb: str
     number: int
@@ -104,7 +106,7 @@ class AwaitedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A collective on its way; while somebody waits for it, the rank says so."""
+    """A running collective. While somebody waits for it, the rank's status says so."""
 
     work: PendingWork
     world: "World"
@@ -123,22 +125,22 @@ class Started:
 
 @dataclass(eq=False)
 class World:
-    """A rank. `join` is called by all ranks alike."""
+    """A rank. All ranks call `join` alike."""
 
     transport: Transport
     meshes: dict[str, RankMesh] = field(default_factory=dict)
     groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
-    transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane, of all ranks: for values, gradients
+    transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane: for values, for gradients
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
-    waiting: list[Any] = field(default_factory=list)  # gradients of weights, to be computed (step/split_backward.py)
-    gathered: Gathered = field(default_factory=Gathered)  # in the forward that runs
-    recomputing: int = 0  # how many forwards that run again this is inside of
+    waiting: list[Any] = field(default_factory=list)  # deferred gradients of weights (step/split_backward.py)
+    gathered: Gathered = field(default_factory=Gathered)  # in the current forward
+    recomputing: int = 0  # how many recomputed forwards are running inside each other
     layer: str = ""  # the module whose function runs
-    site: Any = None  # where in the program the next collective stands, if something says so (program/provenance.py)
+    site: Any = None  # the program's place of the next collective, if known (program/provenance.py)
     call: GroupCall | AwaitedMessage | None = None  # what this rank waits for now
-    last: GroupCall | None = None  # the last collective that it started: a GPU may still be busy with it
-    clock: OperatorClock | None = None  # in a step that is timed
-    _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # what ranks have been asked to join
+    last: GroupCall | None = None  # the last collective that it started: a GPU may still run it
+    clock: OperatorClock | None = None  # set in a step that is timed
+    _joined: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # groups that all ranks have made
 
     @property
     def rank(self) -> int:
@@ -147,12 +149,12 @@ class World:
 
     @cached_property
     def control(self) -> Control:
-        """Words between all ranks; first used by all ranks alike."""
+        """Small messages between all ranks; all ranks use it first at the same time."""
         return Control(self.transport)
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """A context in which this thread is the rank."""
+        """A context in which this thread acts as the rank."""
         before = _here.set(self)
         try:
             yield
@@ -160,7 +162,7 @@ class World:
             _here.reset(before)
 
     def join(self, meshes: Iterable[RankMesh], wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-        """Creates the wanted groups (mesh and axes) that are not there; all ranks create all, in the same order."""
+        """Creates the wanted groups (mesh and axes) that do not exist yet; all ranks create all, in the same order."""
         self.meshes |= {m.name: m for m in meshes}
         for mesh, axes in wanted:
             if (mesh, axes) in self._joined:
@@ -172,30 +174,29 @@ class World:
                     self.groups[mesh, axes] = made
 
     def new_group(self, name: str, ranks: list[int]) -> Group | None:
-        """A group of these ranks, None for a rank outside; called by all ranks alike."""
+        """Makes a group of these ranks; None for a rank outside. Called by all ranks alike."""
         made = self.transport.new_group(ranks)
         return Group(name, tuple(ranks), ranks.index(self.rank), made, self) if self.rank in ranks else None
 
     def coordinate(self, mesh: str, axis: str) -> int:
-        """This rank's coordinate on an axis of a mesh that it is in."""
+        """This rank's coordinate on an axis of one of its meshes."""
         at = self.meshes[mesh].coordinates(self.rank)
         assert at is not None
         return at[axis]
 
     def at(self, mesh: str, fixed: Mapping[str, int], rank: int | None = None) -> dict[str, int] | None:
-        """The coordinates in a mesh of a rank, by default this one; None for a rank that is not at the fixed ones."""
+        """The coordinates of a rank in a mesh (by default of this rank); None unless it is at the `fixed` ones."""
         at = self.meshes[mesh].coordinates(self.rank if rank is None else rank)
         return at if at is not None and fixed.items() <= at.items() else None
 
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
-        """Notes that the rank goes into a collective, and counts it; `call` is None again when it is through."""
+        """Records and counts a collective that the rank enters; `call` is reset to None when it is done."""
         self.call = self.last = GroupCall(kind, group, self.site)
         self.count(kind, *tensors)
 
     def count(self, kind: str, *tensors: torch.Tensor) -> None:
-        """Adds one call with this payload to the books: the whole tensor that an all_reduce sums, that an all_gather
-        returns, that a reduce_scatter is given, that an all_to_all exchanges; what this rank receives in an
-        exchange."""
+        """Counts one call with this payload: the whole tensor that an all_reduce sums, an all_gather returns, a
+        reduce_scatter takes or an all_to_all exchanges; for an exchange, what this rank receives."""
         entry = self.counts.setdefault(kind, {"calls": 0, "bytes": 0})
         entry["calls"] += 1
         entry["bytes"] += sum(x.numel() * x.element_size() for x in tensors)
@@ -205,10 +206,10 @@ _here: ContextVar[World] = ContextVar("the rank of this thread")
 
 
 def here() -> World:
-    """The rank that this thread is."""
+    """The rank as which this thread runs."""
     return _here.get()
 
 
 def group(mesh: str, *axes: str) -> Group:
-    """The group of this rank along one axis of a mesh, or several."""
+    """The group of this rank along one or several axes of a mesh."""
     return here().groups[mesh, axes]

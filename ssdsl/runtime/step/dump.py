@@ -1,4 +1,4 @@
-"""What a rank holds, written out whole for a comparison: gradients of a step, weights and buffers."""
+"""Collects a rank's gradients, weights and buffers, unsharded, for a comparison with one device."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Saved = dict[str, Any]
 
 
 def gradients(weights: Weights, pieces: dict[str, Piece]) -> Saved:
-    """This rank's pieces of the gradients, when they are complete."""
+    """This rank's pieces of the gradients; called when they are complete."""
     found = {}
     for flat in weights.flats:
         values: dict[str, torch.Tensor | None]
@@ -37,7 +37,7 @@ def state(weights: Weights, pieces: dict[str, Piece]) -> Saved:
 
 
 def _gathered(flat: FlatWeights, mine: torch.Tensor | None) -> torch.Tensor:
-    """All shards end to end; not counted as communication of the step."""
+    """All shards concatenated; not counted as communication of the step."""
     assert flat.shard is not None and flat.shard_group is not None
     mine = torch.zeros_like(flat.shard) if mine is None else mine.detach()
     whole = mine.new_empty(mine.numel() * flat.shard_group.size)

@@ -1,7 +1,8 @@
-"""Flat parameters: weights whose gradients are reduced, and whose state is sharded, together.
+"""Flat parameters: weights whose gradients are reduced together, and whose state is sharded together.
 
-A flat parameter lays its weights end to end: a tensor [elements], padded to a multiple of the shards. Where its state
-is sharded over a group (ZeRO; Rajbhandari et al. 2020) each rank owns an equal part, the shard [elements / ranks].
+A flat parameter concatenates its weights into a tensor [elements], padded to a multiple of the shards. If its state is
+sharded over a group (ZeRO; Rajbhandari et al. 2020), each rank owns an equal part, the shard [elements / ranks]. `zero`
+chooses among these storages:
 
 | class | ZeRO | held between steps | optimizer steps on |
 |---|---|---|---|
@@ -24,12 +25,12 @@ from ..ranks.transport import PendingWork
 from ..ranks.world import Group
 
 Tensors = Mapping[str, torch.Tensor]
-Span = tuple[int, int] | None  # elements [start, stop) of a weight, flattened; None is all of it, in its shape
+Span = tuple[int, int] | None  # elements [start, stop) of a flattened weight; None is the whole weight in its shape
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A weight in its flat parameter: the elements from `start`."""
+    """A weight in its flat parameter; its elements begin at `start`."""
 
     name: str
     shape: torch.Size
@@ -45,7 +46,7 @@ class Slot:
 class Tie:
     """The ranks that sum the gradients of a weight that lives on several submeshes (tied embeddings of two stages).
 
-    Of the ranks of one submesh that hold equal gradients, one `contributes`; the others add zeros.
+    Of the ranks of one submesh with equal gradients, one `contributes`; the others add zeros.
     """
 
     group: Group
@@ -54,11 +55,11 @@ class Tie:
 
 @dataclass(frozen=True)
 class Completion:
-    """A step from the gradient that backward leaves to the one that the optimizer needs.
+    """A step from the gradient after backward to the one that the optimizer needs.
 
-    Of a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
-    sum, [n / ranks]; `chunk` this rank's part of what is equal on all ranks, [n / ranks]; `all_gather` joins the ranks'
-    parts, [n * ranks].
+    For a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
+    sum, [n / ranks]; `chunk` this rank's part of a gradient that is equal on all ranks, [n / ranks]; `all_gather` joins
+    the ranks' parts, [n * ranks].
     """
 
     kind: str
@@ -86,10 +87,10 @@ class Completion:
 
 
 class FlatWeights:
-    """Weights that are reduced and sharded together; `number` is the flat parameter's in the program.
+    """Weights that are reduced and sharded together; `number` is the flat parameter's number in the program.
 
-    `parameters` are the weights that are there between steps. `completion` completes their gradients, as the program
-    that runs leaves them.
+    `parameters` are the weights that exist between steps. `completion` completes their gradients as the running program
+    leaves them.
     """
 
     shard: torch.nn.Parameter | None = None
@@ -102,14 +103,14 @@ class FlatWeights:
         starts = [0, *itertools.accumulate(value.numel() for value in values.values())]
         self.slots = [Slot(n, v.shape, start) for (n, v), start in zip(values.items(), starts, strict=False)]
         self.used = starts[-1]
-        self.elements = -(-self.used // parts) * parts  # what ranks hold along other axes may be of other sizes
+        self.elements = -(-self.used // parts) * parts  # along other axes ranks may have other sizes
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The weights in a flat tensor [elements], each in its own shape."""
+        """The weights as views of a flat tensor [elements], each in its own shape."""
         return {s.name: flat[s.start : s.stop].view(s.shape) for s in self.slots}
 
     def laid(self, like: torch.Tensor, tensors: Iterable[torch.Tensor | None]) -> torch.Tensor:
-        """Tensors of the weights' shapes end to end: [elements], with zeros for None, of the type of `like`."""
+        """Concatenates tensors of the weights' shapes: [elements], with zeros for None, in the type of `like`."""
         flat = like.new_empty(self.elements)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             place = flat[slot.start : slot.stop]
@@ -123,42 +124,42 @@ class FlatWeights:
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The weights for a module that reads them, which gives them to `release` behind that."""
+        """The weights for a module that reads them; the module passes them to `release` afterwards."""
         return self.parameters
 
     def release(self, weights: dict[str, torch.Tensor]) -> None:
-        """Frees what `weights` has made for a module."""
+        """Frees what `weights` has allocated for a module."""
 
     def gather(self) -> None:
-        """Brings the weights that other ranks stepped on (ZeRO-1 and -2)."""
+        """Gathers the weights that other ranks updated (ZeRO-1 and -2)."""
 
     def drop(self) -> None:
-        """Frees what has been gathered for backward."""
+        """Frees what was gathered for backward."""
 
     # -- what the optimizer steps on -----------------------------------------------------------------------------------
 
     def trained(self) -> Iterable[torch.Tensor]:
-        """What the optimizer steps on."""
+        """The tensors that the optimizer updates."""
         raise NotImplementedError
 
     def stepped(self) -> dict[str, tuple[Span, torch.Tensor]]:
-        """What of each weight is stepped on here; the tensors share the memory of what is trained.
+        """The elements of each weight that are updated on this rank; the tensors share memory with `trained`.
 
-        A weight of which this rank steps on nothing is left out.
+        Weights without updated elements on this rank are left out.
         """
         raise NotImplementedError
 
     def gradients(self) -> dict[str, torch.Tensor | None]:
-        """The completed gradient of each weight, as `stepped` has the weight."""
+        """The completed gradient of each weight, cut as in `stepped`."""
         raise NotImplementedError
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
     def start_reduce(self) -> None:
-        """Starts to complete the gradients; other work may go on until `wait_reduce`."""
+        """Starts to complete the gradients; other work may run until `wait_reduce`."""
 
     def wait_reduce(self) -> None:
-        """Waits for the reduction: the completed gradients are then where the optimizer looks for them."""
+        """Waits for the reduction; then the completed gradients are where the optimizer finds them."""
         if self.tied is None:
             return
         for parameter in self.trained():
@@ -169,7 +170,7 @@ class FlatWeights:
                 self.tied.group.all_reduce(parameter.grad)
 
     def drop_gradients(self) -> None:
-        """Lets go of the gradients: behind a step, and in front of one, where a step was given up."""
+        """Frees the gradients: after a step, and before one if a step was given up."""
         for parameter in self.trained():
             parameter.grad = None
 
@@ -182,7 +183,7 @@ class FlatWeights:
 
     @contextmanager
     def _noted(self, group: Group) -> Iterator[None]:
-        """Within it the rank says that its collectives are of this flat parameter."""
+        """A context in which the rank's collectives are reported as this flat parameter's."""
         world = group.world
         before, world.site = world.site, self.number
         yield
@@ -190,11 +191,12 @@ class FlatWeights:
 
 
 class Bucket:
-    """The gradients of a flat parameter's weights end to end, [elements]: each weight's `grad` is a view of it.
+    """The concatenated gradients of a flat parameter, [elements]: each weight's `grad` is a view of it.
 
     Backward fills it, as in DistributedDataParallel with `gradient_as_bucket_view`: the first gradient of a weight
-    moves into its slot as soon as autograd has left it, later ones are added there. So the reduction takes the bucket
-    as it is. It is made when the first gradient comes. Without a completion gradients stay where autograd leaves them.
+    moves into its slot as soon as autograd has computed it, and later ones are added there, so the bucket is reduced
+    without a copy. It is allocated when the first gradient comes. Without a completion, gradients stay where autograd
+    leaves them.
     """
 
     def __init__(self, flat: FlatWeights) -> None:
@@ -215,25 +217,25 @@ class Bucket:
             parameter.grad = slot.copy_(parameter.grad)
 
     def filled(self) -> torch.Tensor:
-        """All of the bucket: zeros where a weight has no gradient."""
+        """The whole bucket, with zeros for weights without gradient."""
         for name, parameter in self.flat.parameters.items():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            self._put(name, parameter)  # the second half of a backward leaves gradients without a word
+            self._put(name, parameter)  # the second half of a split backward sets gradients without a hook
         assert self._whole is not None
         self._whole[self.flat.used :].zero_()
         return self._whole
 
     def drop(self) -> None:
-        """Lets go of the gradients."""
+        """Frees the gradients."""
         for parameter in self.flat.parameters.values():
             parameter.grad = None
         self._whole, self._slots = None, {}
 
 
 class Replicated(FlatWeights):
-    """Every rank has all of the weights and steps on them; `completion` is nothing, an all_reduce, or that of a part,
-    which is gathered then."""
+    """Every rank has all of the weights and updates them; `completion` is nothing, an all_reduce, or an all_reduce of
+    this rank's part, which is gathered afterwards."""
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
         super().__init__(number, values, tied, parts)
@@ -281,12 +283,12 @@ class Replicated(FlatWeights):
                     step.group.all_gather(self.bucket.filled(), self._part.clone())
 
     def drop_gradients(self) -> None:
-        """Lets go of the bucket, too."""
+        """Frees the bucket, too."""
         self.bucket.drop()
 
 
 class Sharded(FlatWeights):
-    """Each rank of `shard_group` steps on its shard [elements / ranks]."""
+    """Each rank of `shard_group` updates its shard [elements / ranks]."""
 
     shard: torch.nn.Parameter
     shard_group: Group
@@ -304,12 +306,12 @@ class Sharded(FlatWeights):
         return {name: (span, self.shard.detach()[part]) for name, span, part in self._in_shard()}
 
     def gradients(self) -> dict[str, torch.Tensor | None]:
-        """Of these elements."""
+        """The gradients of these elements."""
         gradient = self.shard.grad
         return {name: gradient[part] if gradient is not None else None for name, _, part in self._in_shard()}
 
     def _in_shard(self) -> Iterator[tuple[str, tuple[int, int], slice]]:
-        """The weights that lie in this rank's shard: which of their elements, and where these are in the shard."""
+        """The weights that lie in this rank's shard: their elements, and the place of these in the shard."""
         size = self.shard.numel()
         first = self.shard_group.index * size
         for slot in self.slots:
@@ -322,23 +324,23 @@ class Sharded(FlatWeights):
 
 
 class ShardedState(Sharded):
-    """Every rank has all of the weights, `flat` [elements], and steps on its shard (ZeRO-1 and -2)."""
+    """Every rank has all of the weights, `flat` [elements], and updates its shard (ZeRO-1 and -2)."""
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
         super().__init__(number, values, tied, parts, group)
         self.flat = self.laid(next(iter(values.values())), values.values())
-        self.shard = torch.nn.Parameter(self._my_part(self.flat))  # a step on this view changes the weights
+        self.shard = torch.nn.Parameter(self._my_part(self.flat))  # an update of this view changes the weights
         self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.flat).items()}
         self.bucket = Bucket(self)
 
     def start_reduce(self) -> None:
-        """Completes the gradients and adds them to those of the shard, behind each backward (ZeRO-2) or the last."""
+        """Completes the gradients and adds them to the shard's, after each backward (ZeRO-2) or the last (ZeRO-1)."""
         mine = self.complete(self.bucket.filled())
         self.bucket.drop()
         self.shard.grad = mine if self.shard.grad is None else self.shard.grad.add_(mine)
 
     def drop_gradients(self) -> None:
-        """Lets go of the bucket, too."""
+        """Frees the bucket, too."""
         super().drop_gradients()
         self.bucket.drop()
 
@@ -349,7 +351,7 @@ class ShardedState(Sharded):
 
 
 class ShardedWeights(Sharded):
-    """Each rank has its shard; weights are gathered for a module, and dropped behind it (ZeRO-3)."""
+    """Each rank has its shard; weights are gathered for a module, and freed after it (ZeRO-3)."""
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
         super().__init__(number, values, tied, parts, group)
@@ -357,32 +359,32 @@ class ShardedWeights(Sharded):
         self._again: torch.Tensor | None = None
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """All weights, gathered; backward completes their gradients to the shard's."""
+        """All weights, gathered; backward reduces their gradients to the shard's."""
         with self.timed("gather"):
             gathered = self._gathered()
             self.shard_group.world.gathered.note(gathered, self)
-            with torch.enable_grad():  # the first reader may be one without gradient, and a later one learn
+            with torch.enable_grad():  # the first reader may need no gradient while a later one does
                 views = _Gather.apply(self.shard, self, gathered)  # type: ignore[no-untyped-call]
             return dict(zip((s.name for s in self.slots), views, strict=True))
 
     def release(self, weights: dict[str, torch.Tensor]) -> None:
-        """Frees gathered weights, which takes time, too."""
+        """Frees the gathered weights, and counts the time that takes."""
         with self.timed("drop"):
             weights.clear()
 
     def gathered_again(self) -> torch.Tensor:
-        """The weights [elements] for backward, gathered once until the gradients have been given away."""
+        """The weights [elements] for backward, gathered once until the gradients have been reduced."""
         if self._again is None:
             with self.timed("gather"):
                 self._again = self._gathered()
         return self._again
 
     def drop(self) -> None:
-        """Frees what `gathered_again` has kept."""
+        """Frees what `gathered_again` keeps."""
         self._again = None
 
     def timed(self, what: str) -> AbstractContextManager[Any]:
-        """Within it the time is this flat parameter's, not that of the operator that reads it."""
+        """A context whose time counts for this flat parameter, not for the operator that reads it."""
         clock = self.shard_group.world.clock
         return clock.aside(TimedPlace(what, self.number)) if clock is not None else nullcontext()
 
@@ -395,9 +397,9 @@ class ShardedWeights(Sharded):
 
 
 class _Gather(torch.autograd.Function):
-    """The weights of a flat parameter, gathered from its shards; backward completes their gradients to the shard's.
+    """The weights of a flat parameter, gathered from its shards; backward reduces their gradients to the shard's.
 
-    [elements / ranks] -> each weight in its shape. `gathered` [elements] is passed in, so that it can be dropped.
+    [elements / ranks] -> each weight in its shape. `gathered` [elements] is an argument so that it can be freed.
     """
 
     @staticmethod
@@ -419,8 +421,8 @@ class _Gather(torch.autograd.Function):
 def make_flat_param(
     number: int, values: Tensors, zero: str, shard_group: Group | None, tied: Tie | None, parts: int
 ) -> FlatWeights:
-    """The flat parameter of these weights whose state is sharded as `zero` says: none, optimizer, grads or weights.
-    `parts` are the most equal ones into which its completion cuts it."""
+    """The flat parameter of these weights, with the state sharded that `zero` names: none, optimizer, grads or weights.
+    `parts` is the number of equal parts into which its completion cuts it."""
     if shard_group is None:
         return Replicated(number, values, tied, parts)
     return (ShardedWeights if zero == "weights" else ShardedState)(number, values, tied, parts, shard_group)

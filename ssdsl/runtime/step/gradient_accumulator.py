@@ -1,4 +1,5 @@
-"""Gradients that came back to parts of values: sums of what readers gave, each of all of a part or of runs of it."""
+"""Accumulates the gradients of parts of values: sums over their readers, each of which may read all of a part or runs
+of it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class AxisRuns:
-    """Runs of axis `dim` of a part, which has `size` positions."""
+    """Runs of axis `dim` of a part; the axis has `size` positions."""
 
     dim: int
     runs: Runs
@@ -25,15 +26,15 @@ class AxisRuns:
 
 
 class GradientAccumulator:
-    """The sums so far. What readers gave may be looked into by others; only sums that were made here are added to in
-    place."""
+    """The sums so far. Gradients that readers passed may be views of other tensors, so only sums that were allocated
+    here are added to in place."""
 
     def __init__(self) -> None:
         self.sums: dict[Key, torch.Tensor] = {}
         self.own: set[Key] = set()
 
     def add(self, key: Key, gradient: torch.Tensor, regions: Iterable[AxisRuns] = ()) -> None:
-        """Adds the gradient of a part, or of what `regions` say of it."""
+        """Adds the gradient of a part, or of the `regions` of it."""
         partial = [region for region in regions if not region.is_whole]
         if key not in self.sums and not partial:
             self.sums[key] = gradient
@@ -49,12 +50,12 @@ class GradientAccumulator:
         self.own.add(key)
 
     def pop(self, key: Key) -> torch.Tensor | None:
-        """The gradient of a part, to which nothing more is added; None where nobody gave one."""
+        """The final gradient of a part; None if it has none."""
         self.own.discard(key)
         return self.sums.pop(key, None)
 
     def clear(self) -> None:
-        """Forgets all of them."""
+        """Drops all gradients."""
         self.own.clear()
         self.sums.clear()
 
@@ -67,7 +68,7 @@ def _zeros(gradient: torch.Tensor, partial: list[AxisRuns]) -> torch.Tensor:
 
 
 def _add(total: torch.Tensor, gradient: torch.Tensor, partial: list[AxisRuns]) -> None:
-    """Adds to the positions that the runs of some axes have in common.
+    """Adds `partial` to the positions of `total` that all runs of these axes select.
 
     >>> total = torch.zeros(5)
     >>> _add(total, torch.ones(3), [AxisRuns(0, ((0, 1), (3, 5)), 5)])

@@ -1,4 +1,4 @@
-"""The parts of a value along indices in time, made one for the block that reads them; its gradient goes back to each.
+"""Joins the parts of a value along time indices for the block that reads it, and splits its gradient among the parts.
 
 >>> join = Join("mb", 2, dim=0, at=(((0, 3),), ((3, 5),)), reads=(((0, 3),), ((2, 5),)))
 >>> given = Input("x", ("mb",), (join,))
@@ -24,11 +24,10 @@ At = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Join:
-    """Makes the parts of a value along an index in time one: joined along `dim` within `outer` blocks, or summed.
+    """Joins the parts of a value along a time index: concatenated along `dim` within `outer` blocks, or summed.
 
-    Those before the running one alone, if only the `earlier` ones are read. Parts that are not equal runs, one behind
-    the other, lie `at` these runs of each block, one for each part. With `reads`, each part of the reader gets that
-    region of the joined parts.
+    With `earlier`, only parts before the running one are read. Parts that are not equal consecutive runs lie `at` these
+    runs of each block, one for each part. With `reads`, each part of the reader gets its region of the joined parts.
     """
 
     index: str
@@ -40,18 +39,18 @@ class Join:
     reads: Regions | None = None
 
     def parts(self, at: int) -> Sequence[int]:
-        """Which parts the part `at` reads, as they lie behind each other."""
+        """The numbers of the parts that part `at` reads, in the order of their positions."""
         if self.earlier:
             return range(at)
         ordered = range(self.count) if self.at is None else sorted(range(self.count), key=self.at.__getitem__)
         return ordered if self.reads is None else [k for k in ordered if self._runs(k, at)]
 
     def read(self, part: torch.Tensor, k: int, at: int) -> torch.Tensor:
-        """What the part `at` reads of part k."""
+        """The elements of part k that part `at` reads."""
         return part if self.reads is None or self.dim is None else take_runs(part, self.dim, 1, self._runs(k, at))
 
     def value(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """What was read of the parts, made one."""
+        """The joined parts."""
         if len(parts) == 1:
             return parts[0]
         if self.dim is None:
@@ -59,7 +58,7 @@ class Join:
         return joined(parts, self.dim, self.outer)
 
     def split(self, gradient: torch.Tensor, at: int) -> Iterator[tuple[int, torch.Tensor, tuple[AxisRuns, ...]]]:
-        """The gradient of what the part `at` has read, part by part, with the region that was read, if not all."""
+        """The gradient of each part that part `at` has read, with its region if only a region was read."""
         parts = self.parts(at)
         if self.dim is None:
             yield from ((k, gradient, ()) for k in parts)
@@ -72,14 +71,14 @@ class Join:
                 yield k, take(gradient, self.dim, self.outer, lengths, n), (region,)
 
     def _runs(self, k: int, at: int) -> Runs:
-        """What the part `at` reads of part k, in positions of that."""
+        """The positions in part k that part `at` reads."""
         assert self.at is not None
         return ((0, length(self.at[k])),) if self.reads is None else local(self.reads[at], self.at[k])
 
 
 @dataclass(frozen=True)
 class Input:
-    """A value from another block: `slot` is where it is kept here, `time` the indices of its parts."""
+    """A value from another block: `slot` is its key in the rank's storage, `time` the indices of its parts."""
 
     slot: str
     time: tuple[str, ...] = ()
@@ -87,12 +86,12 @@ class Input:
     gradient: bool = True
 
     def parts(self, at: Mapping[str, int]) -> Iterator[At]:
-        """The parts that a block reads at some indices: its own where both have an index, else all of them."""
+        """The parts that a block reads at some indices: at indices that both have its own part, else all parts."""
         joins = {j.index: j for j in self.joins}
         return itertools.product(*(joins[i].parts(at.get(i, 0)) if i in joins else (at[i],) for i in self.time))
 
     def value(self, parts: Mapping[At, torch.Tensor], at: Mapping[str, int]) -> torch.Tensor:
-        """These parts, made one."""
+        """The joined parts."""
         for join in self.joins:
             where = self.time.index(join.index)
             groups: dict[At, list[torch.Tensor]] = {}
@@ -106,7 +105,7 @@ class Input:
     def split(
         self, gradient: torch.Tensor, at: Mapping[str, int]
     ) -> Iterator[tuple[At, torch.Tensor, tuple[AxisRuns, ...]]]:
-        """The gradient of the value, as that of each part, with the regions of it that were read, if not all."""
+        """The gradient of each part of the value, with the regions of it that were read, if not all."""
         found: list[tuple[dict[str, int], torch.Tensor, tuple[AxisRuns, ...]]] = [({**at}, gradient, ())]
         for join in reversed(self.joins):
             found = [

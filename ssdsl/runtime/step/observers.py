@@ -1,4 +1,4 @@
-"""What looks at the steps of a run, and adds to the rank's report: progress, a profile, gradients for a comparison."""
+"""Observers of a run's steps, which add to the rank's report: progress, a profile, gradients for a comparison."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +18,7 @@ from .dump import gradients, state
 
 @dataclass(frozen=True)
 class ObservedStep:
-    """A step that was made; `eval_loss` is that of an evaluation behind it."""
+    """A finished step; `eval_loss` is that of an evaluation after it."""
 
     number: int
     loss: float
@@ -27,22 +27,22 @@ class ObservedStep:
 
 
 class Observer:
-    """Called by all ranks alike: `around` and `after` each step, `report` at the end of a run that reports."""
+    """Called by all ranks alike: `around` and `after` each step, `report` at the end of the run."""
 
     def around(self, number: int) -> AbstractContextManager[None]:
-        """A context in which the step runs, with the loading of its batches."""
+        """A context for a step and the loading of its batches."""
         return nullcontext()
 
     def after(self, step: ObservedStep) -> None:
-        """Looks at what came of a step."""
+        """Looks at a finished step."""
 
     def report(self) -> dict[str, Any]:
-        """What it adds to the rank's report."""
+        """The observer's entries of the rank's report."""
         return {}
 
 
 class ProgressObserver(Observer):
-    """Logs each step; on a terminal, if the run has no folder `out`, rank 0 prints a line. `clips`: with the norm."""
+    """Logs each step. If the run has no folder `out`, rank 0 prints a line on the terminal. `clips`: with the norm."""
 
     def __init__(self, engine: Engine, out: Path | None, clips: bool) -> None:
         self.engine, self.clips, self.prints = engine, clips, out is None and engine.rank == 0
@@ -50,7 +50,7 @@ class ProgressObserver(Observer):
         self.log = Log(out, work, peak_flops=_peak_flops(engine), first=engine.steps, writes=writes)
 
     def after(self, step: ObservedStep) -> None:
-        """Logs it."""
+        """Logs the step."""
         norm, lr = self.engine.grad_norm if self.clips else None, self.engine.optim.param_groups[0]["lr"]
         more = {"grad_norm": norm, "eval_loss": step.eval_loss}
         said = self.log.step(step.number, step.loss, lr=lr, time_s=step.time_s, **more)
@@ -59,13 +59,14 @@ class ProgressObserver(Observer):
             print(f"step {said['step']}  loss {said['loss']:.6f}  lr {said['lr']:.3g}  {time_ms:.1f} ms", flush=True)
 
     def report(self) -> dict[str, Any]:
-        """Nothing: the log is a file of its own, which ends here."""
+        """Nothing; closes the log, which is a file of its own."""
         self.log.close()
         return {}
 
 
 class ProfileObserver(Observer):
-    """Notes when each task of each step runs, and measures the network alone. `last` is the number of the last step."""
+    """Records when each task of each step runs, and measures the network alone. `last` is the number of the last
+    step."""
 
     def __init__(self, engine: Engine, last: int) -> None:
         self.engine, self.last, self.recorder = engine, last, engine.record()
@@ -73,11 +74,11 @@ class ProfileObserver(Observer):
         self.transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
 
     def around(self, number: int) -> AbstractContextManager[None]:
-        """Records it."""
+        """Records the step."""
         return self.recorder.step(number, self.last)
 
     def report(self) -> dict[str, Any]:
-        """What was recorded; with a clock, the time of each operator too."""
+        """The records; with a clock also the time of each operator."""
         recorder = self.recorder
         found = {"recorded": recorder.steps, "tensor_bytes": recorder.tensor_bytes, "transfers_s": self.transfers_s}
         if (clock := recorder.clock) is None:
@@ -89,7 +90,7 @@ class ProfileObserver(Observer):
 
 
 class Dump(Observer):
-    """Saves the gradients of every step and the last weights in the folder `out`."""
+    """Saves the gradients of every step and the final weights to the folder `out`."""
 
     def __init__(self, engine: Engine, out: Path | None) -> None:
         self.engine, self.out = engine, out
@@ -105,7 +106,7 @@ class Dump(Observer):
 
 
 def _peak_flops(engine: Engine) -> float | None:
-    """Of all devices, if they are like this one, for the format in which most of the arithmetic is done."""
+    """The peak flop/s of all devices, if they are all like this one, for the format of most of the arithmetic."""
     held = engine.held()
     dtype = HALF.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
     peak = known_peak_flops(engine.device, dtype)

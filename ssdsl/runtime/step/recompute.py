@@ -1,4 +1,4 @@
-"""Activation checkpointing: a function's activations are dropped and computed again in backward."""
+"""Activation checkpointing: a function's activations are freed and computed again in backward."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,13 +10,13 @@ from ..ranks.world import World, here
 
 
 def is_recomputing() -> bool:
-    """Whether a forward runs for the second time: it then must not update running statistics again."""
+    """Whether a forward is recomputed: it must not update running statistics again."""
     return here().recomputing > 0
 
 
 @contextmanager
 def recomputing(world: World) -> Iterator[None]:
-    """A context in which a forward of the rank runs for the second time, in whichever thread backward runs."""
+    """A context in which a forward of the rank is recomputed, in whichever thread backward runs."""
     world.recomputing += 1
     try:
         with world.enter():

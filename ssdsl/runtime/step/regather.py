@@ -1,8 +1,8 @@
-"""What autograd does not keep, because it can be gathered again: weights of ZeRO-3, and values by `again=True`.
+"""Gathers again in backward what autograd would otherwise keep: weights of ZeRO-3, and values with `again=True`.
 
-While a forward runs, a rank knows which memory was gathered, and from what. Autograd hands over what it would keep
-(saved tensor hooks): of gathered memory it gets the source instead, and where backward reads it, it is gathered again,
-once until the source drops it. Whatever looks into that memory counts, too.
+While a forward runs, the rank knows which memory was gathered, and from what. Saved-tensor hooks see each tensor that
+autograd saves: for gathered memory the source is saved instead. Backward gathers it again where it reads it, once until
+the source frees it. Views of gathered memory are treated alike.
 """
 
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 
 class GatheredFrom(Protocol):
-    """What a tensor was gathered from."""
+    """A source from which a tensor was gathered."""
 
     def gathered_again(self) -> torch.Tensor:
-        """The same numbers in the same places of memory; the same tensor until it is dropped."""
+        """The same numbers, at the same places of memory; the same tensor until it is freed."""
         ...
 
 
@@ -25,20 +25,20 @@ Kept = torch.Tensor | tuple[GatheredFrom, torch.dtype, torch.Size, tuple[int, ..
 
 
 class Gathered:
-    """The gathered memory of a forward, and its sources. A reference does not keep memory, only its identity."""
+    """The gathered memory of a forward, and its sources. It identifies memory without keeping it alive."""
 
     def __init__(self) -> None:
         self._sources: dict[StorageWeakRef, GatheredFrom] = {}
         self._saving = 0
 
     def note(self, x: torch.Tensor, source: GatheredFrom) -> None:
-        """Remembers from what a tensor was gathered, as long as the forward runs."""
+        """Records the source of a gathered tensor, until the forward ends."""
         if self._saving:
             self._sources[_memory(x)] = source
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """A forward in which autograd keeps no gathered memory."""
+        """A context for a forward in which autograd keeps no gathered memory."""
         self._saving += 1
         try:
             with torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
@@ -64,4 +64,4 @@ def _unpack(kept: Kept) -> torch.Tensor:
     whole = source.gathered_again()
     if whole.dtype == dtype:
         return whole.as_strided(size, stride, offset)
-    return whole.new_empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, size, stride)  # pairs as numbers
+    return whole.new_empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, size, stride)  # complex as pairs

@@ -1,4 +1,4 @@
-"""One rank's share of a step. A role's `step(run)` calls it: forward, send, wait, backward, reduce, in order."""
+"""Runs one rank's part of a step. A role's `step(run)` calls forward, send, wait, backward and reduce, in order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,7 +21,7 @@ Key = tuple[str, At]
 
 @dataclass(frozen=True)
 class Output:
-    """A value for other blocks, where they `read` it; its gradient comes back under the same slot."""
+    """A value for other blocks, in the form that they `read`; its gradient comes back under the same slot."""
 
     slot: str
     gradient: bool = True
@@ -30,9 +30,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Block:
-    """A function of inputs, prepared values, weights and the indices in time, and what surrounds it.
+    """A function of inputs, prepared values, weights and time indices, with what it needs to run.
 
-    `loss` is the number of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
+    `loss` is the index of the output that is the loss. `backward` is none, whole, halves, or dgrad (no weights).
     `again`: some of its values are gathered again in backward.
     """
 
@@ -57,12 +57,12 @@ def block(
     backward: str = "whole",
     again: bool = False,
 ) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
-    """Makes a function a block."""
+    """A decorator that makes a function a block."""
     return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward, again)
 
 
 class Runner:
-    """One rank's share of a training step. `updated` steps the optimizer."""
+    """One rank's part of a training step. `updated` runs the optimizer."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class Runner:
         self.saved: dict[tuple[int, At], tuple[list[torch.Tensor | None], list[GradientEdge | None]]] = {}
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
-        self.scale = 1.0  # of the loss whose gradients are taken
-        self.outputs: list[KeptOutput] = []  # what is kept of a step, and
-        self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # what the last one left of them
+        self.scale = 1.0  # factor of the loss in backward
+        self.outputs: list[KeptOutput] = []  # values kept during a step, and
+        self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # what the last block left of them
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 
     def step(
         self, run: Callable[["Runner"], None], prepared: dict[str, torch.Tensor], scale: float = 1.0
     ) -> list[torch.Tensor]:
-        """Runs a role's step; returns the losses of its parts. The gradients are those of `scale` times the loss."""
+        """Runs a role's step; returns the losses of its parts. Gradients are those of `scale` times the loss."""
         self.prepared, self.losses, self.scale = prepared, [], scale
         for flat in self.weights.flats:
             flat.drop_gradients()
@@ -103,7 +103,7 @@ class Runner:
 
     @contextmanager
     def _task(self, kind: str, letter: str, number: int, at: At) -> Iterator[None]:
-        """Says what the rank is doing, and notes how long it takes if that is asked for."""
+        """A context for a task: sets the rank's status, and records the task's time if a recorder is set."""
         self.doing = f"{kind} {number} at {list(at)}"
         clock = self.world.clock
         if self.recorder is None:
@@ -117,7 +117,7 @@ class Runner:
     # -- functions ---------------------------------------------------------------------------------------------------
 
     def forward(self, block: Block, **at: int) -> None:
-        """Runs a block; its outputs are kept for their readers, and what backward needs until then."""
+        """Runs a block; keeps its outputs for their readers, and what its backward needs."""
         part = tuple(at.values())
         with self._task("forward of block", "F", block.number, part):
             learns = block.backward != "none"
@@ -131,15 +131,15 @@ class Runner:
             if block.loss is not None:
                 self.losses.append(outputs[block.loss].detach())
             if learns:
-                self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs are their readers'
+                self.saved[block.number, part] = inputs, _edges(block, outputs)  # the outputs belong to their readers
 
     def backward(self, block: Block, **at: int) -> None:
-        """The gradients of a block's inputs and weights."""
+        """Computes the gradients of a block's inputs and weights."""
         with self._task("backward of block", "B", block.number, tuple(at.values())):
             self._backward(block, at)
 
     def backward_inputs(self, block: Block, **at: int) -> None:
-        """The first half of a backward: the gradients of the inputs."""
+        """Computes the gradients of a block's inputs: the first half of its backward."""
         part = tuple(at.values())
         with self._task("input gradients of block", "D", block.number, part):
             with collecting(self.world) as waiting, self.weights.saving():
@@ -148,14 +148,14 @@ class Runner:
                 self.halves[block.number, part] = waiting
 
     def backward_weights(self, block: Block, **at: int) -> None:
-        """The second half of a backward: the gradients of the weights."""
+        """Computes the gradients of a block's weights: the second half of its backward."""
         part = tuple(at.values())
         with self._task("weight gradients of block", "W", block.number, part):
             finish(self.halves.pop((block.number, part)))
 
     def _read(self, given: Input, at: dict[str, int], learns: bool) -> torch.Tensor | None:
-        """A block's input: the parts of a value, made one, as a leaf of the block's own graph. None where it is what
-        lies before a first part."""
+        """A block's input: the joined parts of a value, as a leaf of the block's own autograd graph. None for the state
+        before a first part."""
         parts = {part: self.values[given.slot, part] for part in given.parts(at)}
         if not parts:
             return None
@@ -187,7 +187,7 @@ class Runner:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def send(self, message: int, **at: int) -> None:
-        """Posts this rank's end of a message and goes on."""
+        """Posts this rank's end of a message, without waiting."""
         part = tuple(at.values())
         self.doing = f"message {message} at {list(part)}"
         found = self.messages[message]
@@ -198,23 +198,23 @@ class Runner:
         value = self.values[found.source_slot, part] if found.forward.sends else None
         self.mover.start(found, found.forward, value, message, part)
 
-    receive = exchange = send  # which boxes a rank sends and receives stands in the message
+    receive = exchange = send  # the message says which boxes a rank sends and receives
 
     def send_gradient(self, message: int, **at: int) -> None:
-        """Posts this rank's end of a message that carries the gradient back."""
+        """Posts this rank's end of a message that carries a gradient back, without waiting."""
         part = tuple(at.values())
         self.doing = f"gradient of message {message} at {list(part)}"
         found = self.messages[message]
         assert not isinstance(found, SentSignal) and found.backward is not None
         gradient = self.gradients.pop((found.target_slot, part))
-        if gradient is None and found.backward.sends:  # its readers let no gradient through
+        if gradient is None and found.backward.sends:  # its readers need no gradient
             gradient = self.mover.zeros(found, found.backward, part)
         self.mover.start(found, found.backward, gradient, message, part, gradient=True)
 
     receive_gradient = exchange_gradient = send_gradient
 
     def wait(self, message: int, **at: int) -> None:
-        """Waits for what was posted, and puts it where the block looks for it."""
+        """Waits for a message, and stores its value for the block that reads it."""
         part = tuple(at.values())
         self.doing = f"message {message} at {list(part)}"
         found = self.messages[message]
@@ -233,32 +233,32 @@ class Runner:
             self.gradients.add((found.source_slot, part), gradient)
 
     def free(self, slot: str, *at: int) -> None:
-        """Drops a part of a value behind its last reader."""
+        """Frees a part of a value after its last reader."""
         self.values.pop((slot, at), None)
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def start_reduce(self, flat: int) -> None:
-        """Starts to complete the gradient of a flat parameter."""
+        """Starts to complete the gradients of a flat parameter."""
         self.doing = f"gradients {flat}"
         with self._span("reduce", flat):
             self.weights.flat(flat).start_reduce()
 
     def wait_reduce(self, flat: int) -> None:
-        """Puts the completed gradient where the optimizer looks for it."""
+        """Waits until a flat parameter's gradients are complete for the optimizer."""
         self.doing = f"gradients {flat}"
         with self._span("reduce", flat):
             self.weights.flat(flat).wait_reduce()
 
     def update(self) -> None:
-        """The optimizer's step."""
+        """Runs the optimizer."""
         self.doing = "update"
         for flat in self.weights.flats:
             flat.drop()  # the optimizer changes the weights
         self.updated()
 
     def gather(self, flat: int) -> None:
-        """Brings the weights that other ranks updated."""
+        """Gathers the weights that other ranks updated."""
         self.doing = f"weights {flat}"
         with self._span("optimizer", flat), torch.no_grad():
             self.weights.flat(flat).gather()
@@ -274,8 +274,8 @@ class Runner:
 
 
 def _edges(block: Block, outputs: Sequence[torch.Tensor]) -> list[GradientEdge | None]:
-    """Where the gradients of a block's outputs enter its graph. A view made under `no_grad` says that it requires a
-    gradient, as what it looks into does, and has no place for one."""
+    """The graph edges where the gradients of a block's outputs enter. None for a view made under `no_grad`: it inherits
+    `requires_grad` but is not part of the graph."""
     has_gradient = (o.gradient or n == block.loss for n, o in enumerate(block.outputs))
     found = zip(outputs, has_gradient, strict=True)
     return [get_gradient_edge(value) if learns and value.requires_grad else None for value, learns in found]

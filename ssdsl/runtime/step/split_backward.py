@@ -1,10 +1,11 @@
-"""Backward in halves: first the gradients of a block's inputs, later, as a task of its own, those of its weights.
+"""Split backward: first the gradients of a block's inputs (dgrad), later, as a task of its own, those of its weights
+(wgrad).
 
-An operator on activations and weights runs in a small autograd graph of its own. The first half asks that graph for the
-gradients of the activations alone. The graph and the gradient of its output wait in a list for the second half. So
-nothing is computed twice, and of a block no more is kept than its weights' gradients need. For y = x @ w with x [b, n]
-and w [n, k], the first half computes x.grad = y.grad @ w.T, and keeps x and y.grad [b, k]; the second half computes
-w.grad = x.T @ y.grad. The split of backward is that of Zero Bubble (Qi et al. 2023, arXiv 2401.10241).
+Each operator on activations and weights runs in a small autograd graph of its own. The first half asks that graph only
+for the gradients of the activations; the graph and the gradient of its output wait in a list for the second half. So
+nothing is computed twice, and nothing is kept beyond what the weights' gradients need. For y = x @ w with x [b, n] and
+w [n, k], the first half computes x.grad = y.grad @ w.T, and keeps x and y.grad [b, k]; the second half computes w.grad
+= x.T @ y.grad. The split of backward is that of Zero Bubble (Qi et al. 2023, arXiv 2401.10241).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,30 +23,31 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Half:
-    """The gradients of one operator's weights, to be computed: `gradients[k]` is that of `outputs[k]`, in its shape."""
+class DeferredWgrad:
+    """The deferred weight gradients of one operator: `gradients[k]` is the gradient of `outputs[k]`, in its shape."""
 
-    outputs: list[Any]  # edges of the operator's own graph, so that its outputs need not be kept
+    outputs: list[Any]  # edges of the operator's own graph, so that its outputs can be freed
     gradients: list[torch.Tensor]
-    leaves: list[torch.Tensor]  # the weights as leaves of the operator's own graph
+    leaves: list[torch.Tensor]  # the weights, as leaves of the operator's own graph
     weights: list[torch.Tensor]  # the weights to whose `grad` these gradients are added, in the order of `leaves`
 
 
 @dataclass(frozen=True)
-class Relay:
-    """What a section that ran again gets of the second half for its arguments, and what they are copies of."""
+class RecomputedArgs:
+    """Arguments of a recomputed section whose gradients come in the second half, and the tensors that they are copies
+    of."""
 
     copies: list[torch.Tensor]
     originals: list[torch.Tensor]
 
 
-Waiting = list[Half | Relay]
-ALWAYS = torch.empty(0, requires_grad=True)  # autograd anchor for calls without a differentiable input
+Waiting = list[DeferredWgrad | RecomputedArgs]
+ALWAYS = torch.empty(0, requires_grad=True)  # connects calls without a differentiable input to autograd
 
 
 @contextmanager
 def collecting(world: World) -> Iterator[Waiting]:
-    """A backward of the rank in which the gradients of weights wait in the list that this gives."""
+    """A context for a backward whose weight gradients are deferred into the yielded list."""
     before, world.waiting = world.waiting, []
     try:
         yield world.waiting
@@ -54,16 +56,16 @@ def collecting(world: World) -> Iterator[Waiting]:
 
 
 def finish(waiting: Waiting) -> None:
-    """The second half: adds the gradients of weights, of the last operator first.
+    """The second half: adds the deferred gradients of weights, last operator first.
 
-    What was computed from weights hands its gradient on at the end; so do arguments of sections that ran again, after
-    what these computed from them.
+    Gradients of tensors computed from weights are passed on at the end; those of arguments of recomputed sections,
+    after the operators that used them.
     """
     computed: list[tuple[torch.Tensor, torch.Tensor]] = []
-    relays: list[Relay] = []
+    relays: list[RecomputedArgs] = []
     while waiting:
         half = waiting.pop(0)
-        if isinstance(half, Relay):
+        if isinstance(half, RecomputedArgs):
             relays.append(half)
             continue
         if (clock := here().clock) is not None:
@@ -75,9 +77,10 @@ def finish(waiting: Waiting) -> None:
 
 
 def _add(weights: list[torch.Tensor], leaves: list[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Adds the leaves' gradients to those of the weights; gives what is no leaf itself, with its gradient."""
+    """Adds the leaves' gradients to those of the weights; yields tensors that are not leaves themselves, with their
+    gradients."""
     for weight, leaf in zip(weights, leaves, strict=True):
-        if leaf.grad is not None and weight.is_leaf:  # autograd would copy what others hold
+        if leaf.grad is not None and weight.is_leaf:  # autograd would copy a gradient that others hold
             weight.grad = leaf.grad if weight.grad is None else weight.grad.add_(leaf.grad)
         elif leaf.grad is not None:
             yield weight, leaf.grad
@@ -91,7 +94,8 @@ def _hand_on(computed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 def first_half(
     roots: Sequence[torch.Tensor] | Sequence[GradientEdge], gradients: list[torch.Tensor], leaves: list[torch.Tensor]
 ) -> None:
-    """Adds to the `grad` of `leaves`; weights get none. `gradients[k]` is that of `roots[k]`, in its shape."""
+    """Adds to the `grad` of `leaves`, and leaves weights out. `gradients[k]` is the gradient of `roots[k]`, in its
+    shape."""
     if roots:
         if (clock := here().clock) is not None:
             clock.follow(roots)
@@ -99,7 +103,7 @@ def first_half(
 
 
 def halves(run: Callable[..., Any], activations: Tensors, weights: Tensors) -> Any:
-    """run(*activations, *weights); its backward appends a `Half` for the weights to the rank's list."""
+    """run(*activations, *weights); its backward appends a `DeferredWgrad` to the rank's list."""
     if not torch.is_grad_enabled():
         return run(*activations, *weights)
     return _Halves.apply(run, ALWAYS, weights, *activations)  # type: ignore[no-untyped-call]
@@ -113,7 +117,7 @@ class _Halves(torch.autograd.Function):
             leaves = [t.detach().requires_grad_(t.requires_grad) for t in weights]
             result = run(*activations, *leaves)
         outputs = _tuple(result)
-        edges = [get_gradient_edge(o) if o.requires_grad else None for o in outputs]  # not what they hold
+        edges = [get_gradient_edge(o) if o.requires_grad else None for o in outputs]  # not the arguments
         learning = [get_gradient_edge(a) if a.requires_grad else None for a in activations]
         ctx.held = learning, leaves, weights, edges
         ctx.world = here()
@@ -132,18 +136,20 @@ class _Halves(torch.autograd.Function):
             found = iter(torch.autograd.grad(roots, learning, grads, retain_graph=True, allow_unused=True))
         chosen = [(leaf, weight) for leaf, weight in zip(leaves, weights, strict=True) if leaf.requires_grad]
         if chosen and roots:
-            ctx.world.waiting.append(Half(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen]))
+            ctx.world.waiting.append(
+                DeferredWgrad(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen])
+            )
         return None, None, None, *(next(found, None) if a is not None else None for a in activations)
 
 
 def checkpoint_halves(run: Callable[..., Any], *args: Any) -> Any:
-    """run(*args) with recomputation: autograd saves only the inputs, and backward runs it again, in halves as well."""
+    """run(*args) with recomputation: autograd saves only the inputs; backward recomputes, split in halves as well."""
     if not torch.is_grad_enabled():
         return run(*args)
-    return _Again.apply(run, ALWAYS, *args)  # type: ignore[no-untyped-call]
+    return _Recomputed.apply(run, ALWAYS, *args)  # type: ignore[no-untyped-call]
 
 
-class _Again(torch.autograd.Function):
+class _Recomputed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: Callable[..., Any], always: torch.Tensor, *args: Any) -> Any:
         ctx.run, ctx.others = run, [None if isinstance(a, torch.Tensor) else a for a in args]
@@ -167,13 +173,13 @@ class _Again(torch.autograd.Function):
         behind = _leaves([w for half in ctx.world.waiting[before:] for w in half.weights])
         late = [n for n in learning if id(args[n]) in behind]
         for n in late:
-            args[n].grad = None  # from here on, that of the second half
-        ctx.world.waiting.append(Relay([args[n] for n in late], [given[n] for n in late]))
+            args[n].grad = None  # the second half sets it
+        ctx.world.waiting.append(RecomputedArgs([args[n] for n in late], [given[n] for n in late]))
         return None, None, *found
 
 
 def _leaves(tensors: list[torch.Tensor]) -> set[int]:
-    """The identities of the leaves that tensors are computed from, and of those that are leaves."""
+    """The identities of the leaves from which tensors are computed; a leaf counts as computed from itself."""
     found = {id(t) for t in tensors if t.is_leaf}
     nodes, seen = [t.grad_fn for t in tensors if t.grad_fn is not None], set()
     while nodes:
@@ -186,7 +192,7 @@ def _leaves(tensors: list[torch.Tensor]) -> set[int]:
 
 
 def _detached(result: Any) -> Any:
-    """The same tensors, as views for no one: what comes next may compute in their memory."""
+    """The same tensors, detached, so that later operators may reuse their memory."""
     return result.detach() if isinstance(result, torch.Tensor) else tuple(t.detach() for t in result)
 
 
@@ -197,6 +203,6 @@ def _tuple(result: Any) -> Tensors:
 def _given(
     outputs: Tensors, gradients: tuple[torch.Tensor | None, ...]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The outputs that have a gradient, with it."""
+    """The outputs that have a gradient, and the gradients."""
     given = [(o, g) for o, g in zip(outputs, gradients, strict=True) if g is not None and o.requires_grad]
     return [o for o, _ in given], [g for _, g in given]

@@ -16,14 +16,14 @@ from .recompute import is_recomputing
 class WeightsView:
     """The weights under a module path, by the rest of their names; `layer` is the path of this call of the module.
 
-    It is a context: weights that were gathered for it (ZeRO-3) are dropped at its end.
+    It is a context: weights gathered for it (ZeRO-3) are freed at its end.
     """
 
     weights: "Weights"
     prefix: str
     layer: str
     read: dict[FlatWeights, dict[str, torch.Tensor]] = field(default_factory=dict)
-    outer: str = ""  # the module that calls this one
+    outer: str = ""  # the calling module
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self.named(f"{self.prefix}.{name}" if self.prefix else name)
@@ -39,7 +39,7 @@ class WeightsView:
 
     @property
     def next(self) -> "NextValues":
-        """The buffers as they will be after the step."""
+        """The buffers' values for the next step."""
         return NextValues(self.weights, self.prefix)
 
     def __enter__(self) -> "WeightsView":
@@ -56,16 +56,16 @@ class WeightsView:
 
 @dataclass(frozen=True)
 class NextValues:
-    """The new values of the buffers under a module path: they count from the next step on.
+    """The new values of the buffers under a module path; they become current after the step.
 
-    So whatever still reads a buffer in this step reads the old value, recomputation and other micro-batches included.
+    So all readers in this step read the old value, including recomputation and other micro-batches.
     """
 
     weights: "Weights"
     prefix: str
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """The tensor to write to; recomputation writes to one that nobody reads."""
+        """The tensor to write to; recomputation writes to a temporary one."""
         name = f"{self.prefix}.{name}" if self.prefix else name
         known = self.weights.next if not is_recomputing() else {}
         return known.setdefault(name, self.weights.buffers[name].clone())
@@ -88,7 +88,7 @@ class Weights:
         return self._numbered[number]
 
     def take_next(self) -> None:
-        """The buffers take the values that this step has computed."""
+        """Makes the buffers' new values current."""
         self.buffers.update(self.next)
         self.next.clear()
 
@@ -97,6 +97,6 @@ class Weights:
         return WeightsView(self, re.sub(r"#\d+", "", layer), layer)
 
     def saving(self, *, again: bool = False) -> AbstractContextManager[Any]:
-        """A context for forward in which autograd keeps no gathered weight but gathers it again (ZeRO-3), and if it is
-        done `again`, no gathered value."""
+        """A context for forward: autograd keeps no gathered weight (ZeRO-3) but gathers it again in backward; with
+        `again`, no gathered value either."""
         return self.world.gathered.saving() if self.gathers or again else nullcontext()

@@ -1,4 +1,4 @@
-"""The engine: what a training loop calls. It runs on every rank, and all ranks call it alike.
+"""The engine, which a training loop calls. It runs on every rank, and all ranks make the same calls.
 
 engine.optimizer(torch.optim.AdamW, lr=3e-4)
 for batch in engine.loader(dataset, batch_size=64, shuffle=True):
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..data.batch import Batch, Tensors, compare, named
-from ..data.batch_spec import Given
+from ..data.batch_spec import CheckedBatch
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
@@ -24,13 +24,13 @@ from ..program.rank_program import RankProgram
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
-from .engine_checkpoints import Keeper
+from .engine_checkpoints import EngineCheckpoints
 from .evaluation import Gather, gathered
 from .loss_scale import Scaler
 from .optimizer import Groups, Make, Optimizer, stepped
 from .precision import HALF
 from .programs import Outputs, Programs
-from .step_end import StepEnd, Wish
+from .step_end import StepEnd, StepOptions
 
 
 class Engine:
@@ -64,8 +64,8 @@ class Engine:
             self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
             self.training = self._running = self._share(programs.training)
         self._others: dict[Any, RankProgram] = {}
-        self._keeper = Keeper(self, background)
-        self._compared = False  # whether the ranks have compared what they were given
+        self._keeper = EngineCheckpoints(self, background)
+        self._compared = False  # whether the ranks have compared their inputs
 
     def _share(self, program: Any) -> RankProgram:
         join_world(program.table, self.world)
@@ -75,31 +75,33 @@ class Engine:
 
     @property
     def rank(self) -> int:
-        """This rank's number among all."""
+        """This rank's number."""
         return self.world.rank
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return int(self.table.world_size)
 
     # -- what is trained -----------------------------------------------------------------------------------------------
 
     def held(self) -> list[LocalTensor]:
-        """What this rank holds of weights and buffers, by the model's names; writing to its tensors changes them."""
+        """This rank's parts of weights and buffers, by the model's names; writing to these tensors changes the
+        model."""
         return local_tensors(self.weights, self.pieces, self._homes)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What this rank holds of each weight and buffer, by the model's names; of half precision the master weights.
+        """This rank's part of each weight and buffer, by the model's names; for half precision the float32 master
+        weights.
 
-        They are of this moment, and change with the next step.
+        They are current until the next step.
         """
         masters = {w.name: w.parameter.detach() for w in self.ending.weights}
         return {one.name: masters.get(one.name, one.tensor) for one in self.held()}
 
     @torch.no_grad()
     def put(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Writes what `tensors` gave back, or other numbers of the same shapes, such as their average over steps.
+        """Writes back the tensors of `tensors`, or other numbers of the same shapes, such as averages over steps.
 
         Called by all ranks alike.
         """
@@ -118,22 +120,22 @@ class Engine:
 
     @property
     def scaler(self) -> Scaler | None:
-        """The scale of the loss, of a model in float16."""
+        """The loss scale, if the model is in float16."""
         return self.ending.scaler
 
     @property
     def grad_norm(self) -> float | None:
-        """The norm of all gradients, before it was clipped, of the last step that clipped."""
+        """The norm of all gradients before clipping, of the last step that clipped."""
         return self.ending.norm
 
     def optimizer(self, make: Make, groups: Groups | None = None, **options: Any) -> torch.optim.Optimizer:
         """Makes the optimizer, as in `engine.optimizer(torch.optim.AdamW, lr=3e-4)`; it is also `engine.optim`.
 
-        `groups` gives options of their own to weights by patterns of the model's names:
-        `{"*.bias|*norm*": {"weight_decay": 0.0}}`. They are the first parameter groups, in this order, and what fits
-        none is the last, on every rank. Raises EngineError: a pattern that fits no weight, an optimizer that looks at
-        whole weights where the plan has parts or that takes no sparse gradients where one device has some, options that
-        it does not take or that differ between ranks.
+        `groups` gives options to weights by patterns of the model's names: `{"*.bias|*norm*": {"weight_decay": 0.0}}`.
+        Each entry is a parameter group, in this order; the weights that match none are the last group, on every rank.
+        Raises EngineError: for a pattern that matches no weight; for an optimizer that needs whole weights where the
+        plan splits them, or takes no sparse gradients where one device has some; for options that it does not take, or
+        that differ between ranks.
         """
         names = [w.name for role in self.table.roles for flat in role.flats for w in flat.weights]
         with self._together():
@@ -151,14 +153,13 @@ class Engine:
     # -- data ----------------------------------------------------------------------------------------------------------
 
     def loader(self, dataset: Any, batch_size: int | None = None, *, evaluate: bool = False, **options: Any) -> Loader:
-        """Global batches of a data set, the same whatever the plan, of which this rank loads what it needs.
+        """A loader of global batches that are the same under any plan; this rank loads the part that it needs.
 
-        `dataset` is a map-style or iterable data set of samples, or a DataLoader; the options are those of `Loader`:
-        shuffle, seed, collate_fn, drop_last, ... and those of `Workers`: num_workers, prefetch_factor, ... A checkpoint
-        keeps where the loader is. With `drop_last=False` a last batch of another size has a program of its own,
-        compiled here if the size is known, else when it comes. `evaluate`: the batches are for `evaluate` and
-        `predict`, which may need other parts. Raises EngineError: an option that there is not, a data set that cannot
-        be loaded.
+        `dataset` is a map-style or iterable data set of samples, or a DataLoader. Options are those of `Loader`
+        (shuffle, seed, collate_fn, drop_last, ...) and of `Workers` (num_workers, prefetch_factor, ...). Checkpoints
+        save the loader's position. With `drop_last=False` a smaller last batch gets a program of its own, compiled here
+        if the size is known, else when the batch comes. `evaluate`: the batches are for `evaluate` and `predict`, which
+        may need other parts. Raises EngineError for an unknown option, or a data set that cannot be loaded.
         """
         kind, samples = "evaluate" if evaluate else "train", self.training.feed.samples
         options = loader_options(options)
@@ -170,13 +171,13 @@ class Engine:
             batch_size=batch_size,
             **options,
         )
-        if made.last_samples is not None:  # what is wrong with its program is told now, not an epoch later
+        if made.last_samples is not None:  # report a mistake in that program now, not an epoch later
             self._share_for(kind, made.last_samples)
         self._keeper.loaders.append(made)
         return made
 
     def _share_for(self, kind: str, samples: int, outputs: Outputs = ()) -> RankProgram:
-        """The share of a program for batches of so many samples, compiled when it is first needed."""
+        """This rank's program for batches of so many samples, compiled when it is first needed."""
         if (kind, samples) == ("train", self.training.feed.samples):
             return self.training
         key = kind, samples, outputs
@@ -191,7 +192,7 @@ class Engine:
         return self._others[key]
 
     def _other(self, kind: str, size: int | None, outputs: Outputs) -> CompiledProgram:
-        """A program that is not that of training; where it is for another number of samples, an error says so."""
+        """A program other than that of training; if it is for another batch size, its errors say so."""
         try:
             return self.programs.other(kind, size, outputs)
         except EngineError as error:
@@ -219,15 +220,15 @@ class Engine:
     ) -> float:
         """One training step on a global batch; its loss, the same number on every rank.
 
-        `batch` is what the model's forward is called with, the same on every rank, or what `engine.loader` yields.
-        `clip` is the largest norm of all gradients. With `update=False` the gradients are kept, and added to those of
-        the next step; `scale` multiplies the loss whose gradients are taken (1/4 for the mean of four batches).
-        Raises EngineError: a batch of other names, sizes or dtypes; a `clip` that is not positive; a loss that is not
-        finite, unless `allow_nan`: then nothing was updated.
+        `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`. `clip`
+        is the largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
+        step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). Raises EngineError for a
+        batch of other names, sizes or dtypes; for a `clip` that is not positive; and for a loss that is not finite,
+        unless `allow_nan` (then nothing was updated).
         """
         if update:
             self._need_optimizer()
-        wish = Wish(clip, update, scale, allow_nan)
+        wish = StepOptions(clip, update, scale, allow_nan)
         with self.world.enter():
             share, part = self._find("train", batch)
             self._running = share
@@ -239,7 +240,7 @@ class Engine:
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self.ending.updated
-        if isinstance(batch, Given):
+        if isinstance(batch, CheckedBatch):
             self._keeper.note(batch)
         return loss
 
@@ -247,8 +248,8 @@ class Engine:
         _ = self.optim
 
     def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
-        """The program for a batch, and this rank's part of it."""
-        if isinstance(batch, Given):  # the loader has checked it, on all ranks
+        """The program for a batch, and this rank's part of the batch."""
+        if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
             share = self._share_for(kind, batch.feed.samples, outputs)
             if share.inputs == batch.feed.pieces:
                 return share, batch
@@ -275,7 +276,7 @@ class Engine:
         return share, {name: piece.of(whole[name]) for name, piece in share.inputs.items()}
 
     def _agree(self, samples: int, error: str | None) -> None:
-        """Raises EngineError on all ranks where one has an error, or a batch of another number of samples."""
+        """Raises EngineError on all ranks if one has an error, or a batch of another size."""
         self._running.runner.doing = f"what step {self.micro_steps} begins with"
         if self.control.vote(error, more=samples == self.training.feed.samples):
             return
@@ -287,7 +288,7 @@ class Engine:
             )
 
     def _cast(self, batch: Tensors) -> Tensors:
-        """Floating-point inputs in the precision of the model."""
+        """Casts floating-point inputs to the precision of the model."""
         if self.precision is None:
             return batch
         dtypes = self.training.feed.dtypes
@@ -296,10 +297,10 @@ class Engine:
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
     def evaluate(self, batches: Batch | Iterable[Batch]) -> float:
-        """The mean loss of some global batches, or of one, by the module in eval mode; each sample counts alike.
+        """The mean loss of one or more global batches, with the module in eval mode; each sample has equal weight.
 
-        Dropout is off, running statistics are read, nothing changes. The same number on every rank, before any
-        training too. Raises EngineError as `step` does.
+        Dropout is off, running statistics are used and not updated. Returns the same number on every rank, also before
+        any training. Raises EngineError as `step` does.
         """
         total, samples = 0.0, 0
         for batch in self._many(batches):
@@ -311,7 +312,7 @@ class Engine:
         return total / samples
 
     def _many(self, batches: Any) -> Iterable[Batch]:
-        """Batches; a tuple of tensors is one where the model takes several."""
+        """The batches as an iterable. A tuple of tensors is one batch if the model takes several inputs."""
         if isinstance(batches, (Mapping, torch.Tensor)):
             return [batches]
         if isinstance(batches, list | tuple) and len(self.table.inputs) > 1:
@@ -322,11 +323,11 @@ class Engine:
         return batches
 
     def predict(self, batch: Batch, *outputs: str | int, gather: Gather = "all") -> dict[str | int, torch.Tensor]:
-        """What the module in eval mode returns for a global batch, by name, as in `engine.predict(batch, "logits")`.
+        """Outputs of the module in eval mode for a global batch, by name, as in `engine.predict(batch, "logits")`.
 
-        `outputs` are keys or attributes of what forward returns, or positions in its tuple; without any, all that it
-        returns. They are gathered on all ranks, on the CPU, or with `gather="first"` on rank 0 alone; the others have
-        an empty dictionary. Raises EngineError as `step` does, and for an output that there is not.
+        `outputs` are keys or attributes of forward's result, or positions in its tuple; by default all of them. They
+        are gathered on all ranks, on the CPU; with `gather="first"` on rank 0 alone, and the other ranks get an empty
+        dictionary. Raises EngineError as `step` does, and for an unknown output.
         """
         share = self._evaluated(batch, tuple(map(str, outputs)) or None)
         returned = [output.name for output in share.table.outputs]
@@ -343,7 +344,7 @@ class Engine:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
             self._running, counts = share, self.world.counts
-            self.world.counts = {}  # the books are of training
+            self.world.counts = {}  # the counters are of training
             share.run(part, self.seed, self.micro_steps)
             self.world.counts = counts
         return share
@@ -353,50 +354,50 @@ class Engine:
     def save(
         self, folder: str | Path, *, keep: int | None = 3, wait: bool = False, more: dict[str, Any] | None = None
     ) -> None:
-        """Saves a checkpoint of this step in a folder, which may hold those of other steps; the newest `keep` stay.
+        """Saves a checkpoint of this step into a folder, beside those of other steps; the newest `keep` stay.
 
-        Returns when the numbers are copied; the next `save`, `load` or `close` says what went wrong afterwards, or
-        this one with `wait`. Kept are weights, buffers, the optimizer's state, learning rates and their schedulers,
-        gradients that wait for more, the loss scale, the step, the seed, where the loader is, the plan, and `more`:
-        plain values for `resume`.
+        Returns when the tensors are copied. A later failure is raised by the next `save`, `load` or `close`, or by this
+        call with `wait`. A checkpoint holds weights, buffers, the optimizer's state, learning rates and their
+        schedulers, accumulated gradients, the loss scale, the step, the seed, the loaders' positions, the plan, and
+        `more`: plain values that `resume` returns.
         """
         with self.world.enter():
             self._keeper.save(folder, keep, wait, more or {})
 
     def load(self, folder: str | Path, *, strict: bool = True, cast: bool = False) -> dict[str, Any]:
-        """Loads weights and buffers, and the optimizer's state if there is an optimizer, saved under any plan.
+        """Loads weights and buffers saved under any plan, and the optimizer's state if there is an optimizer.
 
-        `folder` is a checkpoint or a folder of them, of which the newest counts. Without `strict` names may be missing
-        on either side; with `cast` numbers of another type are converted. Returns what is known of the training.
-        Raises EngineError: no checkpoint, a damaged one, one of another model or optimizer.
+        `folder` is a checkpoint, or a folder of several, of which the newest is taken. Without `strict` names may be
+        missing on either side; with `cast` other number types are converted. Returns the facts saved about the
+        training. Raises EngineError if there is no checkpoint, or it is damaged, or of another model or optimizer.
         """
         with self.world.enter():
             return self._keeper.load(folder, strict, cast)
 
     @torch.no_grad()
     def complete(self) -> None:
-        """Brings to each rank what others have of its weights (ZeRO-1 and -2)."""
+        """Gathers on each rank the weights that other ranks updated (ZeRO-1 and -2)."""
         for flat in self.weights.flats:
             flat.gather()
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
-        """Goes on where a checkpoint was saved, `more` of which it returns; None where the folder has none yet.
+        """Continues training from a checkpoint and returns its `more`; None if the folder holds none yet.
 
-        Called when the optimizer, its schedulers and the loader are made, as they were in the run that saved. Raises
-        EngineError, beside what `load` raises: one of these is not made yet, or the loader's data are others.
+        Call it after the optimizer, its schedulers and the loader are made, as in the run that saved. Raises
+        EngineError as `load` does, and if one of these is missing, or the loader's data are others.
         """
         with self.world.enter():
             return self._keeper.resume(folder)
 
     def close(self) -> None:
-        """Waits for a save that is under way; raises EngineError if it failed."""
+        """Waits for a running save; raises EngineError if it failed."""
         self._keeper.close()
 
     # -- what ranks do together ----------------------------------------------------------------------------------------
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """What one rank finds wrong inside, all raise."""
+        """A context: an error of one rank inside it is raised on all ranks."""
         error: EngineError | None = None
         self._running.runner.doing = f"what step {self.micro_steps} begins with"
         try:
@@ -410,25 +411,25 @@ class Engine:
         self.ending.watch = watch
 
     def record(self) -> Recorder:
-        """Note from now on when each task runs."""
+        """Starts to record when each task runs."""
         self.training.runner.recorder = Recorder(
             self.device, self.world, f"role_{self.training.name}.py", self.programs.state.tensors.values()
         )
         return self.training.runner.recorder
 
     def now(self) -> tuple[int, str]:
-        """The step and the task that run now, for another thread."""
+        """The current step and task; called by another thread."""
         return self.micro_steps, self._running.runner.doing or "its training script"
 
     def waits(self) -> str:
-        """What this rank waits for now, with the plan's line, for another thread; empty where it waits for nobody."""
+        """What this rank waits for, with the plan's line; "" if nothing. Called by another thread."""
         return self._running.waits() or ("the word of all ranks" if self.control.waits else "")
 
 
 def _placed(
     programs: Programs, world: World, device: torch.device, half: torch.dtype | None
 ) -> tuple[Weights, dict[str, Piece]]:
-    """This rank's weights, and of each which part of the whole it is."""
+    """This rank's weights, and for each of them the part of the whole that it is."""
     table = programs.training.table
     role = role_of(table, world)
     if role is None:

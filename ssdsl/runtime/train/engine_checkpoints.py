@@ -1,6 +1,6 @@
-"""An engine's checkpoints: what is kept of it, and how it goes on from there, under whatever plan.
+"""An engine's checkpoints: saves the engine's state, and restores it under any plan.
 
-What writes and reads them is imported when it is first needed: torch.distributed.checkpoint takes most of a second.
+torch.distributed.checkpoint is imported when it is first needed: the import takes most of a second.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data.batch_spec import Given
+from ..data.batch_spec import CheckedBatch
 from ..data.loader import Loader
 from ..errors import EngineError
-from ..layout.parts import LocalTensor as Held
-from ..layout.parts import untrained as idle
+from ..layout.parts import LocalTensor, untrained
 from ..ranks.control import Control
 from .optimizer import Optimizer
 from .schedulers import schedulers_of
@@ -25,39 +24,39 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
-class Keeper:
-    """Saves and loads an engine, and the places of its loaders. Called by all ranks alike.
+class EngineCheckpoints:
+    """Saves and loads an engine, and the positions of its loaders. Called by all ranks alike.
 
-    `background`: saves go on in a thread of their own.
+    `background`: saves run in a thread of their own.
     """
 
     def __init__(self, engine: "Engine", background: bool) -> None:
         self.engine, self.background = engine, background
         self.loaders: list[Loader] = []
-        self._fed: dict[int, Given | None] = {}  # by a loader's number, the last batch of it that a step took
+        self._fed: dict[int, CheckedBatch | None] = {}  # the last batch that a step took, by the loader's number
 
     @cached_property
     def saver(self) -> "Saver":
-        """What saves; first used by all ranks alike."""
+        """The saver; all ranks use it first at the same time."""
         from ..checkpoints.saver import Saver
 
         return Saver(Control(self.engine.world.transport), background=self.background)
 
-    def note(self, batch: Given) -> None:
-        """Notes where a batch was taken, which may be behind where its loader is."""
+    def note(self, batch: CheckedBatch) -> None:
+        """Notes the position of a batch that a step took; its loader may be further ahead."""
         if batch.loader in self.loaders:
-            self._fed[self.loaders.index(batch.loader)] = Given({}, batch.feed, batch.loader, batch.position)
+            self._fed[self.loaders.index(batch.loader)] = CheckedBatch({}, batch.feed, batch.loader, batch.position)
 
     # -- save ----------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, keep: int | None, wait: bool, more: dict[str, Any]) -> None:
-        """As `Engine.save`."""
+        """See `Engine.save`."""
         from .training_state import content
 
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise EngineError(f"keep={keep!r} keeps no checkpoint", "give how many stay, at least 1, or None for all")
         engine, state = self.engine, self.engine.programs.state
-        held = [*engine.held(), *(self._idle() if engine.rank == 0 else ())]
+        held = [*engine.held(), *(self._untrained() if engine.rank == 0 else ())]
         facts = self._facts() | {"more": more}
         found = content(held, engine.ending.weights, self._optimizer(), facts, engine.ending.kept)
         self.saver.save(folder, engine.steps, replace(found, aliases=state.aliases), keep, wait)
@@ -66,10 +65,10 @@ class Keeper:
         ending = self.engine.ending
         return ending.optimizer if ending.has_optimizer else None
 
-    def _idle(self) -> list[Held]:
-        """What of the model no rank trains or changes."""
+    def _untrained(self) -> list[LocalTensor]:
+        """Weights and buffers that no role uses. Rank 0 saves them, so that a checkpoint holds the whole model."""
         state = self.engine.programs.state
-        return idle(self.engine.table, state, dict.fromkeys(state.names.values()))
+        return untrained(self.engine.table, state, dict.fromkeys(state.names.values()))
 
     def _facts(self) -> dict[str, Any]:
         engine = self.engine
@@ -86,22 +85,22 @@ class Keeper:
             "torch": torch.__version__,
         }
 
-    def _place(self, number: int, batch: Given | None) -> dict[str, Any]:
-        """Where a loader is for training: behind a batch, or between two epochs."""
+    def _place(self, number: int, batch: CheckedBatch | None) -> dict[str, Any]:
+        """The position of a training loader: after a batch, or between two epochs."""
         loader = self.loaders[number]
         return loader.state_dict(batch if loader.begun else None)
 
     # -- load ----------------------------------------------------------------------------------------------------------
 
     def load(self, folder: str | Path, strict: bool, cast: bool) -> dict[str, Any]:
-        """As `Engine.load`."""
+        """See `Engine.load`."""
         from ..checkpoints.loader import open_on_all
         from .training_state import restore
 
         self.saver.wait()
         engine, state = self.engine, self.engine.programs.state
         checkpoint = open_on_all(folder, engine.control).named(state.aliases)
-        still = self._idle()
+        still = self._untrained()
         engine.ending.kept = restore(
             checkpoint,
             [*engine.held(), *still],
@@ -118,7 +117,7 @@ class Keeper:
         return checkpoint.facts
 
     def resume(self, folder: str | Path) -> dict[str, Any] | None:
-        """As `Engine.resume`."""
+        """See `Engine.resume`."""
         from ..checkpoints.folder import has_checkpoint
 
         engine = self.engine
@@ -136,7 +135,7 @@ class Keeper:
         return found
 
     def _check_complete(self, facts: Mapping[str, Any]) -> None:
-        """Raises EngineError where the run that saved had what this one has not made yet, and would go on without."""
+        """Raises EngineError if the saved run had an optimizer, scheduler or loader that this one has not made yet."""
         saved, missing = facts.get("optimizer"), []
         if saved is not None and not self.engine.ending.has_optimizer:
             missing.append("an optimizer")
@@ -149,6 +148,6 @@ class Keeper:
             raise EngineError(reason, "make it before `resume`; for the weights alone there is `load`")
 
     def close(self) -> None:
-        """Waits for a save that is under way; raises EngineError if it failed."""
+        """Waits for a running save; raises EngineError if it failed."""
         if "saver" in vars(self):
             self.saver.close()

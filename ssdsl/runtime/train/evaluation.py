@@ -1,4 +1,4 @@
-"""Outputs of an evaluation, whole, from the parts that the ranks have of them."""
+"""Assembles whole outputs of an evaluation from the parts on the ranks."""
 
 from collections.abc import Collection
 from typing import Literal
@@ -13,7 +13,7 @@ Gather = Literal["all", "first"]
 
 
 def gathered(share: RankProgram, outputs: Collection[str], control: Control, gather: Gather) -> dict[str, torch.Tensor]:
-    """Some outputs of the last step, on the CPU; called by all ranks alike."""
+    """Some outputs of the last step, whole, on the CPU; called by all ranks alike."""
     mine = {output.name: (output, parts) for output, parts in share.runner.parts}
     found = {}
     for entry in (o for o in share.table.outputs if o.name in outputs):

@@ -10,9 +10,9 @@ from .session import begin
 def engine_in(
     folder: Path, *, device: str | None = None, backend: str | None = None, seed: int = 0, timeout: float = 600.0
 ) -> Engine:
-    """The engine of the program in a folder, on this rank; called alike on every rank that torchrun started.
+    """The engine of the program in a folder, on this rank; called by every rank that torchrun started.
 
-    `device` is "cuda" where there is a GPU, else "cpu"; `backend` is "nccl" or "gloo". `seed` is of random numbers in
-    training. A rank waits `timeout` seconds for others at most. Raises EngineError on all ranks.
+    `device` is by default "cuda" where there is a GPU, else "cpu"; `backend` is "nccl" or "gloo". `seed` seeds the
+    random numbers of training. A rank waits at most `timeout` seconds for others. Raises EngineError on all ranks.
     """
     return begin(lambda world: InFolder(folder), device=device, backend=backend, seed=seed, timeout=timeout)

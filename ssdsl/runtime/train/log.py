@@ -1,6 +1,6 @@
-"""What a training run tells of itself, step by step: lines of JSON, and TensorBoard's events where that is installed.
+"""The log of a training run: a line of JSON for each step, and TensorBoard events if TensorBoard is installed.
 
-All numbers are at hand when a step ends: nothing here waits for the device.
+All numbers are on the host when a step ends, so logging does not wait for the device.
 """
 
 import json
@@ -17,7 +17,7 @@ import torch
 from ..program.table import Table
 
 FILE = "metrics.jsonl"
-# Dense peaks in flop/s of 16-bit matrix products by a word of the device's name, as the makers publish them.
+# Dense peaks in flop/s of 16-bit matrix products, by a word of the device's name, as published by the makers.
 PEAKS = {
     "B200": 2250e12,
     "H200": 989e12,
@@ -31,7 +31,7 @@ PEAKS = {
 
 @dataclass(frozen=True)
 class Work:
-    """What a step gets done: samples, tokens (None for a model of other things) and flops (None: unknown)."""
+    """The work of a step: samples, tokens (None if the model has none) and flops (None if unknown)."""
 
     samples: int
     tokens: int | None = None
@@ -39,7 +39,7 @@ class Work:
 
     @classmethod
     def of(cls, table: Table) -> "Work":
-        """The work of a program. Tokens are the elements of the first input of whole numbers with several axes.
+        """The work of a program's step. Tokens are the elements of the first integer input with several axes.
 
         >>> from types import SimpleNamespace
         >>> from ssdsl.runtime.program.table import BatchInput
@@ -53,10 +53,10 @@ class Work:
 
 
 class Log:
-    """The log of a run in a folder, written by one rank; the others, and a run without a folder, write nothing.
+    """The log of a run in a folder, written by one rank; other ranks, and runs without a folder, write nothing.
 
-    `peak_flops` is that of all devices together, for the share of it that is used (MFU); without it there is none.
-    `first` is the step that comes next: of a run that is resumed, what it had written of later ones is dropped.
+    `peak_flops` is the peak of all devices together; MFU is logged only with it. `first` is the next step: lines of
+    later steps, from before a resume, are dropped.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Log:
     def step(
         self, step: int, loss: float, *, lr: float | None = None, time_s: float | None = None, **more: float | None
     ) -> dict[str, Any]:
-        """Writes what a step came to; returns it. `time_s`, if not given, is the time since the last call.
+        """Writes and returns the numbers of a step. `time_s` is by default the time since the last call.
 
-        `more` are numbers of the user's own, such as the norm of the gradients; None is left out.
+        `more` are numbers of the user, such as the norm of the gradients; None is left out.
         """
         now = time.perf_counter()
         taken = time_s if time_s is not None else now - self.last
@@ -83,7 +83,7 @@ class Log:
         return self.write(said | {"memory_bytes": peak_memory_bytes()} | more)
 
     def write(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Writes a line of numbers by name, `step` among them; returns it without what is None."""
+        """Writes a line of numbers by name, `step` among them; returns it without values that are None."""
         said = {name: value for name, value in values.items() if value is not None}
         if self.path is not None:
             with self.path.open("a") as file:
@@ -95,12 +95,12 @@ class Log:
         return said
 
     def close(self) -> None:
-        """Ends TensorBoard's file."""
+        """Closes TensorBoard's file."""
         if self.board is not None:
             self.board.close()
 
     def _rates(self, time_s: float) -> dict[str, float | None]:
-        """What got done in a second, and the share of the devices' peak."""
+        """Throughput per second, and the share of the devices' peak."""
         each = 1 / time_s if time_s > 0 else 0.0
         work, peak = self.work, self.peak_flops
         tokens = work.tokens * each if work.tokens is not None else None
@@ -109,9 +109,9 @@ class Log:
 
 
 def known_peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
-    """A device's peak in flop/s for 16-bit matrix products; None for one that is not known.
+    """A device's peak in flop/s for 16-bit matrix products; None if the device is not known.
 
-    Of float32 it is None too: what is reached depends on TF32, and on regions under autocast.
+    Also None for float32, whose peak depends on TF32 and on regions under autocast.
     """
     if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
         return None
@@ -120,15 +120,15 @@ def known_peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
 
 
 def peak_memory_bytes(device: torch.device | None = None) -> int:
-    """The most that this process held: of a GPU's memory if it runs on one, or if not told there is one, else of the
-    machine's."""
+    """The most memory this process has used: of its GPU if it runs on one (by default, if there is one), else of the
+    machine."""
     if device.type == "cuda" if device is not None else torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _keep_before(path: Path, first: int) -> None:
-    """Drops the lines of steps that run again, and one that was not written to its end."""
+    """Drops the lines of steps that run again, and an incomplete last line."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         return
@@ -137,7 +137,7 @@ def _keep_before(path: Path, first: int) -> None:
 
 
 def _board(folder: Path, first: int) -> Any:
-    """TensorBoard's writer, None where it is not installed."""
+    """TensorBoard's writer, or None if it is not installed."""
     try:
         board = import_module("torch.utils.tensorboard")
     except ImportError:

@@ -1,7 +1,7 @@
-"""The scale of the loss of a model in float16, whose small gradients would be zero.
+"""Loss scaling for a model in float16, whose small gradients would underflow to zero.
 
-All ranks have the same scale: it follows from a flag that they share. As torch.amp.GradScaler has it, it doubles after
-`interval` steps without an overflow, and halves, and the step is left out, where a gradient is not finite.
+All ranks have the same scale, because it follows from a flag that they share. As in torch.amp.GradScaler, the scale
+doubles after `interval` steps without overflow; where a gradient is not finite it halves, and the step is skipped.
 """
 
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass
 class Scaler:
-    """The scale of the coming step."""
+    """The loss scale of the next step."""
 
     scale: float = 65536.0
     growth: float = 2.0
@@ -18,7 +18,7 @@ class Scaler:
     good: int = 0  # steps since the scale changed
 
     def update(self, overflowed: bool) -> None:
-        """Behind a step."""
+        """Adapts the scale after a step."""
         if overflowed:
             self.scale, self.good = self.scale * self.backoff, 0
             return
@@ -27,7 +27,7 @@ class Scaler:
             self.scale, self.good = self.scale * self.growth, 0
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, float]) -> None:

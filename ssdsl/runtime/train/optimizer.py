@@ -1,7 +1,8 @@
-"""Any of torch's optimizers on what a rank holds: a weight, its part, or under ZeRO some elements of its part.
+"""Runs any optimizer of torch on a rank's tensors: whole weights, parts of weights, or under ZeRO some elements of a
+part.
 
-An optimizer that treats each element by itself (Adam, SGD) gives the same numbers on parts as on the whole weight. One
-that looks at a weight as a whole (Adafactor, Muon) does not; which it is, is found out by trying.
+An elementwise optimizer (Adam, SGD) gives the same numbers on parts as on whole weights. One that looks at a weight as
+a whole (Adafactor, Muon) does not. A trial step on small tensors tells them apart.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +23,17 @@ NEEDS = "see what this optimizer needs"
 
 
 def optimizers() -> dict[str, Make]:
-    """Those of torch.optim by their names in small letters."""
+    """The optimizers of torch.optim by their names in lower case."""
     kinds = [v for v in vars(torch.optim).values() if isinstance(v, type) and issubclass(v, torch.optim.Optimizer)]
     return {kind.__name__.lower(): kind for kind in kinds if kind is not torch.optim.Optimizer}
 
 
 @dataclass(eq=False)
-class Stepped:
-    """What the optimizer steps on, of one weight.
+class OptimizedParam:
+    """A tensor that the optimizer updates, and the weight that it belongs to.
 
-    `parameter` shares the memory of what is trained; of a weight in half precision it is a copy in float32, the master
-    (Micikevicius et al. 2018).
+    `parameter` shares the memory of the trained tensor; for a weight in half precision it is a float32 copy, the master
+    weight (Micikevicius et al. 2018).
     """
 
     held: LocalTensor
@@ -41,35 +42,38 @@ class Stepped:
 
     @property
     def name(self) -> str:
-        """The weight's."""
+        """The weight's name."""
         return self.held.name
 
     @property
     def is_master(self) -> bool:
-        """Whether the parameter has memory and a type of its own."""
+        """Whether the parameter is a float32 master copy."""
         return self.parameter.dtype != self.held.tensor.dtype
 
     @torch.no_grad()
     def give_back(self) -> None:
-        """What is trained takes the value of its master."""
+        """Copies the master's value to the trained tensor."""
         if self.is_master:
             self.held.tensor.copy_(self.parameter)
 
     @torch.no_grad()
     def take(self) -> None:
-        """The master takes the value of what is trained."""
+        """Copies the trained tensor's value to the master."""
         if self.is_master:
             self.parameter.copy_(self.held.tensor)
 
 
-def stepped(flats: Iterable[FlatWeights], held: Sequence[LocalTensor], masters: InitialState | None) -> list[Stepped]:
-    """What an optimizer steps on, in the order of what is held; `masters` has the numbers that the copies begin with.
+def stepped(
+    flats: Iterable[FlatWeights], held: Sequence[LocalTensor], masters: InitialState | None
+) -> list[OptimizedParam]:
+    """The tensors that the optimizer updates, in the order of `held`; `masters` has initial values of the float32
+    copies.
 
-    Without them it steps on what is trained.
+    Without `masters` the optimizer updates the trained tensors themselves.
     """
     flat_of = {name: flat for flat in flats for name in flat.stepped()}
     trained = [one for one in held if one.name in flat_of]
-    return [Stepped(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
+    return [OptimizedParam(one, flat_of[one.name], torch.nn.Parameter(_begun(one, masters))) for one in trained]
 
 
 def _begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
@@ -80,18 +84,19 @@ def _begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
 
 
 class Optimizer:
-    """An optimizer of this rank, of as many parameter groups on each: one per entry of `groups`, then all the rest.
+    """This rank's optimizer, with the same number of parameter groups on each rank: one per entry of `groups`, then the
+    rest.
 
-    A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that fits. `names` are
-    those of all trained weights, here or elsewhere, `sparse` those whose gradients are sparse on one device. Raises
-    EngineError: a pattern fits none; the optimizer cannot step on parts of weights, takes no sparse gradients, or does
-    not take the options.
+    A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches. `names` are
+    those of all trained weights, on any rank; `sparse` are those whose gradients are sparse on one device. Raises
+    EngineError for a pattern that matches none; for an optimizer that cannot step on parts of weights, takes no sparse
+    gradients, or does not take the options.
     """
 
     def __init__(
         self,
         make: Make,
-        weights: Sequence[Stepped],
+        weights: Sequence[OptimizedParam],
         names: Sequence[str],
         groups: Groups | None,
         options: Mapping[str, Any],
@@ -109,20 +114,20 @@ class Optimizer:
             _check_sparse(make, name, {**options, **groups.get(self.chosen[name] or "", {})})
         try:
             self.torch = make([self._group(key, groups.get(key or "", {})) for key in self.keys], **options)
-        except Exception as error:  # as Muon does about a bias
+        except Exception as error:  # such as Muon for a bias
             raise EngineError(f"{_called(make)} does not take these weights: {error}", NEEDS) from error
         self.torch.add_param_group = _refuse_group  # type: ignore[assignment, method-assign]
 
     def _group(self, key: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
         return {"params": [w.parameter for w in self.weights if self.chosen[w.name] == key], **options}
 
-    def state(self, weight: Stepped) -> dict[str, Any]:
-        """What the optimizer keeps of a weight, such as its moments; empty before its first step."""
+    def state(self, weight: OptimizedParam) -> dict[str, Any]:
+        """The optimizer's state of a weight, such as its moments; empty before its first step."""
         found: dict[str, Any] = self.torch.state.get(weight.parameter, {})
         return found
 
     def options(self) -> str:
-        """The plain options of each parameter group, for a comparison between ranks."""
+        """The plain options of each parameter group, to compare them between ranks."""
         plain = int, float, str, tuple, torch.Tensor, type(None)
         groups = self.torch.param_groups
         return str([{n: v for n, v in g.items() if n != "params" and isinstance(v, plain)} for g in groups])
@@ -140,11 +145,12 @@ def _group_of(name: str, groups: Groups) -> str | None:
     return next((key for key in groups if any(fnmatchcase(name, p.strip()) for p in key.split("|"))), None)
 
 
-# -- what may be wrong -------------------------------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------------------------------------
 
 
 def _check_form(make: Any, groups: Any) -> None:
-    """Raises EngineError for an optimizer that is not made yet from a class, and groups that are no dictionaries."""
+    """Raises EngineError for an optimizer that is not a class or a function, and for groups that are no
+    dictionaries."""
     if isinstance(make, torch.optim.Optimizer) or not callable(make):
         found = f"an instance of {type(make).__name__}" if isinstance(make, torch.optim.Optimizer) else repr(make)
         change = "as in `engine.optimizer(torch.optim.AdamW, lr=1e-3)`: the engine gives it the weights"
@@ -157,7 +163,7 @@ def _check_form(make: Any, groups: Any) -> None:
 
 
 def _check_used(key: str, chosen: Mapping[str, str | None]) -> None:
-    """Raises EngineError for a pattern that no trained weight belongs to."""
+    """Raises EngineError for a pattern that matches no trained weight."""
     if key in chosen.values():
         return
     taken = next((name for name in chosen if _group_of(name, {key: {}}) is not None), None)
@@ -168,7 +174,7 @@ def _check_used(key: str, chosen: Mapping[str, str | None]) -> None:
 
 
 def _called(make: Any) -> str:
-    """The name of an optimizer's class, or of a function that makes one."""
+    """The name of an optimizer's class, or of the function that makes one."""
     return getattr(make, "__name__", type(make).__name__)
 
 
@@ -179,15 +185,15 @@ def _refuse_group(group: Any) -> None:
     )
 
 
-def _check(make: Make, weights: Sequence[Stepped], options: Mapping[str, Any], group: Mapping[str, Any]) -> None:
-    """Raises EngineError for a group that the optimizer cannot step on, or not as it does on one device."""
+def _check(make: Make, weights: Sequence[OptimizedParam], options: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+    """Raises EngineError for a group that the optimizer cannot step on as it would on one device."""
     cut = next((w.name for w in weights if w.held.span is not None or w.held.piece.takes), None)
     listed = ", ".join(f"{name}={value!r}" for name, value in {**options, **group}.items())
     try:
         apart = not _steps_on_elements(make, options, group)
     except EngineError:
         raise
-    except Exception as error:  # whatever a user's optimizer raises
+    except Exception as error:  # a user's optimizer may raise anything
         raise EngineError(f"`{_called(make)}({listed})` cannot take a step: {error}", NEEDS) from error
     if apart and cut is not None:
         raise EngineError(
@@ -197,7 +203,8 @@ def _check(make: Make, weights: Sequence[Stepped], options: Mapping[str, Any], g
 
 
 def _check_sparse(make: Make, name: str, options: Mapping[str, Any]) -> None:
-    """Raises EngineError for an optimizer that could not train this weight on one device."""
+    """Raises EngineError for an optimizer that could not train this weight on one device because its gradient is
+    sparse."""
     if reason := refuses_sparse(make, options):
         raise EngineError(
             f"on one device the gradients of `{name}` are sparse, and `{_called(make)}` does not take them: {reason}",
@@ -206,7 +213,7 @@ def _check_sparse(make: Make, name: str, options: Mapping[str, Any]) -> None:
 
 
 def refuses_sparse(make: Make, options: Mapping[str, Any]) -> str:
-    """Why an optimizer does not step with sparse gradients, as torch says it; empty where it does.
+    """Torch's reason why an optimizer does not take sparse gradients; "" if it does.
 
     >>> refuses_sparse(torch.optim.SGD, {"lr": 0.1})
     ''
@@ -215,20 +222,20 @@ def refuses_sparse(make: Make, options: Mapping[str, Any]) -> str:
     weight.grad = torch.eye(2, 1).to_sparse(1)
     try:
         make([weight], **options).step()
-    except Exception as error:  # whatever an optimizer raises
+    except Exception as error:  # an optimizer may raise anything
         return str(error)
     return ""
 
 
 def _steps_on_elements(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
-    """Whether some steps on a weight are those on its two halves, each flattened."""
+    """Whether some steps on a weight equal those on its two halves, each flattened."""
     draw = torch.Generator().manual_seed(0)
     whole = torch.randn(6, 8, generator=draw)
     gradients = torch.randn(3, 6, 8, generator=draw)
     together = _after(make, options, group, [whole], [[g] for g in gradients])[0]
     try:
         halves = _after(make, options, group, _halves(whole), [_halves(g) for g in gradients])
-    except Exception:  # it wants a matrix
+    except Exception:  # it needs a matrix
         return False
     return torch.allclose(together.flatten(), torch.cat(halves), rtol=1e-5, atol=1e-7)
 

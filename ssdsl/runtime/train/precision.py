@@ -1,4 +1,4 @@
-"""The types in which a model may compute while its weights are stepped on in float32."""
+"""Types in which a model may compute while the optimizer updates its weights in float32."""
 
 import torch
 

@@ -7,11 +7,11 @@ from ..errors import EngineError
 from ..program.initial_state import InitialState
 from ..program.program import CompiledProgram
 
-Outputs = tuple[str, ...] | None  # names of what evaluation returns beside the loss; None: all that forward returns
+Outputs = tuple[str, ...] | None  # names of evaluation outputs beside the loss; None: all that forward returns
 
 
 class Programs(Protocol):
-    """Where programs come from. Called by all ranks alike."""
+    """The source of an engine's programs. Called by all ranks alike."""
 
     @property
     def training(self) -> CompiledProgram:
@@ -20,7 +20,7 @@ class Programs(Protocol):
 
     @property
     def state(self) -> InitialState:
-        """What its weights start from."""
+        """The initial values of its weights."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class Programs(Protocol):
     def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
         """A program for training ("train") or evaluation ("evaluate"), on batches of so many samples.
 
-        None is as many as in training. Raises EngineError where there is none.
+        `samples` None means as many as in training. Raises EngineError if there is no such program.
         """
         ...
 
@@ -46,7 +46,7 @@ class InFolder:
         self.state, self.batches = self.training.weights, self.training.batches
 
     def other(self, kind: str, samples: int | None, outputs: Outputs) -> CompiledProgram:
-        """A program in a folder inside."""
+        """A program in a subfolder."""
         folder = self.folder / kind
         if samples is not None:
             raise EngineError(
@@ -70,7 +70,7 @@ def _and(names: list[str]) -> str:
 
 
 class InMemory:
-    """A program for training, and perhaps one for evaluation, that lie in no folder."""
+    """A program for training, and perhaps one for evaluation, in memory."""
 
     def __init__(self, training: CompiledProgram, evaluation: CompiledProgram | None = None) -> None:
         self.training, self.evaluation, self.plan = training, evaluation, ""

@@ -1,7 +1,7 @@
-"""The learning-rate schedulers of an optimizer, which torch keeps no list of.
+"""Keeps track of the learning-rate schedulers of an optimizer, which torch keeps no list of.
 
-They are noted where they are made: whoever imports the engine does so before there is an optimizer to schedule. To look
-for them on the heap at each save would take longer than the copy of a small model.
+Schedulers are recorded at their construction: the engine is imported before there is an optimizer to schedule.
+Searching the heap at each save would take longer than the copy of a small model.
 """
 
 from itertools import count
@@ -17,14 +17,16 @@ _MADE: WeakValueDictionary[int, LRScheduler] = WeakValueDictionary()  # in the o
 
 
 def schedulers_of(optimizer: torch.optim.Optimizer) -> list[LRScheduler]:
-    """Those that a loop steps, in the order in which they were made: not those inside another one."""
+    """The schedulers of an optimizer that a loop steps, in the order of construction; those inside another one are left
+    out."""
     found = [s for s in list(_MADE.values()) if getattr(s, "optimizer", None) is optimizer]
     inside = {id(s) for outer in found for s in getattr(outer, "_schedulers", ())}
     return [s for s in found if id(s) not in inside]
 
 
 def _noted(kind: type[LRScheduler], *arguments: Any, **options: Any) -> LRScheduler:
-    """A new scheduler, before `__init__`. Who noted schedulers before, as another compiled folder, goes on to."""
+    """Records a new scheduler before its `__init__`. An earlier patch of this function, such as that of another
+    compiled folder, is still called."""
     made: LRScheduler = object.__new__(kind) if _BEFORE is None else _BEFORE(kind, *arguments, **options)
     _MADE[next(_NUMBERS)] = made
     return made

@@ -1,7 +1,7 @@
-"""How an engine begins and ends in a training script: it joins the other ranks, is watched, and leaves nothing behind.
+"""The life of an engine in a training script: joining the other ranks, the watchdog, the end.
 
-A script that ends well waits for the last save and for the other ranks. One that ends with a mistake says it without a
-traceback; what started the ranks then ends the rest.
+A script that ends well waits for the last save and for the other ranks. One that ends with a user's mistake reports it
+without a traceback; the launcher then ends the other ranks.
 """
 
 import atexit
@@ -23,9 +23,9 @@ from ..ranks.world import World
 from .engine import Engine
 from .programs import Programs
 
-LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # gloo's words, and NCCL's
-SAID, SAID_S = "said", 2.0  # what rank 0 ends with, on the board, and how long the others wait for it
-LATER_S = 30.0  # torch.distributed gives up that much later than the watch, which knows more
+LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # of gloo and NCCL
+SAID, SAID_S = "said", 2.0  # the key of rank 0's last error in the store, and how long the others wait for it
+LATER_S = 30.0  # torch.distributed times out that much later than the watchdog, whose report says more
 
 
 def begin(
@@ -36,7 +36,7 @@ def begin(
     seed: int,
     timeout: float,
 ) -> Engine:
-    """The engine of this rank; `programs` is called when the ranks have met. Called by all ranks alike.
+    """The engine of this rank; `programs` is called once all ranks have joined. Called by all ranks alike.
 
     Raises EngineError on all ranks.
     """
@@ -45,10 +45,10 @@ def begin(
     world = World(transport(on, timeout + LATER_S))
     session = _Session(dist.get_rank(), owns_group=is_first)
     if "MASTER_ADDR" in os.environ and dist.get_world_size() > 1:
-        session.watched(attempt, timeout)
+        session.start_watchdog(attempt, timeout)
     sys.excepthook = session.failed
     atexit.register(session.leave)
-    session.says("compiling, or waiting for rank 0 to compile")
+    session.report("compiling, or waiting for rank 0 to compile")
     found = programs(world)
     needed = found.training.table.world_size
     if needed != dist.get_world_size():
@@ -56,44 +56,44 @@ def begin(
             f"the plan is for {needed} devices, and there are {dist.get_world_size()} processes",
             f"start the script with `torchrun --nproc-per-node={needed} ...`, or set other parameters of the plan",
         )
-    session.says("loading its weights")
+    session.report("loading its weights")
     session.engine = engine = Engine(found, world, on, seed=seed)
-    session.trains(engine)
+    session.follow(engine)
     return engine
 
 
 class _Session:
-    """A rank between the first word and the last; a script with two engines has two. `owns_group`: the process group
-    is not the script's own."""
+    """A rank from start to end; a script with two engines has two sessions. `owns_group`: the session made the process
+    group, not the script."""
 
     has_failed = False  # whether the script ends with an exception
 
     def __init__(self, rank: int, owns_group: bool) -> None:
         self.rank, self.owns_group = rank, owns_group
         self.engine: Engine | None = None
-        self.pulse: Heartbeat | None = None
-        self.watch: Watchdog | None = None
+        self.heartbeat: Heartbeat | None = None
+        self.watchdog: Watchdog | None = None
         self.hook = sys.excepthook
 
-    def watched(self, attempt: str, timeout: float) -> None:
-        """From now on a rank that does not move ends the run, with a report."""
-        self.pulse = Heartbeat(None, self.rank)
-        self.watch = Watchdog(self.pulse, dist.get_world_size(), timeout)
-        self.watch.joined(attempt)
+    def start_watchdog(self, attempt: str, timeout: float) -> None:
+        """Starts the watchdog: from now on a rank that does not move ends the run, with a report."""
+        self.heartbeat = Heartbeat(None, self.rank)
+        self.watchdog = Watchdog(self.heartbeat, dist.get_world_size(), timeout)
+        self.watchdog.use_attempt(attempt)
 
-    def says(self, doing: str) -> None:
-        """What the rank does, for such a report."""
-        if self.pulse is not None:
-            self.pulse.says(doing)
+    def report(self, doing: str) -> None:
+        """Tells the watchdog what the rank does."""
+        if self.heartbeat is not None:
+            self.heartbeat.report(doing)
 
-    def trains(self, engine: Engine) -> None:
-        """From now on the engine says it."""
-        if self.pulse is not None:
-            self.pulse.says("training", engine.training.name)
-            self.pulse.watch(engine.now, engine.waits)
+    def follow(self, engine: Engine) -> None:
+        """From now on the watchdog asks the engine what the rank does."""
+        if self.heartbeat is not None:
+            self.heartbeat.report("training", engine.training.name)
+            self.heartbeat.follow(engine.now, engine.waits)
 
     def failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """What an exception that ends the script says."""
+        """Reports an exception that ends the script."""
         _Session.has_failed = True
         self._stop()
         if isinstance(error, EngineError):
@@ -104,13 +104,13 @@ class _Session:
             self.hook(kind, error, trace)
 
     def leave(self) -> None:
-        """The script ends."""
+        """Ends the session at the end of the script."""
         if self.has_failed:
             return
         try:
             if self.engine is not None:
                 self.engine.close()
-            self.says("waiting for the other ranks to end")
+            self.report("waiting for the other ranks to end")
             if dist.is_initialized() and self.engine is not None:
                 self.engine.control.leave()
         except EngineError as error:
@@ -122,28 +122,29 @@ class _Session:
             dist.destroy_process_group()
 
     def _tell(self, error: EngineError | str) -> None:
-        """In one piece, so that no other rank's words come between; once, if rank 0 says the same."""
+        """Prints an error in one write, so that other ranks' output does not mix in; skipped if rank 0 prints the
+        same."""
         if self._is_said(str(error)):
             return
         sys.stderr.write(f"rank {self.rank}: error: {error}\n")
         sys.stderr.flush()
 
     def _is_said(self, text: str) -> bool:
-        """Whether rank 0 says the same; rank 0 puts it down for the others, which wait a moment for that."""
-        if self.watch is None:
+        """Whether rank 0 prints the same text. Rank 0 writes its text to the store; the others wait a moment for it."""
+        if self.watchdog is None:
             return False
         with contextlib.suppress(RuntimeError):  # the store has ended with rank 0
             if self.rank == 0:
-                self.watch.board.put(SAID, text)
+                self.watchdog.store.put(SAID, text)
                 return False
             end = time.monotonic() + SAID_S
-            while (said := self.watch.board.get(SAID)) is None and time.monotonic() < end:
+            while (said := self.watchdog.store.get(SAID)) is None and time.monotonic() < end:
                 time.sleep(0.05)
             return said == text
         return False
 
     def _stop(self) -> None:
-        if self.watch is not None:
-            self.watch.end()
-        if self.pulse is not None:
-            self.pulse.stop()
+        if self.watchdog is not None:
+            self.watchdog.end()
+        if self.heartbeat is not None:
+            self.heartbeat.stop()

@@ -1,7 +1,7 @@
-"""What follows when the gradients of a step are complete: what all ranks have to agree on, and the optimizer's step.
+"""The end of a step, once its gradients are complete: what all ranks must agree on, and the optimizer's step.
 
-All ranks share one sum: the loss, the squares of the gradients, and so whether anything has overflowed. So they all
-clip by one norm, all leave out a step or none does, and all report the same loss.
+One all_reduce sums the loss and the squares of the gradients, which also shows any overflow. So all ranks clip by one
+norm, skip the step together or not at all, and return the same loss.
 """
 
 import math
@@ -15,14 +15,14 @@ from ..errors import EngineError
 from ..program.rank_program import RankProgram
 from ..ranks.control import Control
 from .loss_scale import Scaler
-from .optimizer import Optimizer, Stepped
+from .optimizer import OptimizedParam, Optimizer
 
-EPSILON = 1e-6  # of the norm, as torch.nn.utils.clip_grad_norm_ has it
+EPSILON = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How a step is to end: the arguments of `Engine.step`."""
+class StepOptions:
+    """Options of a step: arguments of `Engine.step`."""
 
     clip: float | None = None
     update: bool = True
@@ -30,7 +30,7 @@ class Wish:
     allow_nan: bool = False
 
     def __post_init__(self) -> None:
-        """Raises EngineError for numbers that no step can end with."""
+        """Raises EngineError for invalid numbers."""
         if self.clip is not None and not (isinstance(self.clip, int | float) and self.clip > 0):
             raise EngineError(f"clip={self.clip!r} is no norm of gradients", "give a positive number, or None")
         if not (isinstance(self.scale, int | float) and math.isfinite(self.scale)):
@@ -38,31 +38,32 @@ class Wish:
 
 
 class StepEnd:
-    """The end of a step on one rank; `weights` are what its optimizer steps on.
+    """The end of a step on one rank; `weights` are the tensors that its optimizer updates.
 
-    After a step, `updated` says whether the optimizer has stepped, and `norm` is that of the gradients, if measured.
+    After a step, `updated` says whether the optimizer has stepped, and `norm` is the norm of the gradients, if it was
+    computed.
     """
 
-    def __init__(self, weights: list[Stepped], control: Control, scaler: Scaler | None) -> None:
+    def __init__(self, weights: list[OptimizedParam], control: Control, scaler: Scaler | None) -> None:
         self.weights, self.control, self.scaler = weights, control, scaler
         self._flats = list(dict.fromkeys(weight.flat for weight in weights))
         self._masters = [weight for weight in weights if weight.is_master]
-        self.wish = Wish()
+        self.wish = StepOptions()
         self.updated = False
         self.norm: float | None = None
-        self.watch: Callable[[], None] = lambda: None  # is called when the gradients are complete
+        self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
         self._optimizer: Optimizer | None = None
-        self.kept: dict[str, torch.Tensor] = {}  # gradients of steps that did not update
+        self.kept: dict[str, torch.Tensor] = {}  # accumulated gradients of steps without update
         self._loss = 0.0
 
     @property
     def has_optimizer(self) -> bool:
-        """Whether one was made."""
+        """Whether an optimizer was made."""
         return self._optimizer is not None
 
     @property
     def optimizer(self) -> Optimizer:
-        """Raises EngineError where there is none yet."""
+        """The optimizer. Raises EngineError if none was made."""
         if self._optimizer is None:
             raise EngineError("the engine has no optimizer", "make one: `engine.optimizer(torch.optim.AdamW, lr=1e-3)`")
         return self._optimizer
@@ -73,7 +74,7 @@ class StepEnd:
 
     @property
     def loss_scale(self) -> float:
-        """What the loss is multiplied by before its gradients are taken."""
+        """The factor of the loss before backward."""
         return self.wish.scale * (self.scaler.scale if self.scaler is not None else 1.0)
 
     def __call__(self, share: RankProgram) -> None:
@@ -103,8 +104,8 @@ class StepEnd:
         for flat in self._flats:
             flat.drop_gradients()
 
-    def _gradients(self) -> list[tuple[Stepped, torch.Tensor]]:
-        """The gradients of the loss, with those that were kept, in the type of what is stepped on."""
+    def _gradients(self) -> list[tuple[OptimizedParam, torch.Tensor]]:
+        """Gradients of the loss, plus the accumulated ones, in the type of the optimizer's tensors."""
         found = {name: g for flat in self._flats for name, g in flat.gradients().items() if g is not None}
         for weight in self._masters:
             if weight.name in found:
@@ -117,7 +118,7 @@ class StepEnd:
         return [(weight, found[weight.name]) for weight in self.weights if weight.name in found]
 
     @torch.no_grad()
-    def _step(self, gradients: list[tuple[Stepped, torch.Tensor]], squares: float) -> None:
+    def _step(self, gradients: list[tuple[OptimizedParam, torch.Tensor]], squares: float) -> None:
         if self.wish.clip is not None:
             self.norm = math.sqrt(squares)
             if gradients and (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:
@@ -133,7 +134,7 @@ class StepEnd:
         self.updated = True
 
     def result(self, step: int) -> float:
-        """The step's loss. Raises EngineError on all ranks where it is not finite, and was not allowed to be."""
+        """The step's loss. Raises EngineError on all ranks if it is not finite and was not allowed to be."""
         if not (math.isfinite(self._loss) or self.wish.allow_nan):
             raise EngineError(
                 f"the loss of step {step} is {self._loss}; nothing was updated",
@@ -144,7 +145,7 @@ class StepEnd:
 
 def _square_sum(gradients: list[torch.Tensor]) -> float:
     total = 0.0
-    for dtype in (torch.float32, torch.float64):  # a norm is no narrower than what it is of
+    for dtype in (torch.float32, torch.float64):  # the norm's dtype is at least as wide as the gradients'
         if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:
             total += float(torch.stack(torch._foreach_norm(alike, dtype=dtype)).double().square().sum())
     return total

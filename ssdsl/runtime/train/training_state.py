@@ -1,6 +1,6 @@
-"""What a checkpoint keeps of a training: tensors by the model's names, and the facts that a loop goes on with.
+"""The training state in a checkpoint: tensors by the model's names, and facts that a training loop needs to continue.
 
-Weights in half precision are kept as their masters, so that a checkpoint does not depend on the precision either.
+Weights in half precision are saved as their float32 masters, so a checkpoint does not depend on the precision either.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,30 +13,30 @@ from ..checkpoints.content import MODEL, STATE, Content, Path, Scalar, content_o
 from ..checkpoints.loader import new_state, read_on_all
 from ..checkpoints.reader import Checkpoint
 from ..errors import EngineError
-from ..layout.parts import LocalTensor as Held
+from ..layout.parts import LocalTensor
 from ..ranks.control import Control
-from .optimizer import Optimizer, Stepped
+from .optimizer import OptimizedParam, Optimizer
 from .schedulers import schedulers_of
 
-GRADIENTS = ("gradients",)  # of steps that did not update yet
+GRADIENTS = ("gradients",)  # accumulated by steps without update
 
 
-def tensors_of(held: Iterable[Held], weights: Iterable[Stepped]) -> list[Held]:
-    """Weights and buffers as they are kept."""
+def tensors_of(held: Iterable[LocalTensor], weights: Iterable[OptimizedParam]) -> list[LocalTensor]:
+    """Weights and buffers in the form in which they are saved."""
     masters = {w.name: w.parameter.detach() for w in weights}
     return [replace(one, tensor=masters.get(one.name, one.tensor)) for one in held]
 
 
 def content(
-    held: Iterable[Held],
-    weights: list[Stepped],
+    held: Iterable[LocalTensor],
+    weights: list[OptimizedParam],
     optimizer: Optimizer | None,
     facts: dict[str, Any],
     gradients: Mapping[str, torch.Tensor] | None = None,
 ) -> Content:
-    """All that is kept on this rank; `gradients` are those that wait for more, by weight."""
+    """All that this rank saves; `gradients` are accumulated gradients by weight."""
     kept = tensors_of(held, weights)
-    state: dict[str, dict[str, Held | Scalar | None]] = {}
+    state: dict[str, dict[str, LocalTensor | Scalar | None]] = {}
     if optimizer is not None:
         facts = facts | {"optimizer": _facts_of(optimizer)}
         for weight in weights:
@@ -47,8 +47,8 @@ def content(
     return content_of(kept, state, facts, {GRADIENTS: waiting})
 
 
-def _held_state(weight: Stepped, value: Any) -> Held | Scalar:
-    """State of the weight's shape lies as the weight does; other tensors belong to a weight that is whole."""
+def _held_state(weight: OptimizedParam, value: Any) -> LocalTensor | Scalar:
+    """A state tensor of the weight's shape is cut as the weight is; other tensors belong to a weight that is whole."""
     if not isinstance(value, torch.Tensor) or value.dim() == 0:
         return value  # type: ignore[no-any-return]
     if value.shape == weight.parameter.shape:
@@ -70,28 +70,28 @@ def _facts_of(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def _plain_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A scheduler's state without what only its program has, such as functions."""
+    """A scheduler's state without values that only its own program has, such as functions."""
     return {name: value for name, value in state.items() if not callable(value)}
 
 
 def restore(
     checkpoint: Checkpoint,
-    held: Iterable[Held],
-    weights: list[Stepped],
+    held: Iterable[LocalTensor],
+    weights: list[OptimizedParam],
     optimizer: Optimizer | None,
     control: Control,
     *,
     strict: bool,
     cast: bool,
 ) -> dict[str, torch.Tensor]:
-    """Reads what `content` kept, under whatever plan; the optimizer's state where there is an optimizer.
+    """Reads a checkpoint that `content` made, under any plan; the optimizer's state only if there is an optimizer.
 
-    Returns the gradients that wait for more, by weight.
-    Raises EngineError on all ranks: a checkpoint of another model, of another optimizer, a file that is damaged.
+    Returns the accumulated gradients, by weight. Raises EngineError on all ranks for a checkpoint of another model or
+    optimizer, or a damaged file.
     """
     kept = tensors_of(held, weights)
-    wanted: dict[Path, Held] = {(*MODEL, one.name): one for one in kept}
-    state: dict[str, dict[str, Held | Scalar]] = {}
+    wanted: dict[Path, LocalTensor] = {(*MODEL, one.name): one for one in kept}
+    state: dict[str, dict[str, LocalTensor | Scalar]] = {}
     facts = checkpoint.facts.get("optimizer")
     error = None
     if optimizer is not None and facts is not None:
@@ -103,7 +103,7 @@ def restore(
             error = str(mistake)
     control.vote(error)
     for name, values in state.items():
-        wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, Held)})
+        wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, LocalTensor)})
     stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
     gradients = {w.name: torch.zeros_like(w.parameter.detach()) for w in weights if w.name in stored}
     wanted.update(
@@ -134,16 +134,16 @@ def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
 
 def _set(
     optimizer: Optimizer,
-    weights: list[Stepped],
-    state: Mapping[str, Mapping[str, Held | Scalar]],
+    weights: list[OptimizedParam],
+    state: Mapping[str, Mapping[str, LocalTensor | Scalar]],
     facts: Mapping[str, Any],
 ) -> None:
-    """The optimizer goes on as the one that was saved."""
+    """Puts the saved state into the optimizer."""
     fused = {id(p): bool(g.get("fused")) for g in optimizer.torch.param_groups for p in g["params"]}
     optimizer.torch.state.clear()
     for weight in weights:
         for key, value in state.get(weight.name, {}).items():
-            if isinstance(value, Held):
+            if isinstance(value, LocalTensor):
                 value = value.tensor
             elif isinstance(value, torch.Tensor) and fused[id(weight.parameter)]:
                 value = value.to(weight.parameter.device)

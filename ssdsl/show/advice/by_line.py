@@ -96,8 +96,8 @@ class _Lines:
         return found
 
     def _state(self, role: Role, state: State) -> Shares:
-        """Elements of this state on a device, by the statement that cuts or places it. Only what is trained has others
-        than weights."""
+        """Elements of this state on a device, by the statement that cuts or places it. Only trained tensors have state
+        other than weights."""
         flats, found = {(w, f.submesh): f for f in self.program.flats_of(role) for w in f.weights}, Shares()
         for param in self.program.params_of(role):
             flat = flats.get((param.weight, param.submesh))

@@ -155,7 +155,7 @@ def _overlap(event: Event, span: Span) -> float:
 
 
 def _owners(events: Iterable[Event], span: Span, cells: int, least: float = 0.5) -> list[Event | None]:
-    """The event that each cell shows; None where events fill less than the share `least` of the cell."""
+    """The event that each cell shows; None if events fill less than the share `least` of the cell."""
     width = (span[1] - span[0]) / cells
     owners: list[Event | None] = [None] * cells
     largest, busy = [0.0] * cells, [0.0] * cells

@@ -41,7 +41,7 @@ def text_of(name: str) -> str:
 
 
 def embedded(value: dict[str, Any]) -> str:
-    """JSON that cannot end the script element in which it stands."""
+    """JSON that cannot end the script element around it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 

@@ -1,4 +1,4 @@
-"""A line that says what a plan leaves open to a search."""
+"""A line that lists what a plan leaves open to a search."""
 
 from collections.abc import Sequence
 from itertools import islice

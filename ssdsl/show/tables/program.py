@@ -8,7 +8,7 @@ from ssdsl.ir.text.program import program_blocks
 
 NUMBER = re.compile(r"_?\d+")
 LONGEST = 64  # lines of a repetition
-FEWEST = 6  # lines that are worth a line that says so
+FEWEST = 6  # comments that are worth a line of their own
 
 
 def shown_program(program: Program, roles: Iterable[Role] | None = None, every: bool = False) -> str:

@@ -42,7 +42,7 @@ def report_views(report: Report) -> tuple[View, ...]:
 
 
 def summary_view(report: Report) -> View:
-    """One row; memory is that of the fullest device."""
+    """A summary in one row; memory is that of the fullest device."""
     row = (
         report.step_s,
         report.bubble,

@@ -63,9 +63,9 @@ class KeptBytes:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The facts about a function's memory that depend on other functions. `held`: the input is a value that another
-    function of these devices keeps already; `shared`: and that function runs less often. `kept`: the output is kept by
-    a reader until its backward. `buckets`: for each parameter the number of the bucket in which its gradient lies with
+    """Facts about a function's memory that depend on other functions. `held`: the input is a value that another
+    function of these devices keeps already; `shared`: that function also runs less often. `kept`: the output is kept by
+    a reader until its backward. `buckets`: for each parameter, the number of the bucket that its gradient shares with
     others, and whether the bucket ends with the task; None for a gradient by itself."""
 
     held: tuple[bool, ...]
@@ -131,7 +131,7 @@ class Activations:
         return self._around[function.number]
 
     def _buckets(self, function: Function) -> Iterator[tuple[int, bool] | None]:
-        """Halves of a backward fill no buckets: these are filled when they are reduced."""
+        """The buckets of each parameter. Halves of a backward fill none: those are filled when they are reduced."""
         numbers: dict[int, int] = {}
         for parameter in function.parameters:
             flat = self._reduced.get((parameter.var.name.value, function.submesh))
@@ -181,8 +181,8 @@ def _unlike(function: Function) -> frozenset[str]:
 
 
 class _Function:
-    """One function at one part along some indices in time. `base` is the value that each view looks into; `again` maps
-    values that backward gathers again to their sources."""
+    """One function at one part along some indices in time. `base` maps each view to its base value; `again` maps values
+    that backward gathers again to their sources."""
 
     def __init__(
         self, facts: ProgramIndex, fusion: Fusion, function: Function, around: Around, part: dict[Coordinate, int]
@@ -250,7 +250,7 @@ class _Function:
 
     def _saved(self) -> tuple[Sizes, Sizes, list[Sizes]]:
         """The storages that operators save: those kept until backward; those kept for the weights' half; and, section
-        by section, those that a recomputed one makes again."""
+        by section, those that a recomputed section makes again."""
         held, later, recomputed = self._entering(), Sizes(), []
         for section, launches in zip(self.function.sections, self.fusion.launches(self.function), strict=True):
             again: Sizes = {}

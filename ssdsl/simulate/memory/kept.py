@@ -1,9 +1,9 @@
 """The tensors that autograd keeps of a kernel until its backward has run.
 
-For a kernel of one operator they are those of PyTorch. The backward of a kernel of several operators computes the
-results of pointwise ones again from the kernel's inputs, if keeping these takes no more memory: a GELU written out in
-single operators keeps only its input. Results of a normalisation or a softmax, and masks of dropout, are kept, in the
-dtype in which they leave the kernel.
+For a kernel of one operator they are those of PyTorch. The backward of a kernel of several operators recomputes
+pointwise results from the kernel's inputs, if keeping these takes no more memory: a GELU written out in single
+operators keeps only its input. Results of a normalisation or a softmax, and dropout masks, are kept, in the dtype of
+the kernel's result.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,13 +34,13 @@ def kept_of(facts: ProgramIndex, function: Function, launch: Launch) -> KeptTens
 
 
 def _cheapest(facts: ProgramIndex, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:
-    """The values to keep: for each one that backward needs either itself, or the values from which it is computed
-    again, whichever takes less memory."""
+    """The values to keep: for each one that backward needs, either itself or the values from which it is recomputed,
+    whichever takes less memory."""
     variables, stays = facts.variables(function), {p.var.name.value for p in function.prepared} | facts.stored
     makers = {v.name: op for op in launch.ops for v in op.results if is_pointwise(facts.operators[op.operator])}
     leaves = {v.name for v in launch.writes}
     base = launch.base
-    # a value of which only a cast leaves the kernel is kept as the cast: that tensor is there anyway
+    # a value whose only use outside the kernel is a cast is kept as the cast: that tensor exists anyway
     casts = [op for op in launch.ops if is_cast(facts.operators[op.operator])]
     left = {base.get(op.reads[0], op.reads[0]): op.results[0].name for op in casts}
     left = {n: copy for n, copy in left.items() if n not in leaves and copy in leaves}

@@ -116,7 +116,7 @@ class _Walk:
                 self.repeated.update(self.here.values())
 
     def _behind(self, name: Name) -> _Memory | None:
-        """The gathered memory that a value is in, if read in this section; None if it is in none."""
+        """The gathered memory that a value is a view of, if read in this section; None if there is none."""
         return _Memory(self.here[self.weights[name]]) if name in self.weights else self.memory.get(name)
 
     def _follow(self, instr: Instr) -> None:

@@ -11,8 +11,8 @@ Sizes = dict[str, int]  # bytes by storage
 
 @dataclass(frozen=True, slots=True)
 class GradientBucket:
-    """The gradients of these weights, end to end, as a program reduces them: the bucket is made with the first that
-    comes in a step, and if it `ends` with the task, in each backward."""
+    """The concatenated gradients of these weights, as a program reduces them: the bucket is allocated with the first
+    one of a step, and if it `ends` with the task, in each backward."""
 
     weights: tuple[Name, ...]
     size_bytes: int
@@ -49,7 +49,7 @@ class WithinBackward:
         self.stay_bytes = sum(stays.values()) + sum(bucket.size_bytes for bucket in buckets)
         reads = ((r, number) for number, launch in reversed(list(enumerate(self.launches))) for r in launch.reads)
         self.lands = {r: number for r, number in reads if r in self.bucket_of}
-        self.again: dict[int, int] = {}  # bytes that are made again before the backward of a kernel
+        self.again: dict[int, int] = {}  # bytes that are recomputed before the backward of a kernel
         self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it holds them
         first: dict[str, int] = {}
         gathered: dict[str, tuple[int, int, int]] = {}  # the last kernel and the first that read a storage, its bytes
@@ -109,13 +109,13 @@ class WithinBackward:
         return max(0, most)
 
     def _made_buckets(self, weights: Iterable[Name], there: set[GradientBucket]) -> int:
-        """The bytes of the buckets that the gradients of these weights are the first to move into."""
+        """The bytes of the buckets that these weights' gradients are the first to fill."""
         made = {self.bucket_of[weight] for weight in weights} - there
         there |= made
         return sum(bucket.size_bytes for bucket in made)
 
     def _wait_for_more(self, number: int, waiting: Sizes) -> int:
-        """By how much the gradients grow that wait for other readers of their weights, until they are summed up."""
+        """The growth of gradients that wait for other readers of their weights, until they are summed."""
         grown = 0
         for weight in self.launches[number].reads:
             key = f"gradient of {weight}"

@@ -1,7 +1,7 @@
 """The collectives of a program: their axes and bytes, in each task and for each flat parameter.
 
 They follow from the instructions alone: a recomputed section communicates again in backward, and so does a conversion
-that is gathered again; the gradient of a weight belongs to the second half of a backward in halves.
+that is gathered again; a weight's gradient belongs to the second half of a split backward.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A kernel takes the longer of its arithmetic and its memory traffic: the roofline of Williams, Waterman and Patterson
 (2009), with the fractions of the peaks that devices reach. The backward of a contraction is one contraction for each
-operand that has a gradient. The backward of other operators is a pass over what they kept and the gradients that they
+operand with a gradient. The backward of other operators is a pass over their saved tensors and the gradients that they
 read and write. `fusion.py` finds the kernels, `matmul.py` the time of a matrix product.
 """
 

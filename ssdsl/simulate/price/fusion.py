@@ -22,7 +22,7 @@ Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" f
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel: its operators, the values that they read from outside, each once, and the results that are read
-    outside. `base` is the value that each view between them looks into."""
+    outside. `base` maps each view between them to its base value."""
 
     ops: tuple[OpPart, ...]
     reads: tuple[Name, ...]

@@ -10,7 +10,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class CostsUnreadable(Diagnostic):
-    """A file of costs is a JSON object, as `ssdsl run PLAN --profile FILE` writes it.
+    """The file of costs is not a JSON object as `ssdsl run PLAN --profile FILE` writes it.
 
     It has the times of a stage for one micro-batch (`TF` forward, `TB` and `TW` the two halves of backward), of a
     transfer (`Tcomm`), or of single tasks (`tasks`: `"block0.fwd": 1.5`), in a `unit`: `s`, `ms` or `us`.
@@ -32,9 +32,9 @@ def _listed(names: Sequence[str], indent: str = "  ") -> str:
 
 @dataclass(frozen=True)
 class ProfileLacks(Diagnostic):
-    """A profile has the times of operators by their call, local shapes and types. So it predicts any plan whose
-    operators it has, for the same model or another one. This plan cuts some operators into parts for which the profile
-    has no time, and the simulator does not guess: an operator half as large is not twice as fast.
+    """A profile has the times of operators by their call, local shapes and types, so it predicts any plan whose
+    operators it has, for the same model or another one. This plan has parts of operators without a time in the profile,
+    and the simulator does not guess: an operator half as large is not twice as fast.
 
     `ssdsl profile` measures what is missing, and adds it to the file; docs/profiles.md says what a profile holds.
     """
@@ -109,13 +109,12 @@ class TasksMisfit(Diagnostic):
 @dataclass(frozen=True)
 class CoresShared(Diagnostic):
     """Ranks that share a core run at half its speed, or less, and wait for each other in another order. So a profile is
-    only for plans whose ranks share cores as they did when it was recorded: two ranks on two cores, for example, or
-    four on two.
-    """
+    valid only for plans whose ranks share cores as in its recording: two ranks on two cores, for example, or four on
+    two."""
 
     code = "E0654"
-    title = "the profile `{file}` is of {processes} ranks on {cores} cores, and this plan has {ranks}"
-    help = "record one in which as many ranks share a core, into another file: `{elsewhere} --out FILE`"
+    title = "the profile `{file}` was recorded with {processes} ranks on {cores} cores, and this plan has {ranks}"
+    help = "record a profile with as many ranks per core, in another file: `{elsewhere} --out FILE`"
     file: str
     processes: int
     cores: int
@@ -129,12 +128,11 @@ class CoresShared(Diagnostic):
 
 @dataclass(frozen=True)
 class MachinesMixed(Diagnostic):
-    """`ssdsl profile` adds to a file that exists. Times of two machines, of two versions of torch, or of ranks that
-    share cores in another way, do not belong in one profile.
-    """
+    """`ssdsl profile` adds to an existing file. Times of two machines, of two versions of torch, or of ranks that share
+    cores in another way, do not belong in one profile."""
 
     code = "E0655"
-    title = "the profile `{file}` is of another {fact}: {known}, and here it is {found}"
+    title = "the profile `{file}` is for another {fact}: {known}, and here it is {found}"
     help = "give `--out` another file"
     file: str
     fact: str

@@ -1,7 +1,7 @@
 """A profile: the times of operators, communication and the engine on one machine, for any plan.
 
-It is measured (docs/profiles.md), and finds a program's instructions by their words (`kernel_key`). It reports what it
-has no time for, and guesses nothing.
+It is measured (docs/profiles.md), and looks a program's instructions up by their words (`kernel_key`). It reports
+instructions without a time, and guesses nothing.
 """
 
 from bisect import bisect_left
@@ -114,7 +114,7 @@ class Curve:
 class Profile:
     """Times in seconds. `operators`: by an instruction's words, those of its phases. `network`: by kind of
     communication and number of ranks, a curve over bytes, alone and IN_A_TASK. `growing`: a curve for each of GROWING.
-    `step_s`: the time of a step beside its tasks. `sources` are the runs that it was recorded from."""
+    `step_s`: the time of a step outside its tasks. `sources` are the recorded runs."""
 
     machine: ProfiledMachine
     operators: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

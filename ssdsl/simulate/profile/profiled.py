@@ -1,7 +1,7 @@
 """The costs of a program from a profile: the time of a task is that of its instructions, and the engine's for the task.
 
-The backward of a task is that of each instruction, and of the gradients of its function's weights: the first gradient
-of a step is taken as it is, the others are added to it. A recomputed section runs forward again.
+The backward of a task is that of each instruction, plus the gradients of its function's weights: the first gradient of
+a step is taken as it is, later ones are added to it. A recomputed section runs forward again.
 """
 
 import math

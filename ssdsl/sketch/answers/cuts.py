@@ -149,7 +149,7 @@ class Priced:
         return max(prod(index.parts for index in f.time) for f in self.program.functions)
 
     def in_flight(self, roles: list[int], report: Report) -> tuple[float, ...]:
-        """How many micro-batches each stage holds at once, by the memory of a simulated step."""
+        """The number of micro-batches that each stage holds at once, by the memory of a simulated step."""
         kept, found = self.kept(), []
         devices_of = {device.name: device for device in report.devices}
         for r in roles:

@@ -1,8 +1,8 @@
 """Chooses over how many devices each stage of a pipeline goes, together with the cuts of the model.
 
-The seconds of each layer on a stage of so many devices, and the memory that it keeps there, are those of the plan with
-all layers in one such stage; how many micro-batches a stage holds at once is that of a simulated plan with as many
-stages. `solve/cuts.py` chooses the widths and the cuts. The resulting plan is simulated and proved like any other.
+The seconds of each layer on a stage of so many devices, and its memory there, come from the plan with all layers in one
+such stage; the number of micro-batches that a stage holds at once comes from a simulated plan with as many stages.
+`solve/cuts.py` chooses the widths and the cuts. The resulting plan is simulated and proved like any other.
 """
 
 import contextlib
@@ -171,7 +171,7 @@ def _kind(found: Unordered, layers: list[cuts.Layer], micro_batches: int) -> Dev
 
 
 def _scratch(base: cuts.Priced, role: int, report: Report) -> float:
-    """The bytes that a stage needs beside its state and its activations."""
+    """The bytes of a stage beside its state and its activations."""
     device = next(d for d in report.devices if d.name == base.program.roles[role].name)
     state = Unordered(base.program, base.prices).state_bytes(role)
     return max(0.0, device.peak_bytes - dict(device.peak_parts).get("activations", 0) - state)

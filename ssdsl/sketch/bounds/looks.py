@@ -17,7 +17,7 @@ from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.grid import Point, Worth
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
-EFFORT = 100_000  # a simulation of so many tasks is put off behind plans that cost up to twice as much
+EFFORT = 100_000  # a simulation of so many tasks comes after plans that cost up to twice as much
 UNKNOWN_S = 1e-9  # a bound below every step
 
 

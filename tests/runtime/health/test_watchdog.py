@@ -1,4 +1,4 @@
-"""A watch that ends leaves the process free to end: the board's store may be gone already, with rank 0."""
+"""A watchdog that ends leaves the process free to end: the store may be gone already, with rank 0."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ def test_a_rank_that_ends_at_once_asks_nobody(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("MASTER_PORT", "1")  # where nobody answers: asking would take seconds
     asked: list[str] = []
     monkeypatch.setattr(StatusStore, "put", lambda self, key, text: asked.append(key))
-    pulse = Heartbeat(tmp_path, 0)
-    watch = Watchdog(pulse, ranks=2, limit_s=60)
-    pulse.end()
-    watch.end()
+    heartbeat = Heartbeat(tmp_path, 0)
+    watchdog = Watchdog(heartbeat, ranks=2, limit_s=60)
+    heartbeat.end()
+    watchdog.end()
     assert not asked
 
 
@@ -27,8 +27,8 @@ def test_one_that_was_heard_of_says_that_it_ends(monkeypatch: pytest.MonkeyPatch
     said: list[str] = []
     monkeypatch.setattr(StatusStore, "put", lambda self, key, text: said.append(key))
     monkeypatch.setattr(StatusStore, "is_open", True)
-    pulse = Heartbeat(tmp_path, 1)
-    watch = Watchdog(pulse, ranks=2, limit_s=60)
-    pulse.end()
-    watch.end()
+    heartbeat = Heartbeat(tmp_path, 1)
+    watchdog = Watchdog(heartbeat, ranks=2, limit_s=60)
+    heartbeat.end()
+    watchdog.end()
     assert said == ["rank1"]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from ssdsl.runtime.ranks.transport import Distributed
 from ssdsl.runtime.ranks.world import World, here
-from ssdsl.runtime.step.split_backward import Half, checkpoint_halves, finish, halves
+from ssdsl.runtime.step.split_backward import DeferredWgrad, checkpoint_halves, finish, halves
 from ssdsl.runtime.step.split_backward import collecting as collecting_of
 
 
@@ -21,7 +21,7 @@ def rank() -> Iterator[None]:
         yield
 
 
-def collecting() -> AbstractContextManager[list[Half]]:
+def collecting() -> AbstractContextManager[list[DeferredWgrad]]:
     return collecting_of(here())
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from ssdsl.runtime.data.batch_spec import Feed
+from ssdsl.runtime.data.batch_spec import BatchSpec
 from ssdsl.runtime.layout.cut import Piece
 from ssdsl.runtime.program.table import BatchInput
 
@@ -23,7 +23,7 @@ def table(samples: int) -> dict[str, BatchInput]:
     return {name: replace(entry, shape=(samples, *entry.shape[1:])) for name, entry in TABLE.items()}
 
 
-def feeds(plan: str, samples: int = BATCH) -> list[Feed]:
+def feeds(plan: str, samples: int = BATCH) -> list[BatchSpec]:
     """What each rank needs under a plan."""
     x, y = (samples, LENGTH), (samples,)
     halves = [Piece("x", x, ((0, 1, 2, r),)) for r in range(2)]
@@ -34,7 +34,7 @@ def feeds(plan: str, samples: int = BATCH) -> list[Feed]:
         "sequence": [{"x": Piece("x", x, ((0, 1, 2, r // 2), (1, 1, 2, r % 2)))} for r in range(4)],
         "pipeline": [{}, {"x": halves[0]}, {"x": halves[1]}, {"y": Piece("y", y, ())}],
     }
-    return [Feed.of(table(samples), pieces) for pieces in parts[plan]]
+    return [BatchSpec.of(table(samples), pieces) for pieces in parts[plan]]
 
 
 PLANS = ("one", "dp", "striped", "sequence", "pipeline")

@@ -14,7 +14,7 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.mailbox import Threaded
 from ssdsl.run.in_process.run_in_process import program_of
-from ssdsl.runtime.data.batch_spec import Feed
+from ssdsl.runtime.data.batch_spec import BatchSpec
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
@@ -56,8 +56,8 @@ def test_parts_train_like_whole_batches(plan: str, one_thread: None) -> None:
     def losses(transport: Threaded, in_parts: bool) -> tuple[list[float], int]:
         engine = _engine(program, transport)
         inputs = engine.table.inputs
-        pieces = engine.training.inputs if in_parts else Feed.of(inputs, {}).wholes()
-        feed = Feed.of(inputs, pieces)
+        pieces = engine.training.inputs if in_parts else BatchSpec.of(inputs, {}).wholes()
+        feed = BatchSpec.of(inputs, pieces)
         loader = Loader(Text(length), feed, engine.control, batch_size=samples, shuffle=True, seed=1)
         found, elements = [], 0
         for part in loader.epochs(2):

@@ -19,7 +19,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ssdsl.runtime.data.batch_spec import Given
+from ssdsl.runtime.data.batch_spec import CheckedBatch
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.data.workers import Workers
 from ssdsl.runtime.errors import EngineError
@@ -41,18 +41,18 @@ def made(plan: str, dataset: Any, **options: Any) -> Callable[[Control], Loader]
     return make
 
 
-def epochs(plan: str, dataset: Any, count: int = 2, **options: Any) -> list[list[Given]]:
+def epochs(plan: str, dataset: Any, count: int = 2, **options: Any) -> list[list[CheckedBatch]]:
     """The parts of some epochs, of each rank."""
     make = made(plan, dataset, **options)
     return together(len(feeds(plan)), lambda control: list(make(control).epochs(count)))
 
 
-def alone(dataset: Any, count: int = 2, **options: Any) -> list[Given]:
+def alone(dataset: Any, count: int = 2, **options: Any) -> list[CheckedBatch]:
     """The batches of a single device."""
     return epochs("one", dataset, count, **options)[0]
 
 
-def assert_parts(plan: str, parts: list[list[Given]], batches: list[Any]) -> None:
+def assert_parts(plan: str, parts: list[list[CheckedBatch]], batches: list[Any]) -> None:
     """Each rank has its part of each of these batches, and no more."""
     for feed, own in zip(feeds(plan), parts, strict=True):
         assert len(own) == len(batches)
@@ -121,7 +121,9 @@ def test_a_last_batch_may_be_kept() -> None:
         for plan in ("one", "dp", "pipeline"):
             other = lambda rank, plan=plan: lambda samples: feeds(plan, samples)[rank]  # noqa: E731
 
-            def run(control: Control, plan: str = plan, dataset: Any = dataset, other: Any = other) -> list[Given]:
+            def run(
+                control: Control, plan: str = plan, dataset: Any = dataset, other: Any = other
+            ) -> list[CheckedBatch]:
                 feed = feeds(plan)[control.rank]
                 options = {"batch_size": BATCH, "feeds": other(control.rank), "drop_last": False}
                 return list(Loader(dataset(), feed, control, **options))
@@ -135,7 +137,7 @@ def test_a_last_batch_may_be_kept() -> None:
 
 
 def test_a_loader_serves_another_program() -> None:
-    def run(control: Control) -> list[Given]:
+    def run(control: Control) -> list[CheckedBatch]:
         loader = Loader(Noisy(), feeds("sequence")[control.rank], control, batch_size=BATCH, shuffle=True)
         assert len(next(iter(loader))) == 1
         return list(loader.fed(feeds("pipeline")[control.rank]).epochs(2))
@@ -212,7 +214,7 @@ def test_a_data_set_with_getitems_is_read_by_it() -> None:
     ids=("global", "own", "weighted"),
 )
 def test_samplers(sampler: Any) -> None:
-    def run(control: Control) -> list[Given]:
+    def run(control: Control) -> list[CheckedBatch]:
         loader = Loader(Numbers(), feeds("dp")[control.rank], control, batch_size=BATCH, sampler=sampler(), seed=5)
         return list(loader.epochs(2))
 
@@ -249,7 +251,7 @@ def test_a_collate_function_that_mixes_samples() -> None:
 
 
 def test_an_input_without_samples_is_whole() -> None:
-    from ssdsl.runtime.data.batch_spec import Feed
+    from ssdsl.runtime.data.batch_spec import BatchSpec
     from ssdsl.runtime.layout.cut import Piece
     from ssdsl.runtime.program.table import BatchInput
 
@@ -259,9 +261,9 @@ def test_an_input_without_samples_is_whole() -> None:
     def collate(samples: list[Any]) -> Any:
         return {**default_collate(samples), "mask": torch.ones(3, 3, dtype=torch.bool).tril()}
 
-    def run(control: Control) -> list[Given]:
+    def run(control: Control) -> list[CheckedBatch]:
         pieces = {"x": Piece("x", (4, 2), ((0, 1, 2, control.rank),)), "mask": Piece("mask", (3, 3), ())}
-        return list(Loader(data, Feed.of(inputs, pieces), control, batch_size=4, collate_fn=collate))
+        return list(Loader(data, BatchSpec.of(inputs, pieces), control, batch_size=4, collate_fn=collate))
 
     parts = together(2, run)
     assert [part["x"][:, 0].tolist() for part in parts[1]] == [[2, 3], [6, 7]]
@@ -302,11 +304,11 @@ def _shrink(_: int) -> None:
 # -- resuming ----------------------------------------------------------------------------------------------------------
 
 
-def resumed(plan: str, dataset: Any, after: int, **options: Any) -> list[list[Given]]:
+def resumed(plan: str, dataset: Any, after: int, **options: Any) -> list[list[CheckedBatch]]:
     """The batches behind the how-many-th, of a loader made anew from the state of one that was there."""
     make = made(plan, dataset, **options)
 
-    def run(control: Control) -> list[Given]:
+    def run(control: Control) -> list[CheckedBatch]:
         loader, last = make(control), None
         source = loader.epochs(2)
         for _ in range(after):
@@ -340,7 +342,7 @@ def test_batches_that_workers_have_ready_are_not_behind(dataset: Any, after: int
     )
 
 
-def _joined(*parts: Given) -> dict[str, torch.Tensor]:
+def _joined(*parts: CheckedBatch) -> dict[str, torch.Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.runtime.profile.live_memory import Alive
+from ssdsl.runtime.profile.live_memory import LiveMemory
 from ssdsl.runtime.program.rank_program import RankProgram
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.runner import Block
@@ -70,19 +70,19 @@ class Watched:
 
     def most(self) -> int:
         """The most bytes that a step has at once, beside what is there before; gradients of weights are among them."""
-        with Alive() as made, self.world.enter():
+        with LiveMemory() as made, self.world.enter():
             self.share.runner.step(self.share.code.step, self.prepared)
-        return made.most_bytes
+        return made.peak_bytes
 
     def step(self) -> None:
         runner = self.share.runner
-        made = Alive()
+        made = LiveMemory()
         for phase in ("forward", "backward", "backward_inputs", "backward_weights"):
             self._watch(phase, made)
         with made, self.world.enter():
             runner.step(self.share.code.step, self.prepared)
 
-    def _watch(self, phase: str, made: Alive) -> None:
+    def _watch(self, phase: str, made: LiveMemory) -> None:
         runner = self.share.runner
         run = getattr(runner, phase)
 
@@ -113,7 +113,7 @@ class Watched:
         return sum(before.values()) - sum(after.values())
 
 
-def _now(made: Alive) -> Bytes:
+def _now(made: LiveMemory) -> Bytes:
     gc.collect()
     return dict(made.made)
 

@@ -89,7 +89,7 @@ def _numbers(operator: Operator, operand: int) -> int:
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """For each row the largest logarithm of a part's sum of exponentials; then the weighted output and its weight."""
+    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight."""
     return Collective(1, width=4), Collective(_numbers(operator, 2) + 1, width=4)
 
 
@@ -129,7 +129,7 @@ OPS = (
         windows="causal_attention_part({query}, {key}, {value}, {scale}, {enable_gqa}, {parts})",
         contraction=True,
         flops=flops_of_attention,
-        backward_factor=1.25,  # five products for the forward's two: scores are computed again (FlashAttention, 2022)
+        backward_factor=1.25,  # five products for the forward's two: scores are recomputed (FlashAttention, 2022)
         saved=attention_saves,
         fused=attention_part_saves,
     ),

@@ -72,7 +72,7 @@ OPS = (
         saved=routed_mm_saves,
         text="routed_mm",
     ),
-    # operators that lowering makes of `routed_mm`, with activations at their experts: it knows their dimensions itself
+    # made by lowering of `routed_mm`; captured graphs never contain these
     Op(
         "ssdsl::expert_mm",
         all_whole,

@@ -78,7 +78,7 @@ TOPK_PARTS = PartKernel(
     axis=("self", "dim"),
     call="topk_parts({self}, {k}, {dim}, {largest}, {start}, {part}, {group})",
     forward=_candidates,
-    backward=(),  # a part takes the gradients of what it has found
+    backward=(),  # a part takes the gradients of its own results
     saved=topk_part_saves,
 )
 

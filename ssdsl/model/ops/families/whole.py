@@ -16,7 +16,7 @@ def all_whole(call: TypedCall) -> Signature:
 
 
 def kept(made: Shape, shapes: Sequence[Shape], given: Sequence[Sequence[Axis]], word: str) -> list[Axis]:
-    """The axes of a result of which nothing is known: whole ones, with the letters of the input most like it."""
+    """Whole axes for a result without a rule, with the letters of the input most like it."""
     rank = len(made)
     alike = [i for i, s in enumerate(shapes) if len(s) == rank and any(n == m for n, m in zip(s, made, strict=True))]
     new = whole_axes(rank, word)
