@@ -273,6 +273,26 @@ def masked(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def grids(p: Probe) -> Results:
+    """A line, a plane and a volume at points in and around them, some of which are grid points and borders."""
+    plane, volume, line = p.weight(2, 4, 6, 4), p.weight(2, 3, 4, 6, 2), p.weight(1, 2, 1, 6)
+    found = [F.grid_sample(plane, points(p, 2, 3, 4, 2), mode="bicubic", align_corners=False)]
+    for mode in ("bilinear", "nearest"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (True, False):
+                how = {"mode": mode, "padding_mode": padding, "align_corners": align}
+                found.append(F.grid_sample(plane, points(p, 2, 3, 4, 2), **how))
+                found.append(F.grid_sample(volume, points(p, 2, 2, 1, 6, 3), **how))
+                along = points(p, 1, 1, 6)
+                found.append(F.grid_sample(line, torch.stack([along, torch.zeros_like(along)], -1), **how))
+    return found
+
+
+def points(p: Probe, *shape: int) -> torch.Tensor:
+    at = p.weight(*shape)
+    return torch.where(p.data(*shape) > 0.7, p.ids(*shape, below=5) / 2 - 1, 4 * at - 2.5)
+
+
 def experts(p: Probe) -> Results:
     """Rows of experts; `_grouped_mm` needs multiples of 16 bytes and, where it is captured, bfloat16."""
     w, ends = p.weight, p.buffer(lambda: torch.tensor([2, 2, 6], dtype=torch.int32))
@@ -374,8 +394,6 @@ def images(p: Probe) -> Results:
         *(F.interpolate(x, scale_factor=2, mode=mode) for mode in ("nearest", "linear")),
         *(F.interpolate(y, size=(4, 16), mode=mode) for mode in ("nearest", "bilinear", "bicubic")),
         *(F.interpolate(z, scale_factor=2, mode=mode) for mode in ("nearest", "trilinear")),
-        F.grid_sample(y, p.weight(2, 3, 4, 2), align_corners=False),
-        F.grid_sample(z, p.weight(2, 3, 4, 2, 3), mode="nearest", align_corners=True),
         *(F.unfold(y, 3), F.unfold(p.weight(4, 8, 8), 3), F.fold(p.weight(2, 36, 16), (6, 6), 3)),
         F.channel_shuffle(p.weight(2, 12, 4), 3),
         F.pixel_shuffle(p.weight(2, 8, 2, 4), 2),
@@ -481,7 +499,10 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         f.__name__: lambda f=f: Probe(f)
         for f in (unary, binary, losses, cross_entropy, contractions, einsums, attention)
     },
-    **{f.__name__: lambda f=f: Probe(f) for f in (tables, normalisation, batch_norm, convolutions, images, reductions)},
+    **{
+        f.__name__: lambda f=f: Probe(f)
+        for f in (tables, normalisation, batch_norm, convolutions, images, grids, reductions)
+    },
     **{f.__name__: lambda f=f: Probe(f) for f in (along, moves, noise)},
     **{f.__name__: lambda f=f: Probe(f) for f in (experts, complex_numbers, matrices, sequences)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
