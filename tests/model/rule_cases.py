@@ -267,6 +267,35 @@ def tables(p: Probe) -> Results:
     ]
 
 
+def indexed(p: Probe) -> Results:
+    """What is read and written at indices, the axes of which may be cut, and what is written as well."""
+    w = p.weight
+    near = p.buffer(lambda: torch.tensor([[-1, 0, 5], [3, -6, 2]]))
+    return [
+        w(6, 4)[near],
+        w(4, 6)[:, near, None],
+        w(6, 6)[near, near.flip(0)],
+        w(6, 4, 6)[near, :, p.ids(3, below=6)],
+        w(2, 6, 4)[:, near, p.ids(2, 1, below=4)],
+        w(6, 4)[p.buffer(lambda: torch.tensor([4]))],
+        p.data(6, 4)[near] * w(4),
+        (w(6, 4)[near] > 0.5) & (p.data(6, 4) > 0.5)[near],
+        w(6).index_select(0, p.ids(4, below=6)),
+        w(2, 4, 6).index_select(-1, p.ids(9, below=6)),
+        w(2, 6, 4).index_select(1, p.buffer(lambda: torch.tensor([3, 3, 1, 0], dtype=torch.int32))),
+        torch.take_along_dim(w(6, 4), p.ids(2, 4, below=6), 0),
+        w(6).scatter_add(0, p.ids(12, below=6), w(12)),
+        w(2, 6, 4).scatter_add(1, p.ids(2, 9, 4, below=6), w(2, 9, 4)),
+        w(2, 6, 4).scatter_add(1, p.ids(2, 3, 4, below=6), p.data(2, 4, 4)),
+        p.data(4, 6).scatter_add(-1, p.ids(4, 6, below=6), w(4, 6)),
+        w(4, 6).scatter_add(-1, p.ids(4, 6, below=6), p.data(4, 6)),
+        w(6).index_add(0, p.ids(4, below=6), w(4)),
+        w(6, 4).index_add(0, p.ids(9, below=6), w(9, 4), alpha=-2),
+        w(2, 4, 6).index_add(-1, p.ids(4, below=6), w(2, 4, 4)),
+        w(4, 6).index_add(1, p.buffer(lambda: torch.tensor([3, 3], dtype=torch.int32)), w(4, 2)),
+    ]
+
+
 def masked(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
     y = x.clone()
     y[where] = 0.5
@@ -503,7 +532,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         f.__name__: lambda f=f: Probe(f)
         for f in (tables, normalisation, batch_norm, convolutions, images, grids, reductions)
     },
-    **{f.__name__: lambda f=f: Probe(f) for f in (along, moves, noise)},
+    **{f.__name__: lambda f=f: Probe(f) for f in (along, indexed, moves, noise)},
     **{f.__name__: lambda f=f: Probe(f) for f in (experts, complex_numbers, matrices, sequences)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
 }

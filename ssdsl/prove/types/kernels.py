@@ -25,7 +25,7 @@ class Adding:
 
     function: str
     operand: int
-    axis: int | str | tuple[int, ...]  # its number, those of several, or the name of the argument with its number
+    axis: int | str | tuple[int, ...] | None  # its number, that of an argument, those of several, or None for all
     checks: bool = True
 
 
@@ -33,6 +33,8 @@ ADDING = {
     "aten::embedding": Adding("embedding_part", 0, 0),
     "aten::gather": Adding("gather_part", 0, "dim"),
     "aten::nll_loss_nd": Adding("nll_part", 0, 1),
+    "aten::index": Adding("index_part", 0, None),
+    "aten::index_select": Adding("index_select_part", 0, "dim"),
     "aten::grid_sampler_2d": Adding("grid_sample_part", 0, (2, 3)),
     "aten::grid_sampler_3d": Adding("grid_sample_part", 0, (2, 3, 4)),
     "ssdsl::routed_mm": Adding("routed_mm", 1, 0, checks=False),
@@ -129,8 +131,8 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
     for target in (operator.target, operator.target.partition(".")[0]):
         if (adding := ADDING.get(target)) is not None:
             operand = operator.inputs[adding.operand]
-            if isinstance(adding.axis, tuple):
-                space = [operand.axes[n] for n in adding.axis]
+            if not isinstance(adding.axis, (int, str)):
+                space = [operand.axes[n] for n in adding.axis or range(len(operand.axes))]
                 rows = [s for s in splits if operator.summed(s.dim) and any(s.dim in axis for axis in space)]
                 return Told(adding.function, places=_places(operator, space, rows)) if rows else Told(Kernel().function)
             number = argument(operator, adding.axis) if isinstance(adding.axis, str) else adding.axis
