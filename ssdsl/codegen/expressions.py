@@ -134,6 +134,7 @@ def _kernel(
     told = {
         "start": _sum(kernel.offsets, group),
         "part": _sum(kernel.before, group),
+        "places": f"[{', '.join(f'({_sum(p.offsets, group) or 0}, {p.size})' for p in kernel.places)}]",
         "regions": None if kernel.region is None else kernel.region.runs,
         "size": kernel.size,
         "count": kernel.count,

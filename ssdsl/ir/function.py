@@ -107,6 +107,14 @@ class WindowPart:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceOnAxis:
+    """The sum of the `offsets` is a part's first position on an axis of `size` positions; without any it has all."""
+
+    offsets: tuple[Offset, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """The positions that each part has on a tensor's axis number `axis`, which is made of dimensions of the sizes `of`.
 
@@ -125,7 +133,8 @@ class Kernel:
 
     `axes` are those over which it communicates by itself. The other fields are arguments, set if the function takes
     them: the sum of the `offsets` is the part's first position on the split axis (`{start}`), the sum of `before` is
-    the number of parts in front of it (`{part}`); `windows` are the axes along which it reads windows (`{parts}`);
+    the number of parts in front of it (`{part}`); `places` has for each of several axes the part's place (`{places}`);
+    `windows` are the axes along which it reads windows (`{parts}`);
     `region` has the positions of all parts on the split axis (`{regions}`), `size` is the length of that axis; `count`
     is the number of elements that all parts have along the combined dimensions.
     """
@@ -135,6 +144,7 @@ class Kernel:
     offsets: tuple[Offset, ...] = ()
     before: tuple[Offset, ...] = ()
     windows: tuple[WindowPart, ...] = ()
+    places: tuple[PlaceOnAxis, ...] = ()
     region: Region | None = None
     size: int | None = None
     count: int | None = None

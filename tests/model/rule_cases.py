@@ -267,10 +267,59 @@ def tables(p: Probe) -> Results:
     ]
 
 
+def indexed(p: Probe) -> Results:
+    """What is read and written at indices, the axes of which may be cut, and what is written as well."""
+    w = p.weight
+    near = p.buffer(lambda: torch.tensor([[-1, 0, 5], [3, -6, 2]]))
+    return [
+        w(6, 4)[near],
+        w(4, 6)[:, near, None],
+        w(6, 6)[near, near.flip(0)],
+        w(6, 4, 6)[near, :, p.ids(3, below=6)],
+        w(2, 6, 4)[:, near, p.ids(2, 1, below=4)],
+        w(6, 4)[p.buffer(lambda: torch.tensor([4]))],
+        p.data(6, 4)[near] * w(4),
+        (w(6, 4)[near] > 0.5) & (p.data(6, 4) > 0.5)[near],
+        w(6).index_select(0, p.ids(4, below=6)),
+        w(2, 4, 6).index_select(-1, p.ids(9, below=6)),
+        w(2, 6, 4).index_select(1, p.buffer(lambda: torch.tensor([3, 3, 1, 0], dtype=torch.int32))),
+        torch.take_along_dim(w(6, 4), p.ids(2, 4, below=6), 0),
+        w(6).scatter_add(0, p.ids(12, below=6), w(12)),
+        w(2, 6, 4).scatter_add(1, p.ids(2, 9, 4, below=6), w(2, 9, 4)),
+        w(2, 6, 4).scatter_add(1, p.ids(2, 3, 4, below=6), p.data(2, 4, 4)),
+        p.data(4, 6).scatter_add(-1, p.ids(4, 6, below=6), w(4, 6)),
+        w(4, 6).scatter_add(-1, p.ids(4, 6, below=6), p.data(4, 6)),
+        w(6).index_add(0, p.ids(4, below=6), w(4)),
+        w(6, 4).index_add(0, p.ids(9, below=6), w(9, 4), alpha=-2),
+        w(2, 4, 6).index_add(-1, p.ids(4, below=6), w(2, 4, 4)),
+        w(4, 6).index_add(1, p.buffer(lambda: torch.tensor([3, 3], dtype=torch.int32)), w(4, 2)),
+    ]
+
+
 def masked(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
     y = x.clone()
     y[where] = 0.5
     return y
+
+
+def grids(p: Probe) -> Results:
+    """A line, a plane and a volume at points in and around them, some of which are grid points and borders."""
+    plane, volume, line = p.weight(2, 4, 6, 4), p.weight(2, 3, 4, 6, 2), p.weight(1, 2, 1, 6)
+    found = [F.grid_sample(plane, points(p, 2, 3, 4, 2), mode="bicubic", align_corners=False)]
+    for mode in ("bilinear", "nearest"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (True, False):
+                how = {"mode": mode, "padding_mode": padding, "align_corners": align}
+                found.append(F.grid_sample(plane, points(p, 2, 3, 4, 2), **how))
+                found.append(F.grid_sample(volume, points(p, 2, 2, 1, 6, 3), **how))
+                along = points(p, 1, 1, 6)
+                found.append(F.grid_sample(line, torch.stack([along, torch.zeros_like(along)], -1), **how))
+    return found
+
+
+def points(p: Probe, *shape: int) -> torch.Tensor:
+    at = p.weight(*shape)
+    return torch.where(p.data(*shape) > 0.7, p.ids(*shape, below=5) / 2 - 1, 4 * at - 2.5)
 
 
 def experts(p: Probe) -> Results:
@@ -374,8 +423,6 @@ def images(p: Probe) -> Results:
         *(F.interpolate(x, scale_factor=2, mode=mode) for mode in ("nearest", "linear")),
         *(F.interpolate(y, size=(4, 16), mode=mode) for mode in ("nearest", "bilinear", "bicubic")),
         *(F.interpolate(z, scale_factor=2, mode=mode) for mode in ("nearest", "trilinear")),
-        F.grid_sample(y, p.weight(2, 3, 4, 2), align_corners=False),
-        F.grid_sample(z, p.weight(2, 3, 4, 2, 3), mode="nearest", align_corners=True),
         *(F.unfold(y, 3), F.unfold(p.weight(4, 8, 8), 3), F.fold(p.weight(2, 36, 16), (6, 6), 3)),
         F.channel_shuffle(p.weight(2, 12, 4), 3),
         F.pixel_shuffle(p.weight(2, 8, 2, 4), 2),
@@ -481,8 +528,11 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         f.__name__: lambda f=f: Probe(f)
         for f in (unary, binary, losses, cross_entropy, contractions, einsums, attention)
     },
-    **{f.__name__: lambda f=f: Probe(f) for f in (tables, normalisation, batch_norm, convolutions, images, reductions)},
-    **{f.__name__: lambda f=f: Probe(f) for f in (along, moves, noise)},
+    **{
+        f.__name__: lambda f=f: Probe(f)
+        for f in (tables, normalisation, batch_norm, convolutions, images, grids, reductions)
+    },
+    **{f.__name__: lambda f=f: Probe(f) for f in (along, indexed, moves, noise)},
     **{f.__name__: lambda f=f: Probe(f) for f in (experts, complex_numbers, matrices, sequences)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
 }

@@ -158,6 +158,7 @@ def _kernel(kernel: Kernel, kind: str) -> str:
     told = [f"from {starts}"] if (starts := _sum(kernel.offsets)) else []
     told += [f"behind {parts} parts"] if (parts := _sum(kernel.before)) else []
     told += [f"axis {w.axis} of {w.size} by {w.coordinate.name}" for w in kernel.windows]
+    told += [f"from {_sum(place.offsets) or 0} of {place.size}" for place in kernel.places]
     if (region := kernel.region) is not None:
         told.append(f"axis {region.axis} of {'·'.join(map(str, region.of))} at {regions_text(region.runs)}")
     told += [f"of {kernel.size}"] if kernel.size is not None else []

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, Region, Split, WindowPart
+from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, PlaceOnAxis, Region, Split, WindowPart
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
 from ssdsl.model.graph import Operand, Operator
@@ -29,13 +29,15 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Ke
     if not over:
         return CALL
     over_axes = tuple(s.coordinate.name for s in over if isinstance(s.coordinate, Axis))
-    offsets = _offsets(operator, _split_operand(operator, kernel), over) if kernel.is_placed else ()
     whole = axes_of(operator, *kernel.axis)
+    places = tuple(_place(operator, axis, over) for axis in whole) if kernel.is_placed else ()
+    offsets = tuple(offset for place in places for offset in place.offsets)
     return Kernel(
         kernel.function,
         over_axes if kernel.tells("group") else (),
         offsets=offsets if kernel.tells("start") else (),
         before=_before(offsets) if kernel.tells("part") else (),
+        places=places if kernel.tells("places") else (),
         region=_region(operator, _split_operand(operator, kernel), over, axes) if kernel.tells("regions") else None,
         size=_size(operator, (d for axis in whole for d in axis)) if kernel.tells("size") else None,
         count=_size(operator, (n for n, d in enumerate(operator.dims) if d.combined))
@@ -81,14 +83,15 @@ def first_of(operator: Operator, splits: tuple[OpSplit, ...]) -> tuple[Coordinat
     return tuple(s.coordinate for s in splits if isinstance(s, Split) and operator.summed(s.dim))
 
 
-def _offsets(operator: Operator, operand: Operand, splits: tuple[Split, ...]) -> tuple[Offset, ...]:
-    """The offsets that give the first position of a part along a split axis of an operand. The axis may have several
-    factors; only its outermost one may be split. Raises InternalError otherwise."""
-    axis = next(a for a in operand.axes if splits[0].dim in a)
-    if any(s.dim != axis[0] for s in splits):
-        raise InternalError(f"parts of `{operand.value}` along an inner factor are not consecutive")
+def _place(operator: Operator, axis: tuple[int, ...], splits: tuple[Split, ...]) -> PlaceOnAxis:
+    """The place of a part along an axis of these dimensions. Only the outermost of them may be split. Raises
+    InternalError otherwise."""
+    own = [s for s in splits if s.dim in axis]
+    if any(s.dim != axis[0] for s in own):
+        raise InternalError(f"parts of `{operator.name}` along an inner factor are not consecutive")
     inner = _size(operator, axis[1:])
-    return tuple(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes) for s in splits)
+    offsets = tuple(Offset(s.coordinate, inner if s.sizes else s.stride * inner, s.sizes) for s in own)
+    return PlaceOnAxis(offsets, _size(operator, axis))
 
 
 def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:

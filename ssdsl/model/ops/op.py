@@ -11,7 +11,7 @@ from typing import Final
 from ssdsl.model.dims.signature import Signature, parse_signature
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.model.ops.reader import Reader
+from ssdsl.model.ops.reader import AxisOfPart, Reader
 from ssdsl.model.ops.typed_call import TypedCall
 
 Rule = Callable[[TypedCall], Signature | None]
@@ -60,31 +60,31 @@ Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collectiv
 class PartKernel:
     """The kernel of a part that cannot be a plain call on slices: split along a dimension that vanishes, or is `*`.
 
-    `axis` names the split: a parameter of the operator, and the axis of its tensor, the argument that chooses one or
-    more axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's arguments in
-    braces by their parameters, `{start}` for the first index of the part along the axis, `{part}` for the number of
-    parts before it, `{size}` for the length of the whole axis, `{regions}` for the runs (start, end) of the axis that
-    each part has, `{count}` for the number of elements of all parts along the combined dimensions, and `{group}` for
-    the process group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's
-    own. `forward` and `backward` are its collectives, or a function that gives them for an operator and a number of
-    parts; `saved` has the tensors that it saves for backward. All of them have to be given, as `()` if there is none:
-    none can be guessed.
+    `axis` names the split: a parameter of the operator, and the axis of its tensor, several axes, the argument that
+    chooses one or more axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's
+    arguments in braces by their parameters, `{start}` for the first index of the part along the axis, `{part}` for the
+    number of parts before it, `{size}` for the length of the whole axis, `{places}` for a list of both, (start, size),
+    for each of the axes, which may be cut at once, `{regions}` for the runs (start, end) of the axis that each part
+    has, `{count}` for the number of elements of all parts along the combined dimensions, and `{group}` for the process
+    group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward`
+    and `backward` are its collectives, or a function that gives them for an operator and a number of parts; `saved` has
+    the tensors that it saves for backward. All of them have to be given, as `()` if there is none: none can be guessed.
     """
 
-    axis: tuple[str, int | str | None]
+    axis: tuple[str, AxisOfPart]
     call: str
     forward: Collectives
     backward: Collectives
     saved: SavedRule
 
     def tells(self, word: str) -> bool:
-        """Whether the call has this word in braces: start, part, size, regions, count or group."""
+        """Whether the call has this word in braces: start, part, size, places, regions, count or group."""
         return f"{{{word}}}" in self.call
 
     @property
     def is_placed(self) -> bool:
         """Whether the call gets the position of its part, which must then be a run of the axis."""
-        return self.tells("start") or self.tells("part")
+        return any(map(self.tells, ("start", "part", "places")))
 
     @property
     def function(self) -> str:
@@ -174,5 +174,5 @@ class Op:
         if (kernel.forward or kernel.backward) and "{group}" not in kernel.call:
             yield "`kernel.call` hands over no {group}, although the kernel has collectives"
         kinds = [type(x) for x in kernel.axis] if isinstance(kernel.axis, Sequence) else []
-        if kinds not in ([str, int], [str, str], [str, type(None)]):
+        if kinds not in ([str, int], [str, str], [str, tuple], [str, type(None)]):
             yield '`kernel.axis` is a parameter and an axis, such as ("self", 1), or its argument: ("self", "dim")'

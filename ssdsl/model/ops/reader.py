@@ -9,6 +9,8 @@ from ssdsl.model.graph import Graph, Operand, Operator, Value, refs_in
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import local_strides
 
+AxisOfPart = int | str | tuple[int, ...] | None  # of a tensor: one, that of an argument, several, any
+
 
 def given_arguments(operator: Operator) -> dict[str, Any]:
     """The arguments that a call gives, with the names of their parameters."""
@@ -27,11 +29,11 @@ def argument(operator: Operator, name: str) -> Any:
     return target.bound(args, dict(operator.kwargs)).get(name)
 
 
-def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple[tuple[int, ...], ...]:
+def axes_of(operator: Operator, parameter: str, axis: AxisOfPart) -> tuple[tuple[int, ...], ...]:
     """The dimensions of each axis of a parameter's tensor that a kernel names.
 
-    `axis` is the number of one, the argument that chooses them, or None for all. As in a reduction, an argument that is
-    not given chooses all of them.
+    `axis` is the number of one, those of several, the argument that chooses them, or None for all. As in a reduction,
+    an argument that is not given chooses all of them.
     """
     operands = [o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter]
     chosen = argument(operator, axis) if isinstance(axis, str) else axis
@@ -41,7 +43,7 @@ def axes_of(operator: Operator, parameter: str, axis: int | str | None) -> tuple
     return tuple(o.axes[n] for o in operands for n in numbers if -len(o.axes) <= n < len(o.axes))
 
 
-def kernel_dims(operator: Operator, parameter: str, axis: int | str | None) -> tuple[int, ...]:
+def kernel_dims(operator: Operator, parameter: str, axis: AxisOfPart) -> tuple[int, ...]:
     """The dimensions in these axes of a parameter's tensor (None: all) along which parts run a kernel of their own.
 
     These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when

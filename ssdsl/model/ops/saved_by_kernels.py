@@ -3,6 +3,7 @@
 Each function gives them for one operator in its local sizes, as the CPU kernels of torch 2.13 save them.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -145,7 +146,24 @@ def nll_part_saves(reader: Reader) -> Saved:
 def gather_part_saves(reader: Reader) -> Saved:
     """The local indices of the picked elements, and a mask of those that other parts have."""
     index = _shape(reader, "index")
-    return extra("local index", index, "int64") + extra("outside", index, "bool")
+    return extra("local index", index, reader.value("index").dtype) + extra("outside", index, "bool")
+
+
+def index_part_saves(reader: Reader) -> Saved:
+    """The local index along each axis, and a mask of what other parts have, of the shape that the indices have
+    together."""
+    found = [(reader.shape(o.axes), reader.graph.values[o.value].dtype) for o in reader.operands("indices")]
+    together = functools.reduce(broadcast_shape, (shape for shape, _ in found))
+    own = (extra(f"local index {number}", *index) for number, index in enumerate(found))
+    return sum(own, start=extra("outside", together, "bool"))
+
+
+def write_part_saves(reader: Reader) -> Saved:
+    """The local indices of what is written, and a mask of what falls into other parts."""
+    added = next(word for word in ("src", "source") if reader.operands(word))
+    index = _shape(reader, "index")
+    found = extra("local index", index, "int64") + extra("outside", index, "bool")
+    return found if reader.requires_grad(added) else Saved()
 
 
 def cumprod_part_saves(reader: Reader) -> Saved:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,11 +20,12 @@ from ssdsl.prove.types.windows import is_inside, part_function, parts_of
 @dataclass(frozen=True, slots=True)
 class Adding:
     """A function whose parts add up: positions of an operand's axis that are not in its part count as zeros. `checks`:
-    it is told the size of the whole axis, to refuse positions that no part has."""
+    it is told the size of the whole axis, to refuse positions that no part has. Of several axes it is told the place
+    and the size of each."""
 
     function: str
     operand: int
-    axis: int | str  # its number, or the name of the argument with its number
+    axis: int | str | tuple[int, ...] | None  # its number, that of an argument, those of several, or None for all
     checks: bool = True
 
 
@@ -31,6 +33,10 @@ ADDING = {
     "aten::embedding": Adding("embedding_part", 0, 0),
     "aten::gather": Adding("gather_part", 0, "dim"),
     "aten::nll_loss_nd": Adding("nll_part", 0, 1),
+    "aten::index": Adding("index_part", 0, None),
+    "aten::index_select": Adding("index_select_part", 0, "dim"),
+    "aten::grid_sampler_2d": Adding("grid_sample_part", 0, (2, 3)),
+    "aten::grid_sampler_3d": Adding("grid_sample_part", 0, (2, 3, 4)),
     "ssdsl::routed_mm": Adding("routed_mm", 1, 0, checks=False),
 }
 
@@ -45,6 +51,7 @@ class Told:
     offsets: frozenset[Offset] = frozenset()
     before: frozenset[Offset] = frozenset()
     windows: frozenset[WindowPart] = frozenset()
+    places: tuple[tuple[frozenset[Offset], int], ...] = ()
     region: Region | None = None
     size: int | None = None
     count: int | None = None
@@ -67,13 +74,14 @@ def check_kernel(operator: Operator, op: OpPart, axes: Axes) -> None:
     windows = _windows(operator, splits)
     wanted = _reading_windows(operator, splits, windows) if windows else _wanted(operator, splits, axes)
     told = op.kernel
-    given = (told.axes, told.offsets, told.before, told.windows)
+    given = (told.axes, told.offsets, told.before, told.windows, *(place.offsets for place in told.places))
     found = Told(
         told.function,
         frozenset(told.axes),
         frozenset(told.offsets),
         frozenset(told.before),
         frozenset(told.windows),
+        tuple((frozenset(place.offsets), place.size) for place in told.places),
         told.region,
         told.size,
         told.count,
@@ -123,12 +131,32 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
     for target in (operator.target, operator.target.partition(".")[0]):
         if (adding := ADDING.get(target)) is not None:
             operand = operator.inputs[adding.operand]
+            if not isinstance(adding.axis, (int, str)):
+                space = [operand.axes[n] for n in adding.axis or range(len(operand.axes))]
+                rows = [s for s in splits if operator.summed(s.dim) and any(s.dim in axis for axis in space)]
+                return Told(adding.function, places=_places(operator, space, rows)) if rows else Told(Kernel().function)
             number = argument(operator, adding.axis) if isinstance(adding.axis, str) else adding.axis
             rows = [s for s in splits if operand.axes and s.dim in operand.axes[number] and operator.summed(s.dim)]
             if rows:
                 size = math.prod(operator.dims[d].size for d in operand.axes[number]) if adding.checks else None
-                return Told(adding.function, offsets=frozenset(_offsets(operator, operand, rows)), size=size)
+                return Told(
+                    adding.function, offsets=frozenset(_offsets(operator, operand.axes[number], rows)), size=size
+                )
     return Told(Kernel().function)
+
+
+Places = tuple[tuple[frozenset[Offset], int], ...]
+
+
+def _places(operator: Operator, axes: Iterable[tuple[int, ...]], splits: list[Split]) -> Places:
+    """For each of an operand's axes where a part begins, and the size of the whole."""
+
+    def place(axis: tuple[int, ...]) -> tuple[frozenset[Offset], int]:
+        own = [s for s in splits if s.dim in axis]
+        size = math.prod(operator.dims[d].size for d in axis)
+        return frozenset(_offsets(operator, axis, own) if own else ()), size
+
+    return tuple(map(place, axes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +174,7 @@ def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
         return None, Along(operator.inputs[0], ())
     parameter, _ = kernel.axis
     operand = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
-    told = tuple(word for word in ("start", "part", "regions", "size", "count") if kernel.tells(word))
+    told = tuple(word for word in ("start", "part", "regions", "places", "size", "count") if kernel.tells(word))
     return Combining(kernel.function, told, kernel.tells("group")), Along(operand, axes_of(operator, *kernel.axis))
 
 
@@ -156,22 +184,23 @@ def _combining(operator: Operator, found: Combining | None, along: Along, splits
     if found is None:
         return Told("a kernel that does not exist", over)
     is_placed = "start" in found.told or "part" in found.told
-    offsets = _offsets(operator, along.operand, splits) if is_placed else []
+    axis = next(a for a in along.operand.axes if not {*splits[0].dims}.isdisjoint(a))
+    offsets = _offsets(operator, axis, splits) if is_placed else []
     return Told(
         found.function,
         over if found.talks else frozenset(),
         offsets=frozenset(offsets if "start" in found.told else ()),
         before=frozenset(_before(splits, offsets) if "part" in found.told else ()),
+        places=_places(operator, along.axes, splits) if "places" in found.told else (),
         region=_region(operator, along.operand, splits, axes) if "regions" in found.told else None,
         size=math.prod(operator.dims[d].size for a in along.axes for d in a) if "size" in found.told else None,
         count=math.prod(d.size for d in operator.dims if d.combined) if "count" in found.told else None,
     )
 
 
-def _offsets(operator: Operator, operand: Operand, splits: list[Split]) -> list[Offset]:
-    """The offsets whose sum is a part's first position on the axis of an operand. Raises Wrong if a part is not one run
-    of the axis."""
-    axis = next(a for a in operand.axes if splits[0].dim in a)
+def _offsets(operator: Operator, axis: tuple[int, ...], splits: list[Split]) -> list[Offset]:
+    """The offsets whose sum is a part's first position on an axis of these dimensions. Raises Wrong if a part is not
+    one run of the axis."""
     if any(s.dim not in axis for s in splits):
         raise Wrong(Rule.KERNEL, "splits of one axis", [s.dim for s in splits])
     offsets = []

@@ -52,6 +52,8 @@ COMBINING = {  # by the kind of operator, or by its full name
     "scaled_dot_product_attention": Combining("attention_keys", ("regions",)),
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
+    "scatter_add": Combining("scatter_add_part", ("start", "size"), talks=False),
+    "index_add": Combining("index_add_part", ("start", "size"), talks=False),
 }
 
 # if keys are cut like their queries

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ssdsl.ir.function import (
     Carried,
     Kernel,
+    Offset,
     OpPart,
     Side,
     Split,
@@ -116,6 +117,12 @@ def _told_otherwise(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
         if (number := getattr(kernel, field)) is not None:
             for other in (None, number + 1, number // 2):
                 yield f"{field} {other}", replace(kernel, **{field: other})
+    for k, place in enumerate(kernel.places):
+        moved = tuple(replace(offset, stride=offset.stride * 2) for offset in place.offsets) or (
+            Offset(Axis("other"), 1),
+        )
+        for new in (replace(place, offsets=moved), replace(place, size=place.size + 1)):
+            yield f"place {new}", replace(kernel, places=put(kernel.places, k, new))
     if (region := kernel.region) is not None:
         runs = region.runs
         shifted = tuple(tuple((start + 1, end + 1) for start, end in part) for part in runs)

@@ -19,10 +19,11 @@ from ssdsl.model.dims.signature import (
 from ssdsl.model.dims.window import Adaptive, Sliding, Spread, Window
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.families.resampling import Linear, Nearest
-from ssdsl.model.ops.op import Op, Rule
+from ssdsl.model.ops.op import Op, PartKernel, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
+BICUBIC = 2  # among the modes of interpolation
 IN, OUT = free("channels"), free("channels'")  # two dimensions with one role; the prime makes two letters of them
 
 
@@ -269,11 +270,33 @@ def _of_space(n: int) -> Iterator[Op]:
     yield Op(f"aten::upsample_{LINEAR[n]}{n}d", linear, windows=between)
 
 
+def grid_sample(call: TypedCall) -> Signature:
+    """Each point reads grid points around it. These vanish, so results of parts in space add up. Bicubic interpolation
+    needs all of space."""
+    space = axes(call.rank - 2, "g")
+    if call.argument("interpolation_mode") == BICUBIC:
+        space = [kept_whole(axis) for axis in space]
+    points = axes(call.rank - 2, "p")
+    return signature(
+        [[free("b"), free("c"), *space], [free("b"), *points, whole("pair")]], [[free("b"), free("c"), *points]]
+    )
+
+
+def _grid_sample_part(rank: int) -> PartKernel:
+    return PartKernel(
+        axis=("input", tuple(range(2, 2 + rank))),
+        call="grid_sample_part({input}, {grid}, {interpolation_mode}, {padding_mode}, {align_corners}, {places})",
+        forward=(),  # the parts add up
+        backward=(),
+        saved="grid input/grid",
+    )
+
+
 OPS = (
     *(op for n in SPACE for op in _of_space(n)),
     Op("aten::upsample_bicubic2d", _whole_space(2)),
-    Op("aten::grid_sampler_2d", "b c h! w!, b y x pair! -> b c y x"),
-    Op("aten::grid_sampler_3d", "b c d! h! w!, b z y x pair! -> b c z y x"),
+    Op("aten::grid_sampler_2d", grid_sample, kernel=_grid_sample_part(2)),
+    Op("aten::grid_sampler_3d", grid_sample, kernel=_grid_sample_part(3)),
     Op("aten::im2col", im2col, linear_in=("self",)),
     Op("aten::col2im", col2im, linear_in=("self",)),
     Op("aten::channel_shuffle", channel_shuffle),

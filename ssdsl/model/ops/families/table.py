@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from ssdsl.model.dims.signature import (
     ONE,
+    Axis,
     Signature,
     axes,
+    combined,
     free,
     kept_whole,
     parse_signature,
@@ -15,7 +17,12 @@ from ssdsl.model.dims.signature import (
 )
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule
-from ssdsl.model.ops.saved_by_kernels import embedding_part_saves, gather_part_saves
+from ssdsl.model.ops.saved_by_kernels import (
+    embedding_part_saves,
+    gather_part_saves,
+    index_part_saves,
+    write_part_saves,
+)
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -27,7 +34,10 @@ def embedding(call: TypedCall) -> Signature:
 
 
 def index(call: TypedCall) -> Signature:
-    """x[i, j, ...]: the indexed axes vanish, those of the index tensors (which broadcast) appear in their place."""
+    """x[i, j, ...]: the indexed axes vanish, those of the index tensors (which broadcast) appear in their place.
+
+    Each index lies in one part of its axis, and the other parts give zero: the parts add up.
+    """
     names = axes(call.rank)
     places = [i for i, item in enumerate(call.args[1]) if item is not None]
     rank = len(call.result) - (len(names) - len(places))
@@ -38,14 +48,19 @@ def index(call: TypedCall) -> Signature:
         for s in call.shapes[1:]
     ]
     kept = [n for i, n in enumerate(names) if i not in places]
-    given = [kept_whole(n) if i in places else n for i, n in enumerate(names)]
+    given = [_read(call, n) if i in places else n for i, n in enumerate(names)]
     return signature([given, *rows], [[*kept[:at], *axes(rank, "i"), *kept[at:]]])
 
 
 def index_select(call: TypedCall) -> Signature:
     names, at = axes(call.rank), call.axis("dim")
-    given = [*names[:at], kept_whole(names[at]), *names[at + 1 :]]
+    given = [*names[:at], _read(call, names[at]), *names[at + 1 :]]
     return signature([given, [free("i")]], [[*names[:at], free("i"), *names[at + 1 :]]])
+
+
+def _read(call: TypedCall, axis: Axis) -> Axis:
+    """An axis that indices count along: parts of numbers add up, those of truth values do not."""
+    return kept_whole(axis) if call.inputs[0].dtype == "bool" else axis
 
 
 def gather(call: TypedCall) -> Signature:
@@ -86,6 +101,29 @@ def index_put(call: TypedCall) -> Signature:
     ]
     rows = [[*whole_axes(count, "a"), *kept], *given, [*whole_axes(max(0, picked), "v"), *written]]
     return signature(rows, [[*whole_axes(count, "a"), *kept]])
+
+
+def scatter_add(call: TypedCall) -> Signature:
+    """Adds along one axis, at the positions of an index: a part of it takes what falls into it.
+
+    What is added may be cut too, along the axis that the index and it have: it vanishes, so results of its parts add
+    up, and what was there before is one more addend. Another axis may be split if it has the same size in all operands.
+    """
+    (x, index, added), at = call.shapes, call.axis("dim")
+    if not x or len(added) != len(x):
+        return all_whole(call)
+    is_list = len(index) < len(x)
+    alike = [added[k] == x[k] and (is_list or index[k] == x[k]) for k in range(len(x))]
+    into = [combined("into") if k == at else free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+    counts = index if is_list else index[at : at + 1]
+    points = [free("points") if counts == added[at : at + 1] else whole(f"{word}{at}") for word in "is"]
+
+    def row(number: int) -> list[Axis]:
+        others = (n if f else whole(f"{'is'[number]}{k}") for k, (n, f) in enumerate(zip(into, alike, strict=True)))
+        return [points[number] if k == at else axis for k, axis in enumerate(others)]
+
+    listed = [points[0]] if index else []
+    return signature([into, listed if is_list else row(0), row(1)], [into], addends=(0,))
 
 
 def _scatter(*, selects: bool = False) -> Rule:
@@ -135,18 +173,49 @@ GATHER_PART = PartKernel(
     saved=gather_part_saves,
 )
 
+INDEX_PART = PartKernel(
+    axis=("self", None),
+    call="index_part({self}, {indices}, {places})",
+    forward=(),  # the parts add up
+    backward=(),
+    saved=index_part_saves,
+)
+
+INDEX_SELECT_PART = PartKernel(
+    axis=("self", "dim"),
+    call="index_select_part({self}, {dim}, {index}, {start}, {size})",
+    forward=(),  # the parts add up
+    backward=(),
+    saved=gather_part_saves,
+)
+
+SCATTER_ADD_PART = PartKernel(
+    axis=("self", "dim"),
+    call="scatter_add_part({self}, {dim}, {index}, {src}, {start}, {size})",
+    forward=(),  # each part takes what falls into it
+    backward=(),
+    saved=write_part_saves,
+)
+
+INDEX_ADD_PART = PartKernel(
+    axis=("self", "dim"),
+    call="index_add_part({self}, {dim}, {index}, {source}, {alpha}, {start}, {size})",
+    forward=(),  # each part takes what falls into it
+    backward=(),
+    saved=write_part_saves,
+)
+
 OPS = (
     Op("aten::embedding", embedding, kernel=EMBEDDING_PART, text=_embedding_text),
-    Op("aten::index", index),
-    Op("aten::index_select", index_select),
+    Op("aten::index", index, kernel=INDEX_PART),
+    Op("aten::index_select", index_select, kernel=INDEX_SELECT_PART),
     Op("aten::gather", gather, kernel=GATHER_PART),
     Op("aten::_embedding_bag", embedding_bag),
     Op("aten::index_put", index_put),
     Op("aten::masked_scatter", all_whole),
     Op("aten::one_hot", "... -> ... classes!"),
-    *(
-        Op(f"aten::{kind}", _scatter())
-        for kind in "scatter scatter_add scatter_reduce index_add index_fill index_copy slice_scatter".split()
-    ),
+    Op("aten::scatter_add", scatter_add, kernel=SCATTER_ADD_PART),
+    Op("aten::index_add", scatter_add, kernel=INDEX_ADD_PART),
+    *(Op(f"aten::{kind}", _scatter()) for kind in "scatter scatter_reduce index_fill index_copy slice_scatter".split()),
     Op("aten::select_scatter", _scatter(selects=True)),
 )

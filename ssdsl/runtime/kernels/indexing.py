@@ -1,0 +1,91 @@
+"""Reading and writing at indices, of a part of a tensor that is cut along the axes that the indices count along.
+
+A part has some of the positions that are read, and zeros for the others: parts add up. Of what is written a part takes
+what falls into it, and needs nothing of the others.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .embedding_and_norm import check_range
+
+
+def index_part(
+    x: torch.Tensor, indices: Sequence[torch.Tensor | None], places: Sequence[tuple[int, int]]
+) -> torch.Tensor:
+    """x[i, j, ...] of a part x, which on each axis begins at a place of the whole size. Parts add up."""
+    given = [*indices, *[None] * (x.dim() - len(indices))]
+    local: list[torch.Tensor | None] = []
+    outside: torch.Tensor | None = None
+    for index, n, (start, size) in zip(given, x.shape, places, strict=True):
+        if index is None:
+            local.append(None)
+            continue
+        here, gone = _in_part(torch.where(index < 0, index + size, index), n, start, size)
+        local.append(here)
+        outside = gone if outside is None else outside | gone
+    return _Indexed.apply(x, outside, *local)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def index_select_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
+    """What an index [n] selects along an axis of `size` that is split: this part has positions from `start`, and zeros
+    for the rest; parts add up."""
+    local, outside = _in_part(index, x.shape[dim], start, size)
+    return _Indexed.apply(x, outside, *[None] * (dim % x.dim()), local)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def scatter_add_part(
+    x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, start: int, size: int
+) -> torch.Tensor:
+    """x with the elements of src added at the positions that the index has of this part, which begins at `start` of
+    `size` along the axis."""
+    local, outside = _in_part(index, x.shape[dim], start, size)
+    added = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
+    return x.scatter_add(dim, local, added)
+
+
+def index_add_part(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, alpha: float, start: int, size: int
+) -> torch.Tensor:
+    """x with the slices of source, times alpha, added at the positions that the index [n] has of this part."""
+    local, outside = _in_part(index.long(), x.shape[dim], start, size)
+    along = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
+    added = (source if alpha == 1 else source * alpha).masked_fill(outside.view(along), 0)
+    return x.scatter_add(dim, local.view(along).expand(source.shape), added)
+
+
+def _in_part(index: torch.Tensor, n: int, start: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """An index into `size` positions as one into the `n` from `start`, and where it points elsewhere: there it is
+    0."""
+    check_range(index, size)
+    local = index - start
+    outside = (local < 0) | (local >= n)
+    return local.masked_fill_(outside, 0), outside
+
+
+class _Indexed(torch.autograd.Function):
+    """What indices pick, and zeros where they are `outside`. It keeps these alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, outside: torch.Tensor, *indices: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(outside, *indices)
+        ctx.shape = x.shape
+        result = torch.ops.aten.index.Tensor(x, indices)
+        return result.masked_fill_(_beside(outside, result, indices), 0)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        outside, *indices = ctx.saved_tensors
+        given = gradients[0].masked_fill(_beside(outside, gradients[0], indices), 0)
+        into = torch.ops.aten.index_put_(given.new_zeros(ctx.shape), indices, given, True)
+        return into, None, *[None] * len(indices)
+
+
+def _beside(outside: torch.Tensor, result: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """The mask with an axis of size one for each axis of the result behind those of the indices, which are where the
+    first of them stands, or in front if others stand between."""
+    found = [axis for axis, index in enumerate(indices) if index is not None]
+    first = found[0] if found[-1] - found[0] == len(found) - 1 else 0
+    return outside.view(*outside.shape, *[1] * (result.dim() - first - outside.dim()))

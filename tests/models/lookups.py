@@ -1,0 +1,64 @@
+"""Tables that are read and written at indices, each by a function of its name."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ROWS, WIDTH, POINTS = 12, 4, 24
+AXES = {"points": ("points", "feature"), "at": ("points",), "target": ("points", "feature")}
+
+
+class Net(nn.Module):
+    """`read` makes of points, and where in the table they are, as many rows."""
+
+    def __init__(self, read: Callable[["Net", Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.table, self.grid = nn.Parameter(torch.randn(ROWS, WIDTH)), nn.Parameter(torch.randn(4, 6, WIDTH))
+        self.rise, self.read = nn.Linear(WIDTH, WIDTH), read
+
+    def forward(self, points: Tensor, at: Tensor, target: Tensor) -> Tensor:
+        return (self.read(self, self.rise(points).tanh(), at) - target).square().mean()
+
+
+def indexed(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """Negative numbers count from the end."""
+    return x * net.table[at - 2]
+
+
+def selected(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    return x * net.table.index_select(0, at)
+
+
+def of_two(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    return x * net.grid[at % 4, at % 6]
+
+
+def scattered(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """Points are summed in cells, the cells change, and points read them."""
+    cells = torch.scatter_add(net.table, 0, at.unsqueeze(1).expand(-1, WIDTH), x)
+    return x + cells.tanh().index_select(0, at)
+
+
+def added(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    cells = net.table.index_add(0, at, x, alpha=0.5)
+    return x + cells.tanh()[at]
+
+
+KINDS = (indexed, selected, of_two, scattered, added)
+
+
+def _net(read: Callable[[Net, Tensor, Tensor], Tensor]) -> tuple[nn.Module, list[dict[str, Tensor]], dict[str, Any]]:
+    torch.manual_seed(0)
+    draw = torch.Generator().manual_seed(1)
+    batches = []
+    for _ in range(2):
+        points, target = torch.randn(2, POINTS, WIDTH, generator=draw, dtype=torch.float64)
+        batches.append({"points": points, "at": torch.randint(ROWS, (POINTS,), generator=draw), "target": target})
+    return Net(read).double(), batches, AXES
+
+
+for _kind in KINDS:
+    globals()[f"net_{_kind.__name__}"] = functools.partial(_net, _kind)

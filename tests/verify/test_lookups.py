@@ -1,0 +1,83 @@
+"""Tables cut along what indices count, read and written, in process, against one device."""
+
+import pytest
+
+from bench.fuzz.trial import Outcome, try_plan
+from ssdsl.ir.function import OpPart
+from ssdsl.ir.program import Program
+from ssdsl.lang.parse import parse
+from ssdsl.lower.lower import lower
+from ssdsl.plan.interpret import interpret_all
+from ssdsl.prove.prove import prove
+from ssdsl.run.launch import Training
+from ssdsl.text.source import Source
+from tests.models.lookups import KINDS
+from tests.prove.mutations import mutants
+from tests.verify.conftest import HERE, captured
+
+TRAINING = Training(2, optimizer="adamw", lr=0.05)
+NAMES = [kind.__name__ for kind in KINDS if kind.__name__ != "of_two"]
+
+
+def plan(axes: str, *splits: str) -> str:
+    words = "".join(f"split model by {split}\n" for split in splits)
+    return f"mesh gpus({axes})\n{words}assign model to gpus\n"
+
+
+PLANS = {
+    "rows": plan("a = 3", '"table.0" into a'),
+    "unequal": plan("a = 3", '"table.0" into a = [1, 8, 3]'),
+    "twice": plan("a = 2, b = 3", '"table.0" into a, b'),
+    "points": plan("dp = 4", "points into dp"),
+    "both": plan("dp = 2, a = 2", "points into dp", '"table.0" into a'),
+    "micro-batches": plan("dp = 2, a = 2", "points into m = 3, dp", '"table.0" into a'),
+    "on the same devices": plan("a = 2", "points into a where possible", '"table.0" into a where possible'),
+    "in time": plan("dp = 2", "points into dp", '"table.0" into t = 2'),
+}
+
+
+def tried(name: str, text: str) -> Outcome:
+    model, graph = captured(f"lookups.py:net_{name}")
+    return try_plan(model, graph, text, TRAINING)
+
+
+def lowered(name: str, text: str) -> Program:
+    _, graph = captured(f"lookups.py:net_{name}")
+    return lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+
+
+@pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_are_those_of_one_device(name: str, text: str) -> None:
+    outcome = tried(name, text)
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("splits", [('"grid.0" into a',), ('"grid.1" into b',), ('"grid.0" into a', '"grid.1" into b')])
+def test_two_axes_may_be_cut_at_once(splits: tuple[str, ...]) -> None:
+    outcome = tried("of_two", plan("a = 2, b = 3", "points into m = 2", *splits))
+    assert outcome.kind == "equal", outcome.text
+
+
+KERNELS = [
+    ("indexed", {"index_part"}),
+    ("selected", {"index_select_part"}),
+    ("scattered", {"scatter_add_part", "index_select_part"}),
+    ("added", {"index_add_part", "index_part"}),
+]
+
+
+@pytest.mark.parametrize(("name", "kernels"), KERNELS)
+def test_nothing_is_equal_because_it_stayed_whole(name: str, kernels: set[str]) -> None:
+    program = lowered(name, PLANS["both"])
+    found = {i.kernel.function for f in program.functions for i in f.body() if isinstance(i, OpPart)}
+    assert found - {""} == kernels
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_places_are_refuted(name: str) -> None:
+    program = lowered(name, PLANS["unequal"])
+    assert not prove(program).failures
+    found = list(mutants(program, ("kernel_changed", "split_dropped", "split_changed")))
+    assert found
+    assert [str(m) for m in found if not prove(m.program).failures] == []
