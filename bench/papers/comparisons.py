@@ -10,7 +10,6 @@ from math import prod
 
 Settings = Mapping[str, int]  # of a plan's params
 
-CLUSTER = "v100x32"
 IN_NODE = 16  # devices; a wider tensor parallelism leaves the node, which no system does
 MICRO_BATCHES = (1, 2, 4)  # samples; the plan's own unit where a device has no whole sample
 
@@ -21,7 +20,7 @@ class Strategy:
 
     `shapes` are its ways to lay out a number of devices. `choices` go from the least memory to the most: where one does
     not fit, those behind it do not either. `replicas` are the params that divide the batch; M, the number of
-    micro-batches, divides the rest.
+    micro-batches, divides the rest into parts of one of `samples`. Without `samples`, shapes say all.
     """
 
     name: str
@@ -29,18 +28,21 @@ class Strategy:
     shapes: Callable[[int], Iterator[Settings]]
     choices: tuple[Settings, ...] = ({},)
     replicas: tuple[str, ...] = ("D",)
+    samples: tuple[int, ...] = MICRO_BATCHES
 
     def micro_batches(self, shape: Settings, batch: int) -> Iterator[Settings]:
         """M for each size of a micro-batch that divides the batch."""
+        if not self.samples:
+            yield {}
         each, left = divmod(batch, prod(shape.get(name, 1) for name in self.replicas))
         if left == 0:
-            yield from ({"M": each // samples} for samples in MICRO_BATCHES if each % samples == 0)
+            yield from ({"M": each // samples} for samples in self.samples if each % samples == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A paper's plan, the first of `strategies`, and what it is compared with; `models` by the number of devices.
-    `sketch` is the plan that leaves to `ssdsl search` what the paper's decides.
+    `sketch` is the plan that leaves to `ssdsl search` what the paper's decides, if there is one.
 
     `small` is a model on which its plans are checked, `drawn` a model of the paper's with few micro-batches, and the
     settings of its picture, if it has one.
@@ -50,9 +52,10 @@ class Comparison:
     models: Mapping[int, str]
     batch: int
     strategies: tuple[Strategy, ...]
-    sketch: str
+    sketch: str | None
     small: str
     drawn: tuple[str, Settings] | None = None
+    cluster: str = "v100x32"
 
 
 # -- ways to lay out devices ------------------------------------------------------------------------------------------
