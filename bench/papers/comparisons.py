@@ -72,12 +72,12 @@ def pipelines(devices: int) -> Iterator[Settings]:
             yield {"D": devices // tensor // stages, "T": tensor, "S": stages}
 
 
-def _in_stages(devices: int) -> Iterator[Settings]:
+def in_stages(devices: int) -> Iterator[Settings]:
     """Pipelines of at least two stages."""
     yield from (shape for shape in pipelines(devices) if shape["S"] > 1)
 
 
-def _in_one_stage(devices: int) -> Iterator[Settings]:
+def in_one_stage(devices: int) -> Iterator[Settings]:
     yield from (shape for shape in pipelines(devices) if shape["S"] == 1)
 
 
@@ -113,11 +113,11 @@ def _four_stages(devices: int) -> Iterator[Settings]:
 
 def _proteins(devices: int) -> Iterator[Settings]:
     """Groups that share a protein, in stages."""
-    yield from ({"D": shape["D"], "S": shape["S"], "A": shape["T"]} for shape in _in_stages(devices))
+    yield from ({"D": shape["D"], "S": shape["S"], "A": shape["T"]} for shape in in_stages(devices))
 
 
 def _whole_proteins(devices: int) -> Iterator[Settings]:
-    yield from ({"D": shape["D"], "A": shape["T"]} for shape in _in_one_stage(devices) if shape["T"] > 1)
+    yield from ({"D": shape["D"], "A": shape["T"]} for shape in in_one_stage(devices) if shape["T"] > 1)
 
 
 # -- the comparisons --------------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def _interlaced(model: str) -> tuple[Strategy, ...]:
     """Of models whose embeddings are large: the plans of mBART and of T5 differ in their names alone."""
     return (
         Strategy("interlaced", f"{model}_interlaced", _four_stages, RECOMPUTED),
-        Strategy("1F1B", f"{model}_megatron", _in_stages, RECOMPUTED),
-        Strategy("tensor parallel", f"{model}_megatron", _in_one_stage, RECOMPUTED),
+        Strategy("1F1B", f"{model}_megatron", in_stages, RECOMPUTED),
+        Strategy("tensor parallel", f"{model}_megatron", in_one_stage, RECOMPUTED),
         Strategy("ZeRO-3", f"{model}_zero3", replicas, RECOMPUTED),
     )
 
