@@ -10,7 +10,6 @@ from math import prod
 
 Settings = Mapping[str, int]  # of a plan's params
 
-CLUSTER = "v100x32"
 IN_NODE = 16  # devices; a wider tensor parallelism leaves the node, which no system does
 MICRO_BATCHES = (1, 2, 4)  # samples; the plan's own unit where a device has no whole sample
 
@@ -21,7 +20,7 @@ class Strategy:
 
     `shapes` are its ways to lay out a number of devices. `choices` go from the least memory to the most: where one does
     not fit, those behind it do not either. `replicas` are the params that divide the batch; M, the number of
-    micro-batches, divides the rest.
+    micro-batches, divides the rest into parts of one of `samples`. Without `samples`, shapes say all.
     """
 
     name: str
@@ -29,18 +28,21 @@ class Strategy:
     shapes: Callable[[int], Iterator[Settings]]
     choices: tuple[Settings, ...] = ({},)
     replicas: tuple[str, ...] = ("D",)
+    samples: tuple[int, ...] = MICRO_BATCHES
 
     def micro_batches(self, shape: Settings, batch: int) -> Iterator[Settings]:
         """M for each size of a micro-batch that divides the batch."""
+        if not self.samples:
+            yield {}
         each, left = divmod(batch, prod(shape.get(name, 1) for name in self.replicas))
         if left == 0:
-            yield from ({"M": each // samples} for samples in MICRO_BATCHES if each % samples == 0)
+            yield from ({"M": each // samples} for samples in self.samples if each % samples == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A paper's plan, the first of `strategies`, and what it is compared with; `models` by the number of devices.
-    `sketch` is the plan that leaves to `ssdsl search` what the paper's decides.
+    `sketch` is the plan that leaves to `ssdsl search` what the paper's decides, if there is one.
 
     `small` is a model on which its plans are checked, `drawn` a model of the paper's with few micro-batches, and the
     settings of its picture, if it has one.
@@ -50,9 +52,10 @@ class Comparison:
     models: Mapping[int, str]
     batch: int
     strategies: tuple[Strategy, ...]
-    sketch: str
+    sketch: str | None
     small: str
     drawn: tuple[str, Settings] | None = None
+    cluster: str = "v100x32"
 
 
 # -- ways to lay out devices ------------------------------------------------------------------------------------------
@@ -69,12 +72,12 @@ def pipelines(devices: int) -> Iterator[Settings]:
             yield {"D": devices // tensor // stages, "T": tensor, "S": stages}
 
 
-def _in_stages(devices: int) -> Iterator[Settings]:
+def in_stages(devices: int) -> Iterator[Settings]:
     """Pipelines of at least two stages."""
     yield from (shape for shape in pipelines(devices) if shape["S"] > 1)
 
 
-def _in_one_stage(devices: int) -> Iterator[Settings]:
+def in_one_stage(devices: int) -> Iterator[Settings]:
     yield from (shape for shape in pipelines(devices) if shape["S"] == 1)
 
 
@@ -110,11 +113,11 @@ def _four_stages(devices: int) -> Iterator[Settings]:
 
 def _proteins(devices: int) -> Iterator[Settings]:
     """Groups that share a protein, in stages."""
-    yield from ({"D": shape["D"], "S": shape["S"], "A": shape["T"]} for shape in _in_stages(devices))
+    yield from ({"D": shape["D"], "S": shape["S"], "A": shape["T"]} for shape in in_stages(devices))
 
 
 def _whole_proteins(devices: int) -> Iterator[Settings]:
-    yield from ({"D": shape["D"], "A": shape["T"]} for shape in _in_one_stage(devices) if shape["T"] > 1)
+    yield from ({"D": shape["D"], "A": shape["T"]} for shape in in_one_stage(devices) if shape["T"] > 1)
 
 
 # -- the comparisons --------------------------------------------------------------------------------------------------
@@ -126,8 +129,8 @@ def _interlaced(model: str) -> tuple[Strategy, ...]:
     """Of models whose embeddings are large: the plans of mBART and of T5 differ in their names alone."""
     return (
         Strategy("interlaced", f"{model}_interlaced", _four_stages, RECOMPUTED),
-        Strategy("1F1B", f"{model}_megatron", _in_stages, RECOMPUTED),
-        Strategy("tensor parallel", f"{model}_megatron", _in_one_stage, RECOMPUTED),
+        Strategy("1F1B", f"{model}_megatron", in_stages, RECOMPUTED),
+        Strategy("tensor parallel", f"{model}_megatron", in_one_stage, RECOMPUTED),
         Strategy("ZeRO-3", f"{model}_zero3", replicas, RECOMPUTED),
     )
 

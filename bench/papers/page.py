@@ -57,11 +57,12 @@ def table_mark(comparison: Comparison, devices: int) -> str:
 
 
 def table_block(comparison: Comparison, found: Mapping[str, Found | None]) -> str:
-    """A row for each strategy and one for the sketch; the last column is its step over that of the paper's plan, where
-    both fit."""
+    """A row for each strategy and one for the sketch, if there is one; the last column is its step over that of the
+    paper's plan, where both fit."""
     plan = found[comparison.strategies[0].name]
     rows = [_row(s.name, s.plan, found[s.name], plan) for s in comparison.strategies]
-    rows.append(_row(FOUND, comparison.sketch, found[FOUND], plan))
+    if comparison.sketch is not None:
+        rows.append(_row(FOUND, comparison.sketch, found[FOUND], plan))
     return "".join(f"{line}\n" for line in (HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows))
 
 

@@ -7,7 +7,7 @@ simulated in some seconds.
 import argparse
 import time
 
-from bench.papers.comparisons import COMPARISONS, Comparison
+from bench.papers.comparisons import Comparison
 from bench.papers.page import (
     FOUND,
     PAGE,
@@ -20,19 +20,20 @@ from bench.papers.page import (
     with_block,
 )
 from bench.papers.search import Found, Say, search, searched, simulated
+from bench.papers.systems import ALL
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench papers", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=[c.name for c in COMPARISONS], help="these comparisons")
+    parser.add_argument("--only", nargs="+", choices=[c.name for c in ALL], help="these comparisons")
     parser.add_argument("--devices", nargs="+", type=int, help="these numbers of devices")
     parser.add_argument("--texts", action="store_true", help="the plans' texts alone, which takes no time")
     parser.add_argument("--pictures", action="store_true", help="the texts and pictures alone")
     args = parser.parse_args(arguments)
     started = time.monotonic()
-    for comparison in (c for c in COMPARISONS if args.only is None or c.name in args.only):
+    for comparison in (c for c in ALL if args.only is None or c.name in args.only):
         write_texts(comparison)
         if args.pictures:
             write_picture(comparison)
@@ -60,15 +61,17 @@ def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found 
     """The best of each strategy, by its name, and what is found for the sketch."""
     graph = capture(load(comparison.models[devices]))
     say(f"captured {comparison.models[devices]}")
-    best = {s.name: search(s, graph, devices, comparison.batch, say) for s in comparison.strategies}
-    return {**best, FOUND: searched(comparison.sketch, graph, devices, say)}
+    best = {s.name: search(s, comparison, graph, devices, say) for s in comparison.strategies}
+    if comparison.sketch is None:
+        return best
+    return {**best, FOUND: searched(comparison.sketch, comparison.cluster, graph, devices, say)}
 
 
 def write_picture(comparison: Comparison) -> None:
     if comparison.drawn is None:
         return
     spec, settings = comparison.drawn
-    report = simulated(comparison.strategies[0].plan, settings, capture(load(spec)))
+    report = simulated(comparison.strategies[0].plan, settings, capture(load(spec)), comparison.cluster)
     _write(picture_mark(comparison), picture_block(report))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bench.papers.comparisons import CLUSTER, Settings, Strategy
+from bench.papers.comparisons import Comparison, Settings, Strategy
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
@@ -46,11 +46,11 @@ class Found:
     tried: int
 
 
-def search(strategy: Strategy, graph: Graph, devices: int, batch: int, say: Say) -> Found | None:
+def search(strategy: Strategy, comparison: Comparison, graph: Graph, devices: int, say: Say) -> Found | None:
     """None where the compiler refuses the plan in all its settings; `say` hears of each."""
     tried = []
     for shape in strategy.shapes(devices):
-        for now in _of_shape(strategy, shape, graph, batch):
+        for now in _of_shape(strategy, shape, graph, comparison):
             say(f"{strategy.plan} {now}")
             tried.append(now)
     if not tried:
@@ -60,12 +60,12 @@ def search(strategy: Strategy, graph: Graph, devices: int, batch: int, say: Say)
     return Found(best, len(tried))
 
 
-def _of_shape(strategy: Strategy, shape: Settings, graph: Graph, batch: int) -> Iterator[Tried]:
+def _of_shape(strategy: Strategy, shape: Settings, graph: Graph, comparison: Comparison) -> Iterator[Tried]:
     """Leaves out what takes more memory than what does not fit, and micro-batches larger than one that is slower."""
     for choice in strategy.choices:
         fastest: Tried | None = None
-        for count in strategy.micro_batches(shape, batch):
-            now = _try(strategy.plan, {**shape, **choice, **count}, graph)
+        for count in strategy.micro_batches(shape, comparison.batch):
+            now = _try(strategy.plan, {**shape, **choice, **count}, graph, comparison.cluster)
             if now is None:
                 break
             yield now
@@ -76,17 +76,17 @@ def _of_shape(strategy: Strategy, shape: Settings, graph: Graph, batch: int) -> 
             return
 
 
-def _try(plan: str, settings: Settings, graph: Graph) -> Tried | None:
+def _try(plan: str, settings: Settings, graph: Graph, cluster: str) -> Tried | None:
     try:
-        report = simulated(plan, settings, graph)
+        report = simulated(plan, settings, graph, cluster)
     except PlanError:
         return None
     return _tried(settings, report)
 
 
-def searched(sketch: str, graph: Graph, devices: int, say: Say) -> Found | None:
+def searched(sketch: str, on: str, graph: Graph, devices: int, say: Say) -> Found | None:
     """What `ssdsl search` finds for a sketch on exactly so many devices; `tried` are the plans that it simulated."""
-    cluster, wanted = load_cluster(CLUSTER), range(devices, devices + 1)
+    cluster, wanted = load_cluster(on), range(devices, devices + 1)
     work = search_of(graph, cluster, read_texts([sketch], None), wanted, {})
     *_, last = work.run()
     found = work.proved(work.refined(last), 1)
@@ -105,8 +105,8 @@ def _tried(settings: Settings, report: Report) -> Tried:
     return Tried(settings, report.step_s, report.bubble, *memory, total, between)
 
 
-def simulated(plan: str, settings: Settings, graph: Graph) -> Report:
-    """A step of a shipped plan; raises PlanError."""
-    cluster = load_cluster(CLUSTER)
+def simulated(plan: str, settings: Settings, graph: Graph, on: str) -> Report:
+    """A step of a shipped plan on a cluster; raises PlanError."""
+    cluster = load_cluster(on)
     compiled = compile_plan(plan_path(plan), graph, settings, cluster)
     return simulate(compiled.program, compiled.source, cluster)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.papers.comparisons import COMPARISONS, Comparison, pipelines
+from bench.papers.comparisons import Comparison, pipelines
 from bench.papers.page import (
     FOUND,
     HEAD,
@@ -21,9 +21,10 @@ from bench.papers.page import (
 )
 from bench.papers.run import found_on
 from bench.papers.search import Found, Tried
+from bench.papers.systems import ALL
 from ssdsl.lang.shipped import shipped_plans
 
-TABLES = [(comparison, devices) for comparison in COMPARISONS for devices in comparison.models]
+TABLES = [(comparison, devices) for comparison in ALL for devices in comparison.models]
 
 
 def lines_behind(mark: str) -> list[str]:
@@ -35,13 +36,13 @@ def lines_behind(mark: str) -> list[str]:
 
 def test_texts(golden: Callable[[Path, str], None]) -> None:
     text = PAGE.read_text("utf-8")
-    for strategy in (s for c in COMPARISONS for s in c.strategies):
+    for strategy in (s for c in ALL for s in c.strategies):
         text = with_block(text, plan_mark(strategy.plan), plan_block(strategy.plan))
     golden(PAGE, text)
 
 
 def test_its_plans_are_shipped() -> None:
-    plans = {s.plan for c in COMPARISONS for s in c.strategies} | {c.sketch for c in COMPARISONS}
+    plans = {s.plan for c in ALL for s in c.strategies} | {c.sketch for c in ALL if c.sketch is not None}
     assert plans <= dict(shipped_plans()).keys()
 
 
@@ -57,7 +58,7 @@ def test_tables(comparison: Comparison, devices: int) -> None:
         assert row.startswith(f"| {name}: `{plan}` | ") and row.count(" | ") == HEAD.count(" | ")
 
 
-@pytest.mark.parametrize("comparison", [c for c in COMPARISONS if c.drawn is not None], ids=lambda c: c.name)
+@pytest.mark.parametrize("comparison", [c for c in ALL if c.drawn is not None], ids=lambda c: c.name)
 def test_pictures(comparison: Comparison) -> None:
     assert comparison.drawn is not None
     fence, title, *_ = [*lines_behind(picture_mark(comparison)), ""]
@@ -87,7 +88,7 @@ def tried(step_s: float, peak_bytes: int) -> Tried:
 
 
 def test_a_row_says_how_much_memory_lacks_and_compares_what_fits() -> None:
-    comparison = COMPARISONS[0]
+    comparison = ALL[0]
     first, second, third, fourth = (s.name for s in comparison.strategies)
     found = {
         first: tried(10, 10**9),
