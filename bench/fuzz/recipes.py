@@ -93,6 +93,17 @@ def _bag(s: Sizes) -> tuple[object, ...]:
     return s.hidden, s.vocab, mode, s.one(*kinds[mode])
 
 
+def _sampled(s: Sizes) -> tuple[object, ...]:
+    sides = s.one((4, 6), (6, 3), (4, 2, 6), (2, 4, 3))
+    return (
+        s.hidden,
+        sides,
+        s.one("bilinear", "bilinear", "nearest"),
+        s.one("zeros", "border", "reflection"),
+        s.chance(0.5),
+    )
+
+
 ARGUMENTS: dict[str, Callable[[Sizes], tuple[object, ...]]] = {
     "Mlp": lambda s: (s.hidden, s.wide(), s.chance(0.6), s.one("gelu", "relu", "silu")),
     "Plain": lambda s: (s.hidden, s.chance(0.6)),
@@ -130,6 +141,8 @@ ARGUMENTS: dict[str, Callable[[Sizes], tuple[object, ...]]] = {
     "Counted": lambda s: (s.vocab, s.one(*COUNTED)),
     "Looked": lambda s: (s.hidden, s.vocab, s.one(*LOOKED)),
     "Bag": _bag,
+    "Sampled": _sampled,
+    "Cells": lambda s: (s.hidden, s.one(4, 6, 12), s.one("index", "select", "scatter", "add")),
 }
 OFTEN = ("Mlp", "Mlp", "Mlp", "BareMlp", "Plain", "Attention", "Grouped", "Drops", "Drops", "All", "Unlisted")
 NAMES = (*OFTEN, *CLASSES)
@@ -141,7 +154,7 @@ OLD = {
 }
 NEW = (
     *("attention over images and windows", "statistics", "in place and strided"),
-    *("computed from inputs", "one number of everything"),
+    *("computed from inputs", "one number of everything", "read at points and indices"),
 )
 THEMES = OLD | {row: (*[n for n in CLASSES if ROW_OF[n] == row], "Mlp", "Grouped") for row in NEW}
 LENGTHS = {"": [2, 3, 4, 6], "experts": [2, 3, 4, 6], "merged": [4, 6, 8, 9, 12]}  # else

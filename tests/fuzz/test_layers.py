@@ -41,6 +41,9 @@ LAYERS: dict[str, tuple[str, tuple[object, ...], str]] = {  # arguments, and wha
     "draws around what learns": ("Drops", (4, "around"), "batch"),
     "a weight by its largest singular value": ("Parametrized", (4, "spectral_norm"), "hidden"),
     "bags by frequency": ("Bag", (4, 6, "mean", "by frequency"), "hidden"),
+    "a plane at points": ("Sampled", (4, (4, 6), "bilinear", "zeros", True), '"h.0.grid.2"'),
+    "a volume at points": ("Sampled", (4, (2, 4, 3), "bilinear", "reflection", False), '"h.0.grid.3"'),
+    "cells that are written and read": ("Cells", (4, 6, "scatter"), '"h.0.table.0"'),
     "bags of pairs": ("Bag", (4, 6, "mean", "pairs"), "batch"),
 }
 

@@ -9,6 +9,7 @@ import inspect
 from bench.fuzz.layers import (
     attention,
     dense,
+    fields,
     inputs,
     losses,
     mixtures,
@@ -32,6 +33,7 @@ ROWS = {
     "in place and strided": views,
     "computed from inputs": inputs,
     "one number of everything": whole,
+    "read at points and indices": fields,
 }
 CLASSES = {
     name: made
