@@ -140,7 +140,7 @@ def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str
         return ""
     are_runs = all(len(runs) == 1 for runs in index.at)
     if not are_runs and not isinstance(coordinate, Axis):
-        return f"those of `{index.name}` take turns"
+        return f"those of `{index.name}` run one after another"
     if not are_runs and any(
         d.window is not None and d.window.of == index.dim and not isinstance(d.window.shape, Prefix)
         for d in operator.dims

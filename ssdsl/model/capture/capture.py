@@ -96,7 +96,7 @@ def _placeholders(
         value = node.meta.get("val")
         if spec.kind is InputKind.TOKEN:
             raise PlanError(
-                CaptureFailed(None, model.name, "an operator of it checks values or has side effects", CHECK)
+                CaptureFailed(None, model.name, "one of its operators checks values or has side effects", CHECK)
             )
         if spec.kind is InputKind.USER_INPUT:
             name, origin = next(inputs), Origin.INPUT
@@ -131,7 +131,7 @@ def _constant(program: torch.export.ExportedProgram, target: str, model: Model) 
         if isinstance(tensor, torch.Generator):
             fact, change = (
                 "the forward draws from a generator of its own",
-                "draw without one: `--seed` decides the numbers",
+                "draw without a generator: `--seed` determines the numbers",
             )
         else:
             fact, change = f"the forward uses an object of `{type(tensor).__name__}`", "use tensors and numbers"

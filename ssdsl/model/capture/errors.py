@@ -6,11 +6,11 @@ from typing import ClassVar
 from ssdsl.text.diagnostic import Diagnostic
 
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
-NUMBER = "keep it a tensor: leave out what reads a number from one, as `.item()`, `float(x)` or `.tolist()`"
-NUMPY = "compute with torch in place of numpy: a graph has operators of torch alone"
+NUMBER = "keep it a tensor: do not read its value by `.item()`, `float(x)` or `.tolist()`"
+NUMPY = "compute with torch in place of numpy: a graph has only operators of torch"
 MASK = (
-    "keep the shape, and the mask as a factor: `torch.where(mask, x, 0)` for `x[mask]`\n"
-    "of a mean, divide the sum by `mask.sum()`; of a loss, mark targets that do not count by `ignore_index`"
+    "keep the shape, and apply the mask as a factor: `torch.where(mask, x, 0)` in place of `x[mask]`\n"
+    "for a mean, divide the sum by `mask.sum()`; for a loss, mark targets that do not count by `ignore_index`"
 )
 INSTEAD = {"index": MASK, "masked_select": MASK, "nonzero": MASK, "_local_scalar_dense": NUMBER}  # by operator
 
@@ -46,7 +46,7 @@ class RandomOperator(Diagnostic):
     """
 
     code: ClassVar[str] = "E0332"
-    title: ClassVar[str] = "operator `{kind}` draws random numbers that are no function of their positions"
+    title: ClassVar[str] = "operator `{kind}` draws random numbers that are not a function of their positions"
     note: ClassVar[str] = "called in module `{path}` at {source}"
     help: ClassVar[str] = (
         "draw others, such as `torch.rand` or `torch.randn`, or give the numbers to the model as an input"

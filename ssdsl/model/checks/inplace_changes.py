@@ -21,7 +21,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.text.diagnostic import Diagnostic
 
 REASONS = {
-    "input": ("training comes back to the same batch, and a program keeps it as it was", "change a copy: x.clone()"),
+    "input": ("training uses the same batch again, and a program does not change it", "change a copy: x.clone()"),
     "weight": (
         "only the optimizer changes weights in a program",
         "compute a new tensor from the weight, or make it a registered buffer",
@@ -31,7 +31,7 @@ REASONS = {
         "compute a new tensor instead of changing this one",
     ),
     "unseen": (
-        "it changes the buffer without saying so, so that a program would keep the old value",
+        "it changes the buffer without declaring it, so a program would keep the old value",
         "compute the new value by other operators and write it into the buffer by `copy_`; "
         "an operator of your own declares what it changes: `mutates_args`",
     ),

@@ -62,14 +62,21 @@ def replaced(before: Snapshot, module: nn.Module, assigned: Mapping[str, Place])
     """Weights and buffers that the forward replaced, froze or freed, and random numbers that it drew in Python."""
     if before.drawn != _drawn():
         reason = "they are drawn once, at capture, and a program would use them in every step"
-        yield _diagnostic(module, "", "draws random numbers in Python", reason, "draw none in the forward", {})
+        yield _diagnostic(
+            module,
+            "",
+            "draws random numbers in Python",
+            reason,
+            "draw them by torch in the forward, such as by `torch.rand`, or before it",
+            {},
+        )
     after = _registered(module)
     for name in {**before.registered, **after}:
         old, new = before.registered.get(name), after.get(name)
         if old == new:
             continue
         weight = isinstance(_of(module, name), nn.Parameter)
-        reason = "a program keeps what it was at capture"
+        reason = "a program keeps its value at capture"
         if old is not None and new is not None and old[0] == new[0]:
             does, change = f"changes `requires_grad` of `{name}`", "set `requires_grad` in __init__"
         elif weight:
@@ -91,7 +98,7 @@ def unsteady(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic
         harmless = [n for n in found if isinstance(_of(module, n), torch.Tensor) and not _reads(model, n)]
     for name in found:
         if name not in harmless:
-            reason = "its value after the second call is another than after the first"
+            reason = "its value after the second call differs from that after the first"
             change = "pass it as an input, or register it as a buffer and change it in place"
             yield _diagnostic(module, name, f"changes attribute `{name}`", reason, change, assigned)
 

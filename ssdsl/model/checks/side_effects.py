@@ -180,5 +180,5 @@ def _autocast(effects: SideEffects, function: Callable[..., None]) -> Callable[.
 
 def _drawn(what: str) -> Callable[[Place], Diagnostic]:
     reason = f"{what} draws a number once, at capture, and the program would use it in every step"
-    change = "draw none in the forward"
+    change = "draw them by torch in the forward, such as by `torch.rand`, or before it"
     return lambda p: StateChanged(p.span(), "draws random numbers in Python", p.where, reason, change)

@@ -66,7 +66,9 @@ def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_los
         raise PlanError(BadInputs(span, "the model has no inputs", "give the tensors that forward is called with"))
     found: list[Diagnostic] = [
         BadInputs(
-            span, f"input `{name}` is {kind(value)}, not a tensor", "set what is no tensor in the module's __init__"
+            span,
+            f"input `{name}` is {kind(value)}, not a tensor",
+            "give only tensors; set other values in the module's __init__",
         )
         for name, value in inputs.items()
         if not isinstance(value, torch.Tensor)

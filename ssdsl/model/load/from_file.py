@@ -114,6 +114,6 @@ def _batches(span: Span | None, module: torch.nn.Module, inputs: Any, for_loss: 
     batches = tuple(named_batch(span, module, one, for_loss) for one in many)
     for number, batch in enumerate(batches):
         if unlike := difference(batches[0], batch):
-            fact = f"batch {number} is unlike batch 0: {unlike}"
+            fact = f"batch {number} differs from batch 0: {unlike}"
             raise PlanError(BadInputs(span, fact, "make all batches alike: the plan is compiled once for all of them"))
     return batches

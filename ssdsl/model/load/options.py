@@ -65,7 +65,7 @@ def option_text(value: object) -> str:
 
 
 def known_options(config: Any) -> dict[str, tuple[Any, ...]]:
-    """The options of a config by name, each with the types of its values; a field with two names is there twice."""
+    """The options of a config by name, each with the types of its values; a field with two names appears twice."""
     kinds = {name: _kinds(hint) for name, hint in _fields(config) if name not in HIDDEN and not name.startswith("_")}
     others = {other: kinds[name] for other, name in config.attribute_map.items() if name in kinds}
     return {**kinds, **others, **MORE}

@@ -23,7 +23,7 @@ class MissingRule(Diagnostic):
     """
 
     code: ClassVar[str] = "E0331"
-    title: ClassVar[str] = "no rule for operator `{kind}`, and no module is known that defines it"
+    title: ClassVar[str] = "no rule for operator `{kind}`, and the module that defines it is unknown"
     note: ClassVar[str] = "called {times} in module `{path}` at {source}"
     help: ClassVar[str] = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
     kind: str
@@ -45,7 +45,7 @@ class UnsteadyOperator(Diagnostic):
     code: ClassVar[str] = "E0370"
     title: ClassVar[str] = "operator `{kind}` gives other results when it runs again on the same inputs"
     note: ClassVar[str] = "called in module `{path}` at {source}"
-    help: ClassVar[str] = "give it what it draws or counts as an input, drawn by torch.rand in the forward"
+    help: ClassVar[str] = "pass these numbers as an input, drawn by torch.rand in the forward"
     kind: str
     path: str
     source: str

@@ -139,7 +139,7 @@ class NoSuchDevice(Traced, Diagnostic):
     code = "E0255"
     title = "the axis `{axis}` of `{mesh}` has no coordinate {coordinate}"
     note = "`{axis}` has the coordinates 0 to {last}"
-    help = "`{axis} = s % {size}` begins again at 0"
+    help = "`{axis} = s % {size}` wraps around to 0"
     axis: str
     mesh: str
     coordinate: int

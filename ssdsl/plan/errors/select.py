@@ -79,7 +79,7 @@ class NothingSelected(Traced, Diagnostic):
 
     code = "E0243"
     title = "this selects no operator"
-    help = "select some: `a & b` is what both have, `a | b` all of both; `ssdsl show PLAN --model MODEL ops` lists them"
+    help = "select some: `a & b` is those in both, `a | b` in either; `ssdsl show PLAN --model MODEL ops` lists them"
 
 
 INSTEAD = {  # of a part that a statement names

@@ -92,7 +92,7 @@ class DoesNotDivide(Traced, Diagnostic):
         if not self.taken:
             return places(self.paths, f"{self.dim} = {self.left}{' left to cut' if self.left != self.whole else ''}")
         before = joined([f"{t.index} = {t.count}{f' ({t.origin})' if t.is_set else ''}" for t in self.taken], "and")
-        return f"{places(self.paths, f'{self.dim} = {self.whole}')}; behind {before} each part has {self.left}"
+        return f"{places(self.paths, f'{self.dim} = {self.whole}')}; after {before} each part has {self.left}"
 
     @property
     def change(self) -> str:

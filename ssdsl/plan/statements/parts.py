@@ -118,7 +118,7 @@ def _wrong(parts: Chunks, numbers: list[int]) -> str:
     if numbers[0] < 0:
         return f"there is no chunk {numbers[0]}"
     if twice := [a for a, b in itertools.pairwise(numbers) if a == b]:
-        return f"chunk {twice[0]} is there twice"
+        return f"chunk {twice[0]} appears twice"
     missing = next((k for k, n in enumerate(numbers) if n != k), None)
     return "" if missing is None else f"chunk {missing} is in no part"
 
