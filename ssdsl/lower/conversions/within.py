@@ -167,8 +167,9 @@ class Within:
             return var
         key = ("reshard", var.name, want, produced, learns)
         if key not in self.known and learns and have != want and (shared := self._shared(need)) != need:
-            assert need.gradient is not None
-            self.known[key] = self.owing(self._resharded(var, shared), need.shape, need.gradient)
+            whole = self._resharded(var, shared)
+            assert need.gradient is not None and whole.gradient is not None
+            self.known[key] = self.owing(whole, need.shape, replace(whole.gradient, layout=need.gradient.layout))
         if key not in self.known:
             for shard in {*have.shards(), *want.shards()}:
                 check_even(self.lowering.plan, need.shape, shard, common)
