@@ -103,8 +103,8 @@ def test_a_number_that_an_operator_does_not_take_has_a_place(name: str, where: s
     assert f"`{name}` from 99 to 99" in first
 
 
-class Board:
-    """Notes, in memory."""
+class Notes:
+    """A store in memory."""
 
     def __init__(self) -> None:
         self.notes: dict[str, str] = {}
@@ -120,11 +120,11 @@ def test_rank_0_speaks_for_all_that_say_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(session, "SAID_S", 0.01)
-    board = Board()
+    notes = Notes()
 
     def tell(rank: int, error: EngineError) -> str:
         one = session._Session(rank, owns_group=False)
-        one.watch = SimpleNamespace(board=board)  # type: ignore[assignment]
+        one.watchdog = SimpleNamespace(store=notes)  # type: ignore[assignment]
         one._tell(error)
         return capsys.readouterr().err
 
