@@ -10,14 +10,13 @@ from typing import TypeVar
 
 from ssdsl.ir.function import OpPart, Prologue, Reshard, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
-from ssdsl.ir.value import Axis, Name, Type, Var
+from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.needs import makers_of
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.coordinates import operator_splits
 from ssdsl.lower.operators.operand_types import local_sizes, operand_types
-from ssdsl.lower.operators.shard_operators import possible_indices
+from ssdsl.lower.operators.shard_operators import data_splits
 from ssdsl.model.graph import Operator, Origin, Stage
 
 When = tuple[int, ...]  # position in the order of the program: an operator, an operand, then what that need leads to
@@ -98,9 +97,7 @@ class _Forming:
             for ask in self.asks.get(output.value, ()):
                 first[ask.submesh] = min(ask.when, first.get(ask.submesh, ask.when))
         for submesh, when in first.items():
-            indices = possible_indices(operator, self.lowering.plan.of(operator.name).indices, submesh)
-            cut = operator_splits(operator, indices, submesh)
-            splits = tuple(s for s in cut if isinstance(s.coordinate, Axis))
+            splits = data_splits(operator, self.lowering.plan.of(operator.name).indices, submesh)
             layouts = []
             for n, operand in enumerate(operator.inputs):
                 need, _ = operand_types(operator, splits, operand, submesh.axes, is_output=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
-from ssdsl.ir.function import OpSplit
+from ssdsl.ir.function import OpSplit, Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
@@ -47,10 +47,26 @@ def shard_operators(lowering: Lowering) -> Lowering:
     return replace(lowering, splits=splits)
 
 
-def possible_indices(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Index, ...]:
-    """The indices by which an operator can be cut; for operators that may be computed whole along the others."""
+def data_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
+    """The splits over devices of an operator that runs once per step, and is computed whole along all other indices.
+
+    A kernel that gets the position of its part needs one run: an index in time outside a split leaves a device several.
+    """
     refused = {name for _, name in _problems(operator, indices, submesh, dict)}
-    return tuple(i for i in indices if i.name not in refused)
+    cut = operator_splits(operator, tuple(i for i in indices if i.name not in refused), submesh)
+    placed, held = _placed_dims(operator), list[Split]()
+    for number, split in enumerate(cut):
+        outside = (s for s in cut[:number] if not isinstance(s.coordinate, Axis))
+        own = placed.intersection(split.dims)
+        if isinstance(split.coordinate, Axis) and all(own.isdisjoint(s.dims) for s in outside):
+            held.append(split)
+    return tuple(held)
+
+
+def _placed_dims(operator: Operator) -> set[int]:
+    """The dimensions along which the operator's kernel gets the position of its part."""
+    kernel = operator.row.kernel
+    return {*kernel_dims(operator, *kernel.axis)} if kernel is not None and kernel.is_placed else set()
 
 
 def _cuts(lowering: Lowering) -> dict[int, int]:
@@ -146,8 +162,6 @@ def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str
         for d in operator.dims
     ):
         return "its neighbours are read"
-    kernel = operator.row.kernel
-    is_placed = kernel is not None and kernel.is_placed
-    if kernel is not None and is_placed and not {*index.dims}.isdisjoint(kernel_dims(operator, *kernel.axis)):
+    if not _placed_dims(operator).isdisjoint(index.dims):
         return "its parts are told where they begin"
     return ""
