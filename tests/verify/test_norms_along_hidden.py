@@ -1,10 +1,14 @@
 """Norms split along what they normalise: parts agree on the statistics of each row, and hold their own weights."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
 from ssdsl.run.launch import Training
+from ssdsl.runtime import rms_norm_parts
 from ssdsl.text.source import Source
 from tests.verify.conftest import captured
 
@@ -35,6 +39,15 @@ def test_either_of_two_axes(dim: str) -> None:
     plan = f"mesh gpus(tp = 2)\nsplit model by {dim} into tp\nassign model to gpus\n"
     outcome = try_plan(*captured("rows.py:two_axes"), plan, Training(2, optimizer="sgd", lr=0.02))
     assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("eps", [None, 1e-5])
+def test_small_numbers_show_the_eps(dtype: torch.dtype, eps: float | None) -> None:
+    alone = SimpleNamespace(all_reduce=lambda x: None)  # a group of one rank
+    x = torch.full((2, 8), 1e-3, dtype=dtype)
+    expected = torch.nn.functional.rms_norm(x, (8,), eps=eps)
+    torch.testing.assert_close(rms_norm_parts(x, [8], None, eps, 8, alone), expected)  # type: ignore[arg-type]
 
 
 def test_weights_are_cut_with_their_rows() -> None:

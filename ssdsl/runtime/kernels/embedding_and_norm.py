@@ -161,7 +161,7 @@ def _normalised(
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """The normalised tensor, with the mean and the variance over all parts; if not `centred`, with None and the mean
     square. `shape` is that of weight and bias."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    wide = x.to(_wide(x))
     with torch.no_grad():
         mean = wide.sum(over, keepdim=True) / count if centred else None
         if mean is not None:
@@ -199,10 +199,15 @@ def rms_norm_parts(
     group: Group,
 ) -> torch.Tensor:
     """RMS normalisation of x [..., *normalized_shape] that is split along normalised axes, with the mean square over
-    the `count` elements of a row in all parts."""
+    the `count` elements of a row in all parts. Without `eps`, it is that of the type in which torch computes."""
     over, shape = _last(x, len(normalized_shape))
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    eps = torch.finfo(_wide(x)).eps if eps is None else eps
     return _normalised(x, weight, None, over, shape, eps, count, group, centred=False)[0]
+
+
+def _wide(x: torch.Tensor) -> torch.dtype:
+    """The type in which statistics are taken: float32 for half precision."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _last(x: torch.Tensor, count: int) -> tuple[list[int], list[int]]:
