@@ -4,7 +4,7 @@ A kind of statement is one class here, with its keyword, an example and its help
 and formatting follow from the classes: see `docs/extending-statement.md`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, get_args
 
@@ -389,3 +389,10 @@ def walk(node: Node) -> Iterator[Node]:
         for part in child if isinstance(child, tuple) else (child,):
             if isinstance(part, Node):
                 yield from walk(part)
+
+
+def calls_of(node: Node, names: Container[str]) -> Iterator[tuple[str, Call]]:
+    """The calls of functions with these names in a node, each with the name, in the order of the text."""
+    for found in walk(node):
+        if isinstance(found, Call) and isinstance(found.function, NameExpression) and found.function.text in names:
+            yield found.function.text, found

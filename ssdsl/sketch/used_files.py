@@ -42,8 +42,8 @@ def _in_file(use: nodes.UseStatement, path: Path, name: str, above: Files) -> It
     for s in reached:
         if isinstance(s, nodes.ParamStatement) and s.domain is not None:
             yield OpenInUsedFile(Span(s.span.source, s.span.start, s.domain.span.end), s.name.text)
-        calls = (node for node in nodes.walk(s) if isinstance(node, nodes.Call))
-        yield from (OpenInUsedFile(call.span) for call in calls if _lacks_its_answer(call))
+        calls = nodes.calls_of(s, ANSWERS)
+        yield from (OpenInUsedFile(call.span) for name, call in calls if not _has(call, ANSWERS[name]))
     uses = (s for s in script.statements if isinstance(s, nodes.UseStatement))
     further = tuple(s for s in uses if not names.isdisjoint(word.text for word in s.names))
     yield from _beside(further, path.parent, above)
@@ -62,7 +62,6 @@ def _reached(script: nodes.Script, names: set[str]) -> tuple[list[Defined], set[
     return [s for name, s in defined.items() if name in seen], seen
 
 
-def _lacks_its_answer(call: nodes.Call) -> bool:
-    if not isinstance(call.function, nodes.NameExpression) or (key := ANSWERS.get(call.function.text)) is None:
-        return False
-    return not any(isinstance(a, nodes.Keyed) and a.name.text == key for a in call.arguments)
+def _has(call: nodes.Call, key: str) -> bool:
+    """Whether a call has an argument with this key."""
+    return any(isinstance(a, nodes.Keyed) and a.name.text == key for a in call.arguments)

@@ -10,8 +10,9 @@ for any two meshes Zhuang et al. 2023, "On Optimizing the Communication of Model
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, is_apart
@@ -22,6 +23,7 @@ from ssdsl.lower.operators.operand_types import inside
 
 Shares = Mapping[str, Shard]  # the digits that divide a tensor among devices that hold it whole, by axis
 NO_SHARES: Shares = {}
+Way = TypeVar("Way")
 CLEARLY = 0.99  # of a time: what takes less is faster, what takes more is as fast
 
 
@@ -70,9 +72,14 @@ def find_route(lowering: Lowering, source: RouteEnd, target: RouteEnd, parts: Pa
     if lowering.cluster is None or not lowering.cluster.routes:
         return NO_SHARES, NO_SHARES
     ways = itertools.product(_choices(lowering, source, parts), _choices(lowering, target, parts))
-    seconds = [(_time(lowering, source, target, way, parts), way) for way in ways]
-    least = min(time for time, _ in seconds)
-    return next(way for time, way in seconds if time * CLEARLY <= least)  # the fewest shares that do
+    return first_as_fast((_time(lowering, source, target, way, parts), way) for way in ways)  # the fewest shares
+
+
+def first_as_fast(ways: Iterable[tuple[float, Way]]) -> Way:
+    """The first of some ways, each with its seconds, that clearly none is faster than."""
+    timed = [*ways]
+    least = min(time for time, _ in timed)
+    return next(way for time, way in timed if time * CLEARLY <= least)
 
 
 def with_shares(layout: Layout, submesh: Submesh, shares: Shares) -> Layout:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 
 from ssdsl.ir.layout import Submesh
-from ssdsl.lower.conversions.route import CLEARLY
+from ssdsl.lower.conversions.route import first_as_fast
 from ssdsl.lower.lowering import Lowering
 
 
@@ -34,9 +34,10 @@ def shared_axes(
     if lowering.cluster is None or not lowering.cluster.routes or not summed:
         return ()
     rounds = 0.0 if is_alone else _time(lowering, submesh, summed, (), 0)
-    ways = list(_choices(lowering, submesh, copies))
-    seconds = [_time(lowering, submesh, summed, way, size_bytes) - (0.0 if way else rounds) for way in ways]
-    return next(way for time, way in zip(seconds, ways, strict=True) if time * CLEARLY <= min(seconds))
+    return first_as_fast(
+        (_time(lowering, submesh, summed, way, size_bytes) - (0.0 if way else rounds), way)
+        for way in _choices(lowering, submesh, copies)
+    )
 
 
 def _choices(lowering: Lowering, submesh: Submesh, copies: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

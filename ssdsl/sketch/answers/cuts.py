@@ -232,13 +232,7 @@ def _gain(row: LayerRow, own: tuple[int, ...], found: StageCuts) -> float:
 
 def call_of(script: nodes.Script) -> nodes.Call | None:
     """The one call that cuts the model into stages, if it has no `before` yet."""
-    calls = [
-        node
-        for node in nodes.walk(script)
-        if isinstance(node, nodes.Call)
-        and isinstance(node.function, nodes.NameExpression)
-        and node.function.text in WORDS
-    ]
+    calls = [call for _, call in nodes.calls_of(script, WORDS)]
     if len(calls) != 1 or len(calls[0].arguments) != 2:
         return None
     first = calls[0].arguments[0]
