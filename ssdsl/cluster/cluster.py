@@ -64,9 +64,7 @@ class _Span:
         link = self.level.link
         if busy is None or link.alone_bandwidth is None:
             return link
-        share = min(link.alone_bandwidth, link.bandwidth * self.unit / busy)
-        send = link.send_bandwidth and link.send_bandwidth * share / link.bandwidth
-        return replace(link, bandwidth=share, send_bandwidth=send)
+        return replace(link, bandwidth=min(link.alone_bandwidth, link.bandwidth * self.unit / busy))
 
 
 class _Unit(NamedTuple):
@@ -177,10 +175,6 @@ class Cluster:
         link = self.link(ranks, busy) if kind == "all_to_all" else self.ring(ranks, busy)
         return link.collective_time(kind, size_bytes, len(ranks))
 
-    def point_to_point_time(self, size_bytes: float, source: int, target: int, busy: Ranks | None = None) -> float:
-        """The seconds of a message from one rank to another, while the `busy` ranks send as well."""
-        return 0.0 if source == target else self.link((source, target), busy).point_to_point_time(size_bytes)
-
     def exchange(self, pieces: Iterable[tuple[int, int, float]]) -> tuple[float, float]:
         """Two times in seconds, for messages that are sent at once: how long they occupy their links, and how long the
         last byte takes to arrive. Each message has a sender, a receiver, and its bytes.
@@ -188,18 +182,16 @@ class Cluster:
         Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
         one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap.
         """
-        busy: dict[
-            tuple[str, int, int], float
-        ] = {}  # seconds by direction, depth of the level (-1: a device), and unit
+        busy: dict[tuple[str, int, int], float] = {}  # by direction, depth of the level (-1: a device), and unit
         latency = 0.0
         for source, target, size in pieces:
             if source == target:
                 continue
             sends, gets = self._joined(source, target)
             link = sends.level.link
-            latency = max(latency, link.latency if link.send_latency is None else link.send_latency)
-            alone = size / (link.alone_bandwidth or link.send_bandwidth or link.bandwidth)
-            shared = size / (link.bandwidth * sends.size)
+            latency = max(latency, link.message_latency)
+            alone = size / link.alone_message_bandwidth
+            shared = size / (link.message_bandwidth * sends.size)
             for key, seconds in (
                 (("from", -1, source), alone),
                 (("to", -1, target), alone),

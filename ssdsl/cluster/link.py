@@ -24,13 +24,15 @@ class Link:
         """The seconds from when a byte of a message leaves until it arrives."""
         return self.latency if self.send_latency is None else self.send_latency
 
-    def leaving_time(self, size_bytes: float) -> float:
-        """The seconds for which a message occupies the link: its bytes leave one after another."""
-        return size_bytes / (self.send_bandwidth or self.bandwidth)
+    @property
+    def message_bandwidth(self) -> float:
+        """The bytes per second of messages, for each device and direction, when all devices use the link."""
+        return self.send_bandwidth or self.bandwidth
 
-    def point_to_point_time(self, size_bytes: float) -> float:
-        """The seconds from the start of a send until the receiver has everything."""
-        return self.message_latency + self.leaving_time(size_bytes)
+    @property
+    def alone_message_bandwidth(self) -> float:
+        """The bytes per second of one device's messages while others that share its adapter are silent."""
+        return self.message_bandwidth * (self.alone_bandwidth or self.bandwidth) / self.bandwidth
 
     def collective_time(self, kind: str, size_bytes: float, ranks: int) -> float:
         """The seconds of a collective whose *whole* tensor, before or after, has `size_bytes`.

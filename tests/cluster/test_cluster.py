@@ -1,6 +1,7 @@
 """Devices, levels and links: which link a group of ranks spans, what a ring over it sees, and the known clusters."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -112,8 +113,8 @@ def test_a_ring_uses_the_links_of_all_its_ranks() -> None:
 
 def test_times() -> None:
     cluster = load_cluster("a100x1024")
-    assert cluster.point_to_point_time(235e9, 0, 1) == pytest.approx(1, rel=1e-3)
-    assert cluster.point_to_point_time(1e9, 3, 3) == cluster.collective_time("all_reduce", 1e9, (3,)) == 0
+    assert sum(cluster.exchange([(0, 1, 235e9)])) == pytest.approx(1, rel=1e-3)
+    assert sum(cluster.exchange([(3, 3, 1e9)])) == cluster.collective_time("all_reduce", 1e9, (3,)) == 0
     both = tuple(range(16))
     reduced = cluster.collective_time("all_reduce", 1e9, both)
     assert reduced == cluster.ring(both).collective_time("all_reduce", 1e9, 16)
@@ -122,8 +123,10 @@ def test_times() -> None:
 
 def test_sending_may_differ_from_reducing() -> None:
     link = Link("loopback", 1e9, 1e-4, send_bandwidth=2e9, send_latency=0.0)
-    assert link.point_to_point_time(2e9) == 1.0
-    assert Link("x", 1e9, 0.5).point_to_point_time(1e9) == 1.5
+    assert link.message_latency + 2e9 / link.message_bandwidth == 1.0
+    plain = Link("x", 1e9, 0.5)
+    assert plain.message_latency + 1e9 / plain.message_bandwidth == 1.5
+    assert replace(link, alone_bandwidth=3e9).alone_message_bandwidth == 6e9  # as for collectives
 
 
 def test_cores_are_shared() -> None:

@@ -148,7 +148,8 @@ def test_a_message_is_as_long_as_it_was_sent_in_one() -> None:
     cost = Network(links(cluster_of("a100x64"), 1e6, 0.25)).message(found.messages[0], False)
     assert (cost.time_s, cost.latency_s) == (cost.sent[0].size_bytes / 1e6, 0.25)
     assert cost.arrives_s == cost.time_s + 0.25
-    assert Link("wire", 1e6, 0.5).point_to_point_time(1e6) == 1.5
+    wire = Link("wire", 1e6, 0.5)
+    assert wire.message_latency + 1e6 / wire.message_bandwidth == 1.5
 
 
 def test_a_signal_is_one_byte_everywhere() -> None:
