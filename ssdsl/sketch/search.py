@@ -198,7 +198,7 @@ class Search:
     _workspace: Workspace = field(init=False)
     _looks: Looks = field(init=False)
     _ahead: Ahead = field(init=False)
-    _spreads: widths.Spreads = field(init=False)
+    _widths: widths.WidthFinder = field(init=False)
     _tried: dict[Point, Tried] = field(default_factory=dict)
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class Search:
         model, is_measured = self._workspace.model, self.costs is not None
         about = self.sketches, self.devices, self.state, self.memory, is_measured
         self._looks = Looks(model, self.cluster, *about)
-        self._spreads = widths.Spreads(model, self.cluster, self.state)
+        self._widths = widths.WidthFinder(model, self.cluster, self.state)
 
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[SearchResult]:
         """The result so far after each simulation; the first has only the baseline, the last is the answer. Raises
@@ -324,7 +324,7 @@ class Search:
         which took too much."""
         values, share = dict(best.values), self.memory * SMALLER ** len(over)
         like = self.candidate(best.sketch, self._open(best))
-        found = self._spreads.of(best.sketch, values, like, best.report, share)
+        found = self._widths.of(best.sketch, values, like, best.report, share)
         return None if found is None else widths.with_widths(best.sketch, values, found)
 
     def _order(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:

@@ -71,7 +71,7 @@ def with_widths(sketch: Sketch, values: Values, found: StageWidths) -> Sketch:
 
 
 @dataclass
-class Spreads:
+class WidthFinder:
     """Finds the stages of open plans for a model on a cluster. Layers on stages of one width are priced once for all
     numbers of stages."""
 

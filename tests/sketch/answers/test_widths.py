@@ -11,7 +11,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.plan.model_index import index_model
 from ssdsl.simulate.memory.state import MIXED
-from ssdsl.sketch.answers.widths import Spreads, StageWidths, is_open, stages_param, with_widths
+from ssdsl.sketch.answers.widths import StageWidths, WidthFinder, is_open, stages_param, with_widths
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import PlanChange, Search, SearchResult, Tried
@@ -109,10 +109,10 @@ def test_less_memory_gives_other_stages() -> None:
 
 
 def test_stages_of_equal_links_are_one_kind() -> None:
-    spreads = Spreads(index_model(graph_of(MODEL, meta=True)), load_cluster("p3x16"), MIXED)
-    kinds = spreads._alike(4, 16, (4,))
+    finder = WidthFinder(index_model(graph_of(MODEL, meta=True)), load_cluster("p3x16"), MIXED)
+    kinds = finder._alike(4, 16, (4,))
     assert kinds == [frozenset({0, 4, 8, 12})]
-    across = spreads._alike(2, 16, (1, 2))
+    across = finder._alike(2, 16, (1, 2))
     assert across == [frozenset({*range(15)} - {7}), frozenset({7})]
 
 
