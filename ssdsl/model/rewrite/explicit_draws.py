@@ -17,7 +17,7 @@ from ssdsl.model.capture.errors import RandomOperator
 from ssdsl.model.dims.analyse import Analysis
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.registry import is_random, row
-from ssdsl.model.rewrite.normalise import rename
+from ssdsl.model.rewrite.calls import rename
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.single_device import end_of
 from ssdsl.text.diagnostic import PlanError

@@ -1,0 +1,70 @@
+"""Records the calls of operators that a function makes, on tensors without numbers."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A call of an operator, with the tensors that it read and made. These stay alive, so that no other has their id."""
+
+    target: Any
+    args: Any
+    kwargs: dict[str, Any]
+    result: Any
+
+    @property
+    def results(self) -> list[torch.Tensor]:
+        return [leaf for leaf in tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records calls that return tensors, where they arrive: below autograd, that is before torch decomposes any."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[Recorded] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        recorded = Recorded(func, args, kwargs or {}, self.run(func, args, kwargs or {}))
+        if recorded.results:  # not a device, for example
+            self.calls.append(recorded)
+        return recorded.result
+
+    def run(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return target(*args, **kwargs)
+
+
+class _WithoutNumbers(Recorder):
+    """Makes new tensors without numbers too."""
+
+    def run(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return target(*args, **kwargs | ({"device": "meta"} if "device" in kwargs else {}))
+
+
+class _AsWritten(TorchFunctionMode):
+    """Gives recorded calls of overloads all arguments that were written: torch leaves out those that are defaults."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(func, torch._ops.OpOverload):
+            self.recorder.calls[-1] = Recorded(func, args, kwargs or {}, result)
+        return result
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Recorded]]:
+    """The calls that run inside, on meta tensors: overloads as they are written, torch's functions as they arrive."""
+    recorder = _WithoutNumbers()
+    with torch._C._AutoDispatchBelowAutograd(), recorder, _AsWritten(recorder):
+        yield recorder.calls
