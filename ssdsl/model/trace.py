@@ -28,7 +28,9 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = without_unread(flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator)))))
+    calls = without_unread(
+        flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator))))
+    )
     constant, data = stages(calls)
     calls = discover(calls, constant)
     found = analyse(calls, constant)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A call of an operator, with the tensors that it read and made. These stay alive, so that no other has their id."""
+    """A call of an operator, with the tensors that it reads and makes: while it is kept, no others have their ids."""
 
     target: Any
     args: Any
@@ -42,7 +42,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return target(*args, **kwargs)
 
 
-class _WithoutNumbers(Recorder):
+class _WithoutNumbers(Recorder):  # type: ignore[no-untyped-call]
     """Makes new tensors without numbers too."""
 
     def run(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -19,20 +19,28 @@ from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
 from ssdsl.model.capture.record import Recorded, recording
 from ssdsl.model.graph import Ref, replace_refs
 from ssdsl.model.rewrite.calls import temporary, with_arguments
+from ssdsl.runtime.random import operators
 
 Rule = Callable[..., Any]
 
 
 def inline(
-    rule: Rule, call: CapturedCall, capture: Capture, given: Sequence[Any] | None = None, kind: str = ""
+    rule: Rule,
+    call: CapturedCall,
+    capture: Capture,
+    given: Sequence[Any] | None = None,
+    kind: str = "",
+    tensors: dict[str, torch.Tensor] | None = None,
 ) -> list[CapturedCall]:
     """The calls of a rule in place of a call; the call itself if the rule returns NotImplemented.
 
     The rule takes the arguments that are `given`, or those of the call, all that may be by position. Calls that make
-    a result of the call are of this `kind`, or of that of their operator.
+    a result of the call are of this `kind`, or of that of their operator. A rule that reads further values adds their
+    `tensors`, by name.
     """
     whole = with_arguments(call) if given is None else replace(call, args=tuple(given), kwargs={})
-    tensors = {name: _without_numbers(capture.tensors[name]) for name in whole.refs()}
+    tensors = {} if tensors is None else tensors
+    tensors.update((name, on_meta(capture.tensors[name])) for name in whole.refs())
     args, kwargs = replace_refs((whole.args, whole.kwargs), tensors.__getitem__)
     with _variables(rule) as words, recording() as recorded:
         results = rule(*args, **kwargs)
@@ -51,11 +59,12 @@ def inline(
 
 @contextlib.contextmanager
 def _variables(rule: Rule) -> Iterator[dict[int, str]]:
-    """The variables of the functions in the rule's file when they return, by the identity of the tensors."""
+    """The variables of a rule's functions when they return, by the identity of the tensors."""
     found: dict[int, str] = {}
+    modules = (rule.__module__, operators.__name__)
 
     def see(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and frame.f_code.co_filename == rule.__code__.co_filename:
+        if event == "return" and frame.f_globals.get("__name__") in modules:
             found.update((id(value), name) for name, value in frame.f_locals.items() if isinstance(value, torch.Tensor))
 
     before = sys.getprofile()
@@ -87,5 +96,7 @@ def _with_names(item: Any, names: Mapping[int, str]) -> Any:
     return item
 
 
-def _without_numbers(tensor: Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=getattr(torch, tensor.dtype), device="meta")
+def on_meta(tensor: Tensor) -> torch.Tensor:
+    """A tensor without numbers, of which no call is recorded."""
+    with torch._C._DisableTorchDispatch():
+        return torch.empty(tensor.shape, dtype=getattr(torch, tensor.dtype), device="meta")

@@ -240,10 +240,10 @@ def _put(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     """A write of one value by a mask becomes `where`; a write by other indices may become a scatter."""
 
     def rule(x: Tensor, places: tuple[Tensor | None, ...], value: Tensor, accumulate: bool = False) -> Any:
-        by_mask = len(places) == 1 and places[0] is not None and places[0].dtype == torch.bool
-        if not by_mask or value.dim() or accumulate:
+        at = places[0] if len(places) == 1 else None
+        if at is None or at.dtype != torch.bool or value.dim() or accumulate:
             return NotImplemented
-        mask = places[0].reshape(*places[0].shape, *[1] * (x.dim() - places[0].dim()))
+        mask = at.reshape(*at.shape, *[1] * (x.dim() - at.dim()))
         return torch.where(mask, value, x)
 
     calls = inline(rule, call, capture)
