@@ -95,7 +95,7 @@ def _bernoulli(source: Source, given: Given) -> Tensor:
     return torch.ops.aten._to_copy.default(below, dtype=like.dtype)  # type: ignore[no-any-return]
 
 
-def _normal(source: Source, given: Given) -> Tensor:
+def _normal(source: Source, given: Given) -> Any:
     """Tensor.normal_, and torch.normal with numbers or tensors; no gradient flows to these."""
     mean: Any
     std: Any
@@ -105,7 +105,7 @@ def _normal(source: Source, given: Given) -> Tensor:
     tensors = [g for g in (mean, std) if isinstance(g, Tensor)]
     sizes = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
     beside = [t for t in tensors if t.shape == sizes] or tensors
-    normal = source.draw("normal", 0.0, 1.0, sizes, tensors[0].dtype, beside[0])
+    normal: Any = source.draw("normal", 0.0, 1.0, sizes, tensors[0].dtype, beside[0])
     spread = normal * std
     return spread + mean
 
