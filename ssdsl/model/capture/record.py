@@ -28,25 +28,18 @@ class Recorded:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records calls that return tensors, where they arrive: below autograd, that is before torch decomposes any."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Recorded] = []
+        self.elsewhere = {} if device is None else {"device": device}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        recorded = Recorded(func, args, kwargs or {}, self.run(func, args, kwargs or {}))
+        given = kwargs or {}
+        result = func(*args, **given | self.elsewhere) if "device" in given else func(*args, **given)
+        recorded = Recorded(func, args, given, result)
         if recorded.results:  # not a device, for example
             self.calls.append(recorded)
-        return recorded.result
-
-    def run(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        return target(*args, **kwargs)
-
-
-class _WithoutNumbers(Recorder):  # type: ignore[no-untyped-call]
-    """Makes new tensors without numbers too."""
-
-    def run(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        return target(*args, **kwargs | ({"device": "meta"} if "device" in kwargs else {}))
+        return result
 
 
 class _AsWritten(TorchFunctionMode):
@@ -65,6 +58,6 @@ class _AsWritten(TorchFunctionMode):
 @contextlib.contextmanager
 def recording() -> Iterator[list[Recorded]]:
     """The calls that run inside, on meta tensors: overloads as they are written, torch's functions as they arrive."""
-    recorder = _WithoutNumbers()
+    recorder = Recorder("meta")
     with torch._C._AutoDispatchBelowAutograd(), recorder, _AsWritten(recorder):
         yield recorder.calls

@@ -65,8 +65,6 @@ def aligned_index(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     x[arange(n)] becomes a reshape of x, a repeated arange an expand.
     """
     x, shape = call.args[0], capture.tensors[call.outputs[0]].shape
-    if _is_all(call, capture):
-        return inline(lambda x: x.reshape(shape), call, capture, (x,))
     if (times := _repeated(call, capture)) is not None:
         return inline(lambda x: _repeat(x, *times).reshape(shape), call, capture, (x,))
     if (found := _aligned(call, capture)) is None:
@@ -80,10 +78,14 @@ def aligned_index(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     return inline(gather, call, capture, (x, Ref(found.index)))
 
 
-def _repeat(x: Tensor, whole: int, each: int) -> Tensor:
-    """x[index], where the index repeats each number `each` times, and all `whole` times, before their axes are one."""
-    row = x.reshape(1, len(x), 1, *x.shape[1:])
-    rows = row.expand(whole, len(x), each, *x.shape[1:])
+def _repeat(x: Tensor, dim: int, whole: int, each: int) -> Tensor:
+    """x[index], where the index repeats each number of a dimension `each` times, and all `whole` times, before their
+    axes are one."""
+    if whole == each == 1:
+        return x
+    before, count, after = x.shape[:dim], x.shape[dim], x.shape[dim + 1 :]
+    row = x.reshape(*before, 1, count, 1, *after)
+    rows = row.expand(*before, whole, count, each, *after)
     return rows
 
 
@@ -148,36 +150,22 @@ def _aligned(call: CapturedCall, capture: Capture) -> _Aligned | None:
     return _Aligned(shape, axes, others[0], indices[others[0]], full, first)
 
 
-def _is_all(call: CapturedCall, capture: Capture) -> bool:
-    """Whether a call has one index, and it counts along its whole dimension: the result is the tensor itself."""
-    indices = [(d, i.value) for d, i in enumerate(call.args[1]) if i is not None]
-    calls = {o: c for c in capture.calls for o in c.outputs}
-    size = capture.tensors[call.args[0].value].shape
-    return len(indices) == 1 and all(
-        capture.tensors[v].shape == (size[d],) and _counted(known_numbers(v, calls, capture), (size[d],), size[d]) == 0
-        for d, v in indices
-    )
-
-
-def _repeated(call: CapturedCall, capture: Capture) -> tuple[int, int] | None:
-    """(whole, 1) if the only index is `arange(n).repeat(whole)`, (1, each) if `arange(n).repeat_interleave(each)`.
+def _repeated(call: CapturedCall, capture: Capture) -> tuple[int, int, int] | None:
+    """(dim, whole, 1) if the only index, that of a dimension, is `arange(n).repeat(whole)`, (dim, 1, each) if it is
+    `arange(n).repeat_interleave(each)`.
 
     It may have any shape. None for other indices.
     """
-    if len(call.args[1]) != 1:
+    given = {dim: index.value for dim, index in enumerate(call.args[1]) if index is not None}
+    (dim, value), *others = given.items()
+    count = capture.tensors[call.args[0].value].shape[dim]
+    index = None if others else known_numbers(value, {o: c for c in capture.calls for o in c.outputs}, capture)
+    if index is None or index.dtype not in (torch.int64, torch.int32) or not count or index.numel() % count:
         return None
-    count = capture.tensors[call.args[0].value].shape[0]
-    calls = {o: c for c in capture.calls for o in c.outputs}
-    index = known_numbers(call.args[1][0].value, calls, capture)
-    if index is None or index.is_floating_point() or index.dtype == torch.bool or not count:
-        return None
-    times, left = divmod(index.numel(), count)
-    if left or not times:
-        return None
-    counted = torch.arange(count)
+    times, counted = index.numel() // count, torch.arange(count)
     if torch.equal(index.flatten(), counted.repeat_interleave(times)):
-        return 1, times
-    return (times, 1) if torch.equal(index.flatten(), counted.repeat(times)) else None
+        return dim, 1, times
+    return (dim, times, 1) if times and torch.equal(index.flatten(), counted.repeat(times)) else None
 
 
 def _counted(index: torch.Tensor | None, full: tuple[int, ...], size: int) -> int | None:
