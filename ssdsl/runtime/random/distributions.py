@@ -27,7 +27,7 @@ class Words(NamedTuple):
     """The random words of the elements of a part, and numbers made of them."""
 
     key: torch.Tensor
-    index: Index
+    positions: Index
     sizes: Sizes
     generator: Generator
 
