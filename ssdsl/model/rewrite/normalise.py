@@ -83,7 +83,7 @@ def _identity(call: CapturedCall, capture: Capture, learns: bool) -> str | None:
         return given
     if call.kind == "detach" and not learns:
         return given
-    if call.kind == "dropout" and not (call.args[1] and call.args[2]):
+    if call.target is aten.dropout.default and not (call.args[1] and call.args[2]):
         return given
     if call.kind == "pad" and not any(call.args[1]):
         return given

@@ -61,8 +61,8 @@ class _Region:
     def __post_init__(self) -> None:
         self.ids = self.sort.refs()[0]
         self.rows = self.capture.tensors[self.ids].shape[0]
-        self.tensors = dict(self.capture.tensors)
-        self.capture = replace(self.capture, tensors=self.tensors)
+        self.capture = replace(self.capture, tensors=dict(self.capture.tensors))
+        self.tensors = self.capture.tensors
         self.makers = {o: c for c in self.capture.calls for o in c.outputs}
 
     def walk(self) -> bool:
