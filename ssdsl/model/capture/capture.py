@@ -41,6 +41,10 @@ class Capture:
         """The values that the calls are for: the loss, new values of buffers, and outputs that were asked for."""
         return {self.loss, *self.updates.values(), *self.outputs.values()}
 
+    def makers(self) -> dict[str, CapturedCall]:
+        """The call that makes each value, in execution order."""
+        return {output: call for call in self.calls for output in call.outputs}
+
 
 def capture_calls(model: Model) -> Capture:
     """The calls of the model's forward in execution order, functional (no call changes a tensor in place).

@@ -134,7 +134,7 @@ def _aligned(call: CapturedCall, capture: Capture) -> _Aligned | None:
     if any(t.dtype not in ("int64", "int32") for t in tensors):
         return None
     full = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]
-    calls = {o: c for c in capture.calls for o in c.outputs}
+    calls = capture.makers()
     axes: dict[int, int] = {}
     others: list[int] = []
     for dim, value in indices.items():
@@ -159,7 +159,7 @@ def _repeated(call: CapturedCall, capture: Capture) -> tuple[int, int, int] | No
     given = {dim: index.value for dim, index in enumerate(call.args[1]) if index is not None}
     (dim, value), *others = given.items()
     count = capture.tensors[call.args[0].value].shape[dim]
-    index = None if others else known_numbers(value, {o: c for c in capture.calls for o in c.outputs}, capture)
+    index = None if others else known_numbers(value, capture.makers(), capture)
     if index is None or index.dtype not in (torch.int64, torch.int32) or not count or index.numel() % count:
         return None
     times, counted = index.numel() // count, torch.arange(count)

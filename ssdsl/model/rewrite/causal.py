@@ -57,7 +57,7 @@ class _Masks:
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
-        self.calls = {o: c for c in capture.calls for o in c.outputs}
+        self.calls = capture.makers()
         self.numbers: dict[str, torch.Tensor | None] = {}
         self.is_triangle = functools.cache(self._is_triangle)
 

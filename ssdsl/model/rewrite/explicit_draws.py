@@ -62,7 +62,7 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.learning = {n for n, t in self.capture.tensors.items() if t.differentiable}
-        self.makers = {o: c for c in self.capture.calls for o in c.outputs}
+        self.makers = self.capture.makers()
         self.used = {r for c in self.capture.calls for r in c.refs()} | self.capture.results()
 
     def write(self, call: CapturedCall) -> None:

@@ -63,7 +63,7 @@ class _Region:
         self.rows = self.capture.tensors[self.ids].shape[0]
         self.capture = replace(self.capture, tensors=dict(self.capture.tensors))
         self.tensors = self.capture.tensors
-        self.makers = {o: c for c in self.capture.calls for o in c.outputs}
+        self.makers = self.capture.makers()
 
     def walk(self) -> bool:
         """Rewrites all calls; returns whether the sort can be left out."""
