@@ -1,15 +1,12 @@
 """Puts the calls that a rule makes in place of a captured call.
 
 A rule is a function of torch's operators that computes what the call computes. It runs on tensors without numbers, so
-torch tells shapes and types. Its results get the names of the call's results; other values get the names of the rule's
-variables: `total` in the rule for `cross_entropy_loss` is `cross_entropy_loss_total`.
+torch tells shapes and types. Its results get the names of the call's results; other values are named after the call and
+the operators that make them: `cross_entropy_loss_sum`.
 """
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,7 +16,6 @@ from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
 from ssdsl.model.capture.record import Recorded, recording
 from ssdsl.model.graph import Ref, replace_refs
 from ssdsl.model.rewrite.calls import temporary, with_arguments
-from ssdsl.runtime.random import operators
 
 Rule = Callable[..., Any]
 
@@ -42,7 +38,7 @@ def inline(
     tensors = {} if tensors is None else tensors
     tensors.update((name, on_meta(capture.tensors[name])) for name in whole.refs())
     args, kwargs = replace_refs((whole.args, whole.kwargs), tensors.__getitem__)
-    with _variables(rule) as words, recording() as recorded:
+    with recording() as recorded:
         results = rule(*args, **kwargs)
     if results is NotImplemented:
         return [call]
@@ -52,27 +48,8 @@ def inline(
         names[id(tensor)], capture.tensors[name] = name, tensor_like(tensor)
     for made in recorded:
         for tensor in (t for t in made.results if id(t) not in names):
-            word = words.get(id(tensor), kind_of(made.target))
-            names[id(tensor)] = temporary(f"{call.name}_{word}", capture, tensor_like(tensor))
+            names[id(tensor)] = temporary(f"{call.name}_{kind_of(made.target)}", capture, tensor_like(tensor))
     return [_named(made, call, names, kind) for made in recorded]
-
-
-@contextlib.contextmanager
-def _variables(rule: Rule) -> Iterator[dict[int, str]]:
-    """The variables of a rule's functions when they return, by the identity of the tensors."""
-    found: dict[int, str] = {}
-    modules = (rule.__module__, operators.__name__)
-
-    def see(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and frame.f_globals.get("__name__") in modules:
-            found.update((id(value), name) for name, value in frame.f_locals.items() if isinstance(value, torch.Tensor))
-
-    before = sys.getprofile()
-    sys.setprofile(see)
-    try:
-        yield found
-    finally:
-        sys.setprofile(before)
 
 
 def _named(made: Recorded, call: CapturedCall, names: Mapping[int, str], kind: str) -> CapturedCall:
