@@ -94,7 +94,7 @@ def interpret_part(
     return ctx, scope
 
 
-def said(
+def facts_without_errors(
     script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
 ) -> Facts:
     """The facts of all statements that can be carried out; mistakes in the others are ignored."""

@@ -1,6 +1,7 @@
 """The parts of operators: the types that a part reads and leaves, and the pending sums of the gradients it returns.
 
-Where the operator is split by a dimension along a coordinate, a tensor has along that coordinate (design, section 4):
+Where the operator is split by a dimension along a coordinate, a tensor has along that coordinate (docs/design.md,
+Layouts):
 
 | | if it has the dimension | if not |
 |---|---|---|
