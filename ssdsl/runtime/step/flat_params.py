@@ -401,6 +401,8 @@ class Sharded(FlatWeights):
 
     def gather(self) -> None:
         """Fills `held` from the shards."""
+        if not self.levels.updated:
+            return
         outer, *inner = self.levels.updated
         part = self.shard.detach().clone()
         for group in reversed(inner):
