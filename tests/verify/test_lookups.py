@@ -64,6 +64,11 @@ KERNELS = [
     ("selected", {"index_select_part"}),
     ("scattered", {"scatter_add_part", "index_select_part"}),
     ("added", {"index_add_part", "index_part"}),
+    ("one_row", {"select_part"}),
+    ("largest", {"scatter_reduce_part", "index_part"}),
+    ("smallest", {"scatter_reduce_part", "index_part"}),
+    ("averaged", {"scatter_reduce_part", "index_part"}),
+    ("summed", {"scatter_add_part", "index_part"}),
 ]
 
 
