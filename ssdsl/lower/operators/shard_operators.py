@@ -147,7 +147,7 @@ def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str
     """The reason why the parts of an index have to be runs, or runs in order; empty if they are, or need not be."""
     if index.are_runs:
         return ""
-    are_runs = all(len(runs) == 1 for runs in index.at)
+    are_runs = all(len(runs) == 1 for runs in index.at or ())
     if not are_runs and not isinstance(coordinate, Axis):
         return f"those of `{index.name}` run one after another"
     if not are_runs and any(
