@@ -33,24 +33,27 @@ def expand(call: TypedCall) -> Signature:
 
 def select(call: TypedCall) -> Signature:
     """One position of an axis: the axis vanishes. One part has it, and the others give zeros: the parts add up."""
-    return _picked(call, whole=not _reads_few(call))
+    return _picked(call, is_whole=not _reads_few(call))
 
 
 def unbind(call: TypedCall) -> Signature:
     """All positions of an axis, each as a result: the axis is whole, because to gather it once costs less than to sum
     each position."""
-    return _picked(call, whole=True)
+    return _picked(call, is_whole=True)
 
 
-def _picked(call: TypedCall, *, whole: bool) -> Signature:
+def _picked(call: TypedCall, *, is_whole: bool) -> Signature:
     names, at = axes(call.rank), call.axis("dim")
-    given = [*names[:at], kept_whole(names[at]) if whole else names[at], *names[at + 1 :]]
+    given = [*names[:at], kept_whole(names[at]) if is_whole else names[at], *names[at + 1 :]]
     return signature([given], [[*names[:at], *names[at + 1 :]]] * len(call.outputs))
 
 
 def _reads_few(call: TypedCall) -> bool:
-    """Whether sums of the positions that are selected of the axis, each of which sends twice what a gather sends of it,
-    send at most as much as gathering the axis. Truth values do not add up."""
+    """Whether the model selects at most half of the axis, and its parts add up, which those of truth values do not.
+
+    A ring sends twice as much for the sum of a position as for gathering it: for more positions, gathering the axis
+    once sends less.
+    """
     at, given = call.axis("dim"), call.inputs[0]
     calls = (other for other in (call.call, *call.alike) if int(other.argument("dim")) % call.rank == at)
     positions = {int(other.argument("index")) % given.shape[at] for other in calls}
