@@ -55,8 +55,9 @@ class PartsApart(Diagnostic):
     """A part has chunks that do not touch, where an operator needs one run of positions.
 
     `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention accepts such queries and
-    keys, and so do operators that treat all positions alike. But a convolution reads the neighbours of a run, a loss
-    along its classes needs the start of its run, and parts that run one after another in time must be runs.
+    keys, and so do operators that treat all positions alike. Those that need the start of their run, as a loss along
+    its classes, are computed whole. But a convolution reads the neighbours of a run, and parts that run one after
+    another in time must be runs.
     """
 
     code: ClassVar[str] = "E0408"

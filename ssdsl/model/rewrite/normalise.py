@@ -389,6 +389,15 @@ def _put(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     yield replace(call, kind="where", target=aten.where.self, args=(where, value, given), kwargs={})
 
 
+def _scatter_reduce(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
+    """A sum into a tensor is `scatter_add`, of which what is added may be cut too."""
+    x, dim, index, src, reduce = (call.argument(n) for n in ("self", "dim", "index", "src", "reduce"))
+    if reduce == "sum" and call.argument("include_self"):
+        target = aten.scatter_add.default
+        call = replace(call, kind="scatter_add", target=target, args=(x, dim, index, src), kwargs={})
+    yield call
+
+
 def _repeat(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
     """Repeats axes of size one by `expand`, whose axes may be split."""
     given, out = (capture.tensors[v].shape for v in (call.args[0].value, call.outputs[0]))
@@ -423,6 +432,7 @@ REWRITES: dict[str, Callable[[CapturedCall, Capture], Iterator[CapturedCall]]] =
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
     "copy": _copy,
     "repeat": _repeat,
+    "scatter_reduce": _scatter_reduce,
     "index": aligned_index,
     "index_put": _put,
     "unsafe_split": _split,

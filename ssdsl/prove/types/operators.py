@@ -54,6 +54,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
     "scatter_add": Combining("scatter_add_part", ("start", "size"), talks=False),
+    "scatter_reduce": Combining("scatter_reduce_part", ("start", "size"), talks=False),
     "index_add": Combining("index_add_part", ("start", "size"), talks=False),
 }
 
