@@ -32,8 +32,7 @@ class Drawing:
     slices: int = 0  # of the sequence, within each of the micro-batches `m`
     taken: dict[tuple[str, str], str] = field(default_factory=dict)  # (operator, index) -> dimension
     left: dict[tuple[str, str], int] = field(default_factory=dict)
-    states: list[str] = field(default_factory=lambda: ["weights", "grads", "optimizer"])  # to be cut
-    state_of: list[tuple[frozenset[str], list[str]]] = field(default_factory=list)  # weights, and over which axes
+    states: dict[str, list[str]] = field(default_factory=dict)  # state that is still whole, and axes that may cut it
 
     @property
     def operators(self) -> tuple[Operator, ...]:

@@ -172,16 +172,18 @@ def _recompute(plan: Drawing) -> None:
 
 
 def _state(plan: Drawing) -> None:
-    """ZeRO of some weights over some axes; all state of a weight over the same."""
-    over = plan.draw.sample(list(plan.axes), plan.draw.randint(1, len(plan.axes)))
-    state = plan.draw.choice(plan.states)
-    plan.states.remove(state)
-    chosen = plan.selection()
+    """ZeRO of some weights, over more axes from the weights to the optimizer's state."""
+    draw = plan.draw
+    if not plan.states:
+        axes = draw.sample(list(plan.axes), len(plan.axes))
+        cut = sorted(draw.randint(1, len(axes)) for _ in range(3))
+        if draw.random() < 0.5:
+            cut = [cut[0]] * 3
+        plan.states = {state: axes[:n] for state, n in zip(("weights", "grads", "optimizer"), cut, strict=True)}
+    state = draw.choice(list(plan.states))
+    over, chosen = plan.states.pop(state), plan.selection()
     weights = {v.name for v in plan.graph.of(Origin.WEIGHT)}
-    read = frozenset(x.value for o in chosen.operators for x in o.inputs if x.value in weights)
-    if read:
-        over = next((axes for names, axes in plan.state_of if not names.isdisjoint(read)), over)
-        plan.state_of.append((read, over))
+    if any(x.value in weights for o in chosen.operators for x in o.inputs):
         plan.statements.append(f"split {chosen.text}.{state} by row into {', '.join(over)}")
 
 

@@ -37,6 +37,8 @@ STRIDED = (
     *("rotary", "rotary", "complex", "halves", "fourier", "fourier hidden", "fourier both", "short fourier"),
     *("strides", "windows", "unfold", "unfold hidden", "blocks", "every second", "expanded", "polar"),
 )
+CELLS = ("index", "select", "scatter", "add", "one", "each", "largest", "smallest", "mean")
+PICKED = ("first", "last", "two", "sample", "feature", "each", "running")
 DOCUMENTS = ("starts", "starts", "ends", "largest", "lengths", "padding")
 POSITIONS = ("within", "padded", "left", "backwards", "angles", "plain")
 COUNTED = (
@@ -142,7 +144,8 @@ ARGUMENTS: dict[str, Callable[[Sizes], tuple[object, ...]]] = {
     "Looked": lambda s: (s.hidden, s.vocab, s.one(*LOOKED)),
     "Bag": _bag,
     "Sampled": _sampled,
-    "Cells": lambda s: (s.hidden, s.one(4, 6, 12), s.one("index", "select", "scatter", "add")),
+    "Picked": lambda s: (s.hidden, s.one(*PICKED)),
+    "Cells": lambda s: (s.hidden, s.one(4, 6, 12), s.one(*CELLS)),
 }
 OFTEN = ("Mlp", "Mlp", "Mlp", "BareMlp", "Plain", "Attention", "Grouped", "Drops", "Drops", "All", "Unlisted")
 NAMES = (*OFTEN, *CLASSES)

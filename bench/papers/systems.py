@@ -54,6 +54,11 @@ def _codes(devices: int) -> Iterator[Settings]:
     yield from ({"D": devices // n, "T": n} for n in (2, 4, 8))
 
 
+def _volumes(devices: int) -> Iterator[Settings]:
+    """Two, four or eight devices divide the planes and the volume."""
+    yield from ({"D": devices // n, "X": n} for n in (2, 4, 8))
+
+
 MEGATRON = Strategy("Megatron", "any_megatron", _in_pipelines, samples=(4,))
 ZERO3 = Strategy("ZeRO-3", "any_zero3", replicas, samples=(4,))
 ALPA_GPTS = {8: "gpt:2.6b", 16: "gpt:6.7b", 32: "gpt:15b,heads=32", 64: "gpt:39b"}
@@ -201,11 +206,31 @@ SYSTEMS = (
         1048576,
         (
             Strategy("points", "ga_planes_points", replicas, samples=(1 << 17,)),
+            Strategy("planes and volume", "ga_planes_volume", _volumes, samples=()),
             replace(ZERO3, samples=(1 << 17,), choices=({"R": 0},)),
         ),
         None,
         "ga_planes:tiny",
         cluster="v100x8",
+    ),
+    *(
+        Comparison(
+            f"ga_planes_{name}",
+            {8: model},
+            points,
+            (
+                Strategy("planes and volume", "ga_planes_volume", _volumes, samples=()),
+                Strategy("points", "ga_planes_points", replicas, samples=(points // 8,)),
+                replace(ZERO3, samples=(points // 8,), choices=({"R": 0},)),
+            ),
+            None,
+            "ga_planes:tiny",
+            cluster="v100x8",
+        )
+        for name, model, points in (
+            ("volume", "ga_planes:3.2m", 4096),
+            ("large_volume", "ga_planes:3.2m,line=1024,plane=1024,volume=256,batch=32768", 32768),
+        )
     ),
     Comparison(
         "argus_codebook",

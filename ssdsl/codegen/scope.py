@@ -13,7 +13,6 @@ from ssdsl.codegen.sites import Place
 from ssdsl.ir.comm import Step
 from ssdsl.ir.function import Backward, Function, Instr, OpPart, Reshard
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.dims.layers import module_of
@@ -72,7 +71,7 @@ class Common:
         """The weights that are gathered where they are read (ZeRO-3)."""
         found: dict[Submesh, set[str]] = {}
         for flat in self.program.flats:
-            if flat.zero is Zero.WEIGHTS:
+            if flat.sharded.weights:
                 found.setdefault(flat.submesh, set()).update(flat.weights)
         return found
 

@@ -66,7 +66,7 @@ class Origins:
         for shard in self.program.plan.shards:
             if not shard.weights.isdisjoint(flat.weights):
                 return self.said(shard.span)
-        axes = {a for step in flat.completion for a in getattr(step, "axes", ())}
+        axes = {a for step in flat.completion.steps for a in getattr(step, "axes", ())}
         readers = [o for w in flat.weights[:1] for o in self._read_by(w)]
         return self._cut_by(readers, axes) or next((self._place(o.name) for o in readers), "")
 

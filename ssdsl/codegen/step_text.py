@@ -10,6 +10,7 @@ from ssdsl.ir.action import (
     Compute,
     Free,
     GatherParam,
+    ScatterGrads,
     Start,
     StartReduce,
     Update,
@@ -89,8 +90,10 @@ class _Calls:
                 return f"free({', '.join([quoted(action.slot).replace('%', '%%'), *('%d' for _ in action.at)])})"
 
 
-def _epilogue(action: StartReduce | WaitReduce | Update | GatherParam) -> str:
+def _epilogue(action: ScatterGrads | StartReduce | WaitReduce | Update | GatherParam) -> str:
     match action:
+        case ScatterGrads():
+            return f"scatter_gradients({action.flat})"
         case StartReduce():
             return f"start_reduce({action.flat})"
         case WaitReduce():

@@ -21,6 +21,7 @@ from ssdsl.runtime.program.table import (
     RequestedOutput,
     RoleEntry,
     SignalEntry,
+    Steps,
     SubmeshEntry,
     Table,
     TensorEntry,
@@ -73,7 +74,7 @@ def _role(
     flats = program.flats_of(role)
     trained = {(w, f.submesh) for f in flats for w in f.weights}
     for flat in flats:
-        for axes in (flat.shard_axes, *(_completion(step)[1] for step in flat.completion)):
+        for axes in (*flat.sharded.levels, *(_completion(step)[1] for step in flat.completion.steps)):
             if axes:
                 wanted[mesh, axes] = None
     return RoleEntry(
@@ -85,9 +86,12 @@ def _role(
             FlatEntry(
                 number=f.number,
                 weights=tuple(params[w, f.submesh] for w in f.weights),
-                zero=f.zero.value,
-                shard_axes=f.shard_axes,
-                completion=tuple(map(_completion, f.completion)),
+                sharded=f.sharded.levels,
+                completion=(
+                    _steps(f.completion.in_backward),
+                    _steps(f.completion.each),
+                    _steps(f.completion.once),
+                ),
                 plan=origins.flat(f),
             )
             for f in flats
@@ -97,7 +101,11 @@ def _role(
     )
 
 
-def _completion(step: param.Completion) -> tuple[str, tuple[str, ...]]:
+def _steps(steps: Iterable[param.CompletionStep]) -> Steps:
+    return tuple(map(_completion, steps))
+
+
+def _completion(step: param.CompletionStep) -> tuple[str, tuple[str, ...]]:
     """The name of a completion's step, and the axes of the mesh that it runs over."""
     match step:
         case param.AllReduceGrads():
@@ -136,13 +144,7 @@ def _takes(shape: Shape, digits: Iterable[tuple[str, Shard]]) -> tuple[AxisTake,
 
 def _ties(program: Program) -> dict[str, tuple[SubmeshEntry, ...]]:
     """The submeshes of each tied weight that is on several: its gradients are summed over all of them."""
-    return {
-        w: tuple(map(_submesh, step.submeshes))
-        for f in program.flats
-        for step in f.completion
-        if isinstance(step, param.SumTiedGrads)
-        for w in f.weights
-    }
+    return {w: tuple(map(_submesh, f.completion.tied)) for f in program.flats for w in f.weights if f.completion.tied}
 
 
 # -- inputs and outputs ------------------------------------------------------------------------------------------------

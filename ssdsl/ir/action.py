@@ -57,9 +57,15 @@ class Free(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ScatterGrads:
+    """Reduces the gradient that a backward has left to the devices that hold its parts (ZeRO-2)."""
+
+    flat: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartReduce:
-    """Starts to complete the gradient of a flat parameter, once its last addend has been computed; with ZeRO-2, after
-    each backward that adds to it."""
+    """Starts to complete the gradient of a flat parameter, once its last addend has been computed."""
 
     flat: int
 
@@ -78,9 +84,9 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class GatherParam:
-    """Gathers the weights that other devices have updated (ZeRO-1 and -2)."""
+    """Gathers the weights that other devices have updated: those of which a device holds more than it updates."""
 
     flat: int
 
 
-Action = Compute | Start | Wait | Free | StartReduce | WaitReduce | Update | GatherParam
+Action = Compute | Start | Wait | Free | ScatterGrads | StartReduce | WaitReduce | Update | GatherParam

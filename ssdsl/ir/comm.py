@@ -49,7 +49,8 @@ class ReduceScatter:
 
 @dataclass(frozen=True, slots=True)
 class AllToAll:
-    """Shard -> Shard of another digit: `target` is cut out of the local tensor, `source` put back into it."""
+    """Shard -> Shard of another digit: `target` is where the digit that is cut out lies in the tensor before, `source`
+    where the digit that is put back lies in the tensor after."""
 
     kind: ClassVar[str] = "all_to_all"
 
@@ -153,7 +154,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A value of one function that another reads on other devices: forward, and its gradient back.
+    """A value of one function, `producer`, that another, `consumer`, reads on other devices: forward, and its gradient
+    back. Both are numbers of functions.
 
     `source_slot` and `target_slot` are the slots in which the two ends keep the value. `uneven` are the factors whose
     size varies with an index in time. Messages of one `lane` have the same order on every device, values and gradients

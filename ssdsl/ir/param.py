@@ -4,10 +4,13 @@ Weights with the same treatment are concatenated as one flat parameter, as in FS
 al. 2020) shards the state of a flat parameter over some axes of the mesh.
 """
 
+import math
+from collections import Counter
 from dataclasses import dataclass
-from enum import Enum
+from typing import NamedTuple
 
 from ssdsl.ir.layout import PARTIAL, Layout, Shape, Submesh
+from ssdsl.plan.plan import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,37 @@ class Param:
         return self.shape.local(self.layout.shards()).numel
 
 
-class Zero(Enum):
-    """The state that is sharded: each stage adds to those before it."""
+@dataclass(frozen=True, slots=True)
+class StateAxes:
+    """The axes over which the state of weights is sharded. Each begins with those of the state before it: what is
+    computed from parts has at least these parts.
 
-    NONE = "none"
-    OPTIMIZER = "optimizer"  # ZeRO-1
-    GRADS = "grads"  # ZeRO-2
-    WEIGHTS = "weights"  # ZeRO-3
+    ZeRO-1 shards the optimizer's state, ZeRO-2 gradients too, ZeRO-3 weights too. Over unlike axes they are nested, as
+    in hybrid sharding and ZeRO++ (Wang et al. 2023): weights over the devices of a node, and the optimizer's state over
+    all nodes, is `StateAxes(("gpu",), ("gpu",), ("gpu", "node"))`.
+    """
+
+    weights: tuple[str, ...] = ()
+    grads: tuple[str, ...] = ()
+    optimizer: tuple[str, ...] = ()
+
+    def of(self, state: State) -> tuple[str, ...]:
+        """The axes of one state."""
+        return {State.WEIGHTS: self.weights, State.GRADS: self.grads, State.OPTIMIZER: self.optimizer}[state]
+
+    @property
+    def levels(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """The axes of the weights' shards, and those over which gradients and the optimizer's state are cut further.
+
+        >>> StateAxes(("gpu",), ("gpu",), ("gpu", "node")).levels
+        (('gpu',), (), ('node',))
+        """
+        return self.weights, self.grads[len(self.weights) :], self.optimizer[len(self.grads) :]
+
+    @property
+    def updated(self) -> tuple[str, ...]:
+        """The axes over which weights are updated in parts, and gathered afterwards."""
+        return self.optimizer[len(self.weights) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +120,47 @@ class SumTiedGrads:
     submeshes: tuple[Submesh, ...]
 
 
-Completion = AllReduceGrads | ReduceScatterGrads | ChunkGrads | GatherGrads | SumTiedGrads
+CompletionStep = AllReduceGrads | ReduceScatterGrads | ChunkGrads | GatherGrads | SumTiedGrads
+
+
+class Completion(NamedTuple):
+    """The steps from the gradient that backward leaves to the one that the optimizer needs, by when they run.
+
+    `in_backward`: where the backward of a module leaves the gradients of weights that were gathered for it (ZeRO-3).
+    `each`: behind each backward that adds to the gradient (ZeRO-2). `once`: behind the last one.
+    """
+
+    in_backward: tuple[CompletionStep, ...] = ()
+    each: tuple[CompletionStep, ...] = ()
+    once: tuple[CompletionStep, ...] = ()
+
+    @property
+    def steps(self) -> tuple[CompletionStep, ...]:
+        """All steps in order."""
+        return (*self.in_backward, *self.each, *self.once)
+
+    @property
+    def tied(self) -> tuple[Submesh, ...]:
+        """The submeshes whose copies of a tied weight are summed; none for other weights."""
+        return next((step.submeshes for step in self.once if isinstance(step, SumTiedGrads)), ())
+
+    @property
+    def is_background(self) -> bool:
+        """Whether the last steps run while tasks go on: they are one all_reduce, maybe of a part."""
+        kinds = Counter(map(type, self.once))
+        return kinds[AllReduceGrads] == 1 and not kinds[ReduceScatterGrads]
+
+    @property
+    def awaited(self) -> tuple[GatherGrads, ...]:
+        """The steps that run where the reduction is awaited: they gather what was reduced in the background."""
+        return tuple(step for step in self.once if isinstance(step, GatherGrads)) if self.is_background else ()
 
 
 @dataclass(frozen=True, slots=True)
 class FlatParam:
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
-    `completion` are the steps from the gradient that backward leaves to the one that the optimizer needs. `elements`
-    is the length on a device before ZeRO shards it, padded to equal parts of it; the largest one if weights have
+    `elements` is the length on a device before it is sharded, padded to equal parts; the largest one if weights have
     unequal parts.
     """
 
@@ -109,18 +168,10 @@ class FlatParam:
     submesh: Submesh
     weights: tuple[str, ...]
     dtype: str
-    zero: Zero
-    shard_axes: tuple[str, ...]
-    completion: tuple[Completion, ...]
+    sharded: StateAxes
+    completion: Completion
     elements: int
 
-    @property
-    def gathers(self) -> tuple[GatherGrads, ...]:
-        """The steps that join parts of its gradient."""
-        return tuple(step for step in self.completion if isinstance(step, GatherGrads))
-
-    @property
-    def awaited(self) -> tuple[GatherGrads, ...]:
-        """The steps that come where the reduction is awaited: the gathers of a gradient that is reduced whole, in the
-        background. The steps to a shard come where it starts."""
-        return self.gathers if self.zero is Zero.NONE else ()
+    def elements_over(self, axes: tuple[str, ...]) -> int:
+        """The elements of a shard over these axes."""
+        return self.elements // math.prod(n for axis, n in self.submesh.axes if axis in axes)

@@ -9,6 +9,7 @@ from ssdsl.ir.action import (
     Compute,
     Free,
     GatherParam,
+    ScatterGrads,
     Start,
     StartReduce,
     Update,
@@ -18,7 +19,7 @@ from ssdsl.ir.action import (
 from ssdsl.ir.comm import Message
 from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps
 from ssdsl.ir.function import Function
-from ssdsl.ir.param import AllReduceGrads, FlatParam, ReduceScatterGrads, SumTiedGrads, Zero
+from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, ReduceScatterGrads
 from ssdsl.ir.program import Members, Role
 
 
@@ -53,7 +54,7 @@ class _Translation:
     blocks: bool
     members: Members = field(init=False)
     _runs: list[Roles] = field(init=False)  # by function
-    _reduced: dict[tuple[int, int], int] = field(default_factory=dict)  # reductions so far, by role and flat parameter
+    _scattered: dict[tuple[int, int], int] = field(default_factory=dict)  # so far, by role and flat parameter
 
     def __post_init__(self) -> None:
         self.members = Members(self.roles)
@@ -70,8 +71,10 @@ class _Translation:
             case Wait():
                 key = action.message, action.at, action.gradient
                 yield Await(action, key, self.members.ends(self.messages[action.message], action.gradient)[0])
+            case ScatterGrads():
+                yield from self._scatter(r, action)
             case StartReduce():
-                yield from self._start_reduce(r, action)
+                yield from self._start_reduce(action)
             case WaitReduce():
                 yield from self._wait_reduce(r, action)
             case GatherParam():
@@ -90,16 +93,22 @@ class _Translation:
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
-    def _start_reduce(self, r: int, action: StartReduce) -> Iterator[Step]:
-        """The start of a reduction: a post, which travels while tasks go on. With ZeRO it is a meeting instead: parts
-        go to their owners at once."""
+    def _scatter(self, r: int, action: ScatterGrads) -> Iterator[Step]:
+        """A reduction behind a backward: a meeting, as parts go to their owners at once."""
         flat = self.flats[action.flat]
-        if not travels(flat):
+        times = self._scattered[r, action.flat] = self._scattered.get((r, action.flat), 0) + 1
+        if travels(flat.completion.each):
+            yield Meet(action, (action, times), self.members[flat.submesh])
+
+    def _start_reduce(self, action: StartReduce) -> Iterator[Step]:
+        """The start of the last reduction: a post, which travels while tasks go on, or a meeting if it does not run in
+        the background."""
+        flat = self.flats[action.flat]
+        members = self.members[flat.submesh]
+        if not travels(flat.completion.once):
             return
-        members, times = self.members[flat.submesh], self._reduced.get((r, action.flat), 0)
-        self._reduced[r, action.flat] = times + 1
-        if flat.zero is not Zero.NONE:
-            yield Meet(action, (action, times), members)
+        if not flat.completion.is_background:
+            yield Meet(action, action, members)
         elif self.overlaps:
             yield Post(action, action, members, members, flat.submesh)
 
@@ -108,15 +117,14 @@ class _Translation:
         have a copy, to sum these."""
         flat = self.flats[action.flat]
         members = self.members[flat.submesh]
-        if travels(flat) and flat.zero is Zero.NONE:
+        if flat.completion.is_background:
             start = StartReduce(action.flat)
             yield Await(action, start, members) if self.overlaps else Meet(start, start, members)
-        tied = next((c.submeshes for c in flat.completion if isinstance(c, SumTiedGrads)), ())
-        if tied:
+        if tied := flat.completion.tied:
             together = tuple(sorted({m for s in tied for m in self.members[s]}))
             yield Meet(action, ("tied", flat.weights), together)
         else:
-            yield Meet(action, action, members if flat.awaited else (r,))
+            yield Meet(action, action, members if flat.completion.awaited else (r,))
 
     def describe(self, action: Action) -> str:
         """An action as the views show it: `block0.fwd[m = 2]`, `message 3 of block1[m = 0]`."""
@@ -135,6 +143,6 @@ class _Translation:
         return f"{what}{function.name}{phase}" + (f"[{inside}]" if inside else "")
 
 
-def travels(flat: FlatParam) -> bool:
-    """Whether devices exchange gradients of a flat parameter, apart from copies of tied weights."""
-    return any(isinstance(c, AllReduceGrads | ReduceScatterGrads) for c in flat.completion)
+def travels(steps: Sequence[CompletionStep]) -> bool:
+    """Whether devices exchange gradients in these steps, apart from copies of tied weights."""
+    return any(isinstance(step, AllReduceGrads | ReduceScatterGrads) for step in steps)

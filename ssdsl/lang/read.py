@@ -30,7 +30,7 @@ def _read_bytes(path: Path, name: str) -> bytes:
         with path.open("rb") as file:
             return file.read(LARGEST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise PlanError(NoSuchFile(None, name, _beside(path))) from None
+        raise PlanError(NoSuchFile(None, name, _similar_file(path))) from None
     except IsADirectoryError:
         raise PlanError(FileUnreadable(None, name, "it is a folder")) from None
     except (OSError, ValueError) as e:
@@ -38,7 +38,8 @@ def _read_bytes(path: Path, name: str) -> bytes:
         raise PlanError(FileUnreadable(None, name[:200], reason.lower())) from None
 
 
-def _beside(path: Path) -> str:
+def _similar_file(path: Path) -> str:
+    """A question such as "did you mean ...?" from the plans in the folder; empty if none is similar."""
     try:
         return suggest(path.name, sorted(p.name for p in path.parent.glob("*.ssp")))
     except (OSError, ValueError):

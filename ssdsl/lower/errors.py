@@ -55,8 +55,9 @@ class PartsApart(Diagnostic):
     """A part has chunks that do not touch, where an operator needs one run of positions.
 
     `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention accepts such queries and
-    keys, and so do operators that treat all positions alike. But a convolution reads the neighbours of a run, a loss
-    along its classes needs the start of its run, and parts that run one after another in time must be runs.
+    keys, and so do operators that treat all positions alike. Those that need the start of their run, as a loss along
+    its classes, are computed whole. But a convolution reads the neighbours of a run, and parts that run one after
+    another in time must be runs.
     """
 
     code: ClassVar[str] = "E0408"
@@ -320,19 +321,21 @@ class ShardConflict(Diagnostic):
 
 @dataclass(frozen=True)
 class StateApart(Diagnostic):
-    """The plan cuts the gradients or the optimizer's state of a weight over other axes than the weight itself.
+    """The plan cuts the gradients or the optimizer's state of a weight, but not into parts of the weight's parts.
 
-    If a weight is stored in parts, its gradient and optimizer state have the same parts; if gradients are in parts, the
-    optimizer's state has the same parts. So `.weights by row into dp` says all three. A second statement for `.grads`
-    or `.optimizer` of these weights may repeat that, and nothing else: parts of these parts (weights over the devices
-    of a node, the optimizer's state over all nodes, as in ZeRO++ and hybrid sharding) are not supported yet.
+    If a weight is stored in parts, its gradient and optimizer state have these parts; if gradients are in parts, the
+    optimizer's state has these. So `.weights by row into dp` says all three. A second statement for `.grads` or
+    `.optimizer` may cut them further, over more axes: weights over the devices of a node and the optimizer's state over
+    all nodes, as in hybrid sharding and ZeRO++. It cannot leave an axis out.
     """
 
     code: ClassVar[str] = "E0270"
-    title: ClassVar[str] = "the {state} of `{weight}` cannot be cut over {over}: its {held} are cut over {held_over}"
+    title: ClassVar[str] = (
+        "the {state} of `{weight}` cannot be cut over {over} alone: its {held} are cut over {held_over}"
+    )
     label: ClassVar[str] = "{state} over {over}"
-    note: ClassVar[str] = "state that is computed from the {held} has the same parts as the {held}"
-    help: ClassVar[str] = "leave this `split` out, or write `into {here}` in it; or `into {there}` in both"
+    note: ClassVar[str] = "state that is computed from the {held} has at least the parts of the {held}"
+    help: ClassVar[str] = "write `into {nested}`, or leave this `split` out"
     state: str
     weight: str
     axes: tuple[str, ...]
@@ -349,12 +352,8 @@ class StateApart(Diagnostic):
         return listed(self.held_axes)
 
     @property
-    def here(self) -> str:
-        return ", ".join(self.held_axes)
-
-    @property
-    def there(self) -> str:
-        return ", ".join(self.axes)
+    def nested(self) -> str:
+        return ", ".join(dict.fromkeys((*self.held_axes, *self.axes)))
 
     def others(self) -> tuple[tuple[Span, str], ...]:
         return ((self.first, f"{self.held} over {self.held_over}"),)

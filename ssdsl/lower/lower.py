@@ -89,8 +89,8 @@ def lower(
     trains: bool = True,
 ) -> Program:
     """The program of a plan, with the communication that is cheapest on a cluster. `after` is called with each pass's
-    name and result. Parameters `held` by another program stay as they are there; a program that does not train
-    (`trains`) is the forward alone.
+    name and result. `held` are the parameters of the program that trains these weights: this program uses them as
+    they are laid out there. A program that does not train (`trains`) is the forward alone.
 
     Raises PlanError: unequal parts cut again, statistics split in time, state that cannot be sharded, an order that is
     a cycle, more devices than the cluster has, a weight on devices on which it is not held.
@@ -104,17 +104,17 @@ def formed(
     """A plan's functions with their communication, before their tasks are ordered."""
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
-    return _after(FORMING, Lowering(plan, cluster, held, trains), after)
+    return _run_passes(FORMING, Lowering(plan, cluster, held, trains), after)
 
 
 def scheduled(lowering: Lowering, after: After | None = None) -> Program:
     """The program of formed functions."""
-    program = _after(PASSES[len(FORMING) :], lowering, after).program()
+    program = _run_passes(PASSES[len(FORMING) :], lowering, after).program()
     check_references(program)
     return program
 
 
-def _after(passes: tuple[Pass, ...], lowering: Lowering, after: After | None) -> Lowering:
+def _run_passes(passes: tuple[Pass, ...], lowering: Lowering, after: After | None) -> Lowering:
     for step in passes:
         lowering = step(lowering)
         if after is not None:

@@ -145,7 +145,7 @@ KINDS = (
 def _state(plan: Plan, program: Program) -> Iterator[StateLeftWhole]:
     """Yields a warning for each statement on state that leaves weights whole, though they are replicated along one of
     its axes."""
-    cut = {(weight, flat.submesh) for flat in program.flats if flat.shard_axes for weight in flat.weights}
+    cut = {(weight, flat.submesh) for flat in program.flats if flat.sharded.optimizer for weight in flat.weights}
     for shard, _ in dict.fromkeys((s, s.span) for s in plan.shards):
         those = [p for p in program.params if p.weight in shard.weights and p.cut_over(shard.axes)]
         left = [p for p in those if (p.weight, p.submesh) not in cut]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ssdsl.lang import nodes
 from ssdsl.model.graph import Graph, Operator
+from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
@@ -94,7 +95,7 @@ def interpret_part(
     return ctx, scope
 
 
-def said(
+def facts_without_errors(
     script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
 ) -> Facts:
     """The facts of all statements that can be carried out; mistakes in the others are ignored."""
@@ -125,21 +126,27 @@ def plan_of(ctx: Context) -> Plan:
 
 
 def _finished(facts: Facts, operator: Operator) -> OpPlan:
-    """The record of an operator, without indices of one part, and without those in time that it cannot have."""
+    """The record of an operator, without indices of one part, and without those that it cannot have."""
     record = facts.of(operator.name)
     cut = tuple(i for i in record.indices if i.count > 1)
-    late = _whole_in_time(facts, operator, cut)
-    if not late and len(cut) == len(record.indices):
+    left_out = (*_whole_in_time(facts, operator, cut), *_apart(operator, cut))
+    if not left_out and len(cut) == len(record.indices):
         return record
-    indices = tuple(_outside(i, cut, late) for i in cut if i not in late)
-    return replace(record, indices=indices, whole=(*record.whole, *late))
+    indices = tuple(_outside(i, cut, left_out) for i in cut if i not in left_out)
+    return replace(record, indices=indices, whole=(*record.whole, *dict.fromkeys(left_out)))
 
 
-def _outside(index: Index, indices: tuple[Index, ...], late: tuple[Index, ...]) -> Index:
-    """The index with regions for the whole dimension, if indices outside of it (`late`) are left out: [1, 2] of each
-    third of 9 are [3, 6]."""
+def _outside(index: Index, indices: tuple[Index, ...], left_out: tuple[Index, ...]) -> Index:
+    """The index with regions for the whole dimension, if indices outside of it are left out: [1, 2] of each third of 9
+    are [3, 6]."""
     others = itertools.takewhile(lambda i: i is not index, indices)
-    return index.of_all(math.prod(i.count for i in others if i in late and i.dim == index.dim))
+    return index.of_all(math.prod(i.count for i in others if i in left_out and i.dim == index.dim))
+
+
+def _apart(operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+    """The indices whose parts are no runs in order, where a kernel gets the start of its part."""
+    apart = (i for i in indices if not i.are_runs)
+    return tuple(i for i in apart if not placed_dims(operator).isdisjoint(i.dims))
 
 
 def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from ssdsl.model.graph import Graph
-from ssdsl.plan.regions import Regions, lengths_of
+from ssdsl.plan.regions import Regions, lengths_of, parts_of
 from ssdsl.text.source import Span
 
 
@@ -45,6 +45,11 @@ class Index:
     def sizes(self) -> tuple[int, ...] | None:
         """The sizes of the parts that `at` gives."""
         return None if self.at is None else lengths_of(self.at)
+
+    @property
+    def are_runs(self) -> bool:
+        """Whether the parts are runs of the dimension, one after another."""
+        return self.at is None or self.at == parts_of(lengths_of(self.at))
 
     def of_all(self, times: int) -> "Index":
         """The index for a dimension that is `times` as long."""

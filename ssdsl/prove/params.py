@@ -1,6 +1,7 @@
 """Checks parameters: every use adds to the gradient, and the addends are summed, each once, before the update."""
 
 import math
+from collections.abc import Iterator
 from typing import assert_never
 
 from ssdsl.ir.function import Function, reads_of
@@ -8,12 +9,12 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
+    CompletionStep,
     FlatParam,
     GatherGrads,
     Param,
     ReduceScatterGrads,
     SumTiedGrads,
-    Zero,
 )
 from ssdsl.ir.value import Axis, Name, Time, Type
 from ssdsl.model.graph import Origin
@@ -147,12 +148,10 @@ def _check_flat(
                 Rule.FLAT, where, param.weight, (flat.dtype, params[0].partial), (param.dtype, param.partial), span
             )
     sizes = dict(flat.submesh.axes)
-    is_sharded = flat.zero is not Zero.NONE
     digits = {c.name for p in params for c, _ in of_type(Type(p.layout), p.submesh.axes).digits}
-    if is_sharded != bool(flat.shard_axes) or any(a not in sizes or a in digits for a in flat.shard_axes):
-        failures.add(
-            Rule.FLAT, where, "", "state cut over axes along which the weights are whole", flat.shard_axes, span
-        )
+    axes = flat.sharded.optimizer
+    if any(a not in sizes or a in digits for a in axes):
+        failures.add(Rule.FLAT, where, "", "state cut over axes along which the weights are whole", axes, span)
     whole = {a: n for a, n in flat.submesh.axes if a not in digits}
     try:
         parts, used = _complete(flat, params, whole, homes, flats), sum(p.elements for p in params)
@@ -175,7 +174,11 @@ def _complete(
     Raises Wrong unless it leads from the addends that backward leaves to the shard that the optimizer needs.
     """
     owed, cut, summed, parts = set(params[0].partial), tuple[str, ...](), False, 1
-    for step in flat.completion:
+    for step, wanted in _with_shards(flat):
+        if step is None:
+            if cut != wanted:
+                raise Wrong(Rule.COMPLETION, f"shards over {wanted}", f"over {cut}")
+            continue
         match step:
             case AllReduceGrads():
                 if not step.axes or len(set(step.axes)) != len(step.axes) or not owed.issuperset(step.axes):
@@ -198,10 +201,10 @@ def _complete(
                 cut = cut[: -len(step.axes)]
             case SumTiedGrads():
                 _check_tied(flat, step, homes, flats)
-                if owed or summed or cut != flat.shard_axes:
+                if step not in flat.completion.once or owed or summed or cut != flat.sharded.optimizer:
                     raise Wrong(
                         Rule.COMPLETION,
-                        f"first the sums over {sorted(owed)}, of shards over {flat.shard_axes}, then once all homes'",
+                        f"first the sums over {sorted(owed)}, of shards over {flat.sharded.optimizer}, then all homes'",
                         f"{type(step).__name__} of shards over {cut}",
                     )
                 summed = True
@@ -209,10 +212,17 @@ def _complete(
                 assert_never(step)
         parts = math.lcm(parts, math.prod(whole[a] for a in cut))
     tied = len(homes[params[0].weight]) > 1
-    if owed or cut != flat.shard_axes or summed is not tied:
-        wanted = f"nothing owed, shards over {flat.shard_axes}, summed over homes: {tied}"
-        raise Wrong(Rule.COMPLETION, wanted, f"owed {sorted(owed)}, shards over {cut}, {summed}")
+    if owed or summed is not tied:
+        raise Wrong(Rule.COMPLETION, f"nothing owed, summed over homes: {tied}", f"owed {sorted(owed)}, {summed}")
     return parts
+
+
+def _with_shards(flat: FlatParam) -> Iterator[tuple[CompletionStep | None, tuple[str, ...]]]:
+    """Yields the steps of a completion, and behind those of each time, None with the axes of the state's shards."""
+    sharded, steps = flat.sharded, flat.completion
+    for found, axes in zip(steps, (sharded.weights, sharded.grads, sharded.optimizer), strict=True):
+        yield from ((step, axes) for step in found)
+        yield None, axes
 
 
 def _cut_further(whole: dict[str, int], cut: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -241,8 +251,8 @@ def _check_tied(
         if len(layouts) != 1:
             raise Wrong(Rule.COMPLETION, "the same parts in all homes", [str(p.layout) for p in params])
         others = [f for p in params for f in flats.get((weight, p.submesh), [])]
-        alike = flat.weights, flat.shard_axes, flat.elements
-        if any((f.weights, f.shard_axes, f.elements) != alike for f in others):
+        alike = flat.weights, flat.sharded, flat.elements
+        if any((f.weights, f.sharded, f.elements) != alike for f in others):
             raise Wrong(Rule.COMPLETION, "alike flat parameters in all homes", [f.number for f in others])
 
 
@@ -250,7 +260,7 @@ def check_gathers(facts: ProofFacts, function: Function) -> None:
     """Adds a failure for each section that does not gather exactly the flat parameters (ZeRO-3) whose weights it reads.
     Sections without a layer share what one of them has gathered. A value that was made from a weight does not count."""
     flats = {
-        w: f for f in facts.program.flats if f.zero is Zero.WEIGHTS and f.submesh == function.submesh for w in f.weights
+        w: f for f in facts.program.flats if f.sharded.weights and f.submesh == function.submesh for w in f.weights
     }
     flat_of = {p.var.name: flats[w] for p in function.parameters if (w := p.var.name.value) in flats}
     shared: set[int] = set()

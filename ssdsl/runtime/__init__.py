@@ -16,7 +16,7 @@ _NAMES = {
     "kernels.embedding_and_norm": "batch_norm_parts embedding_part first first_time gather_part group_norm_parts "
     "instance_norm_parts layer_norm_parts nll_part rms_norm_parts",
     "kernels.grid_sampling": "grid_sample_part",
-    "kernels.indexing": "index_add_part index_part index_select_part scatter_add_part",
+    "kernels.indexing": "index_add_part index_part index_select_part scatter_add_part scatter_reduce_part select_part",
     "kernels.softmax_and_max": "amax_parts amin_parts argmax_parts argmin_parts cross_entropy_parts log_softmax_parts "
     "logsumexp_parts max_parts min_parts softmax_parts",
     "kernels.scan_and_topk": "cumprod_parts cumsum_parts logcumsumexp_parts topk_parts",

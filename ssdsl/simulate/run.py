@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ssdsl.ir import execute
-from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update, WaitReduce
+from ssdsl.ir.action import Action, Compute, GatherParam, ScatterGrads, Start, StartReduce, Update, WaitReduce
 from ssdsl.ir.program import Members, Program
 from ssdsl.ir.steps import steps_of
 from ssdsl.simulate.price.costs import Cost, Costs
@@ -104,7 +104,7 @@ def _epilogue(intervals: list[Interval], stalls: list[execute.Stall], ended: flo
     ran = [x for x in intervals if x.part is execute.ActionPart.RUN]
     start = max((x.end for x in ran if isinstance(x.action, Compute)), default=0.0)
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
-    reduces = [(x.start, x.end) for x in ran if isinstance(x.action, StartReduce | WaitReduce)]
+    reduces = [(x.start, x.end) for x in ran if isinstance(x.action, ScatterGrads | StartReduce | WaitReduce)]
     reduces += [x.on_its_way for x in stalls if isinstance(x.action, WaitReduce)]
     updates = ended
     for x in (x for x in ran if isinstance(x.action, Update)):

@@ -347,7 +347,7 @@ class Search:
     @staticmethod
     def _open(tried: Tried) -> Values:
         """The values that are not in the sketch already."""
-        return {name: value for name, value in tried.values.items() if name not in tried.sketch.given}
+        return {name: value for name, value in tried.values.items() if name not in tried.sketch.set_by_user}
 
     def proved(self, found: SearchResult, wanted: int) -> SearchResult:
         """The result with proofs of the shown plans: the baseline, the best few and the best of each family. Refuted

@@ -11,7 +11,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.plan.declarations import params
 from ssdsl.plan.errors.names import UnknownParam
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.interpret import said
+from ssdsl.plan.interpret import facts_without_errors
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.statements.param import names_in
 from ssdsl.sketch.used_files import open_in_used_files
@@ -48,10 +48,10 @@ class Sketch:
 
     source: Source
     script: nodes.Script
-    folder: Path | None
+    folder: Path | None  # of the plan, where `use "file.ssp"` looks; None: the working directory
     open: tuple[OpenParam, ...]
     fixed: Mapping[str, int]
-    given: frozenset[str]  # the params in `fixed` that the user set
+    set_by_user: frozenset[str]  # these params of `fixed`
     meshes: Meshes | None
     elsewhere: tuple[Diagnostic, ...] = ()
 
@@ -62,8 +62,7 @@ class Sketch:
 
     @property
     def file(self) -> str:
-        """The name of the file, which tells this sketch from others with the same `name`; a reordered copy has the
-        same."""
+        """The file's name as it was given. Plans with the same `name` differ in it; `answered` keeps it."""
         return self.source.name
 
     @property
@@ -80,27 +79,27 @@ class Sketch:
         """All combinations of the open params' numbers that take a number of devices in `devices`."""
         yield from self._settings(self.open, {}, devices)
 
-    def sizes(self, devices: range) -> Iterator[tuple[Values, int]]:
-        """The settings that take so many devices, with their number; empty where the number is not known from the
-        text."""
+    def settings_with_devices(self, devices: range) -> Iterator[tuple[Values, int]]:
+        """Yields each setting with the number of devices that it takes; nothing where the text does not tell that
+        number."""
         for values in self.settings(devices):
-            count, whole = self._devices(values)
-            if whole:
+            count, is_exact = self._devices(values)
+            if is_exact:
                 yield values, count
 
     def overrides(self, values: Mapping[str, int]) -> Values:
         """The params for the compiler: these values, and those that the user set."""
-        return {**{name: self.fixed[name] for name in self.given}, **values}
+        return {**{name: self.fixed[name] for name in self.set_by_user}, **values}
 
     def answered(self, text: str, values: Mapping[str, int]) -> "Sketch":
         """The sketch with another text, which fits only these values of its params: they are no longer open."""
         fixed = {**self.fixed, **values}
         source = Source(self.source.name, text)
-        return replace(self, source=source, script=parse(source), open=(), fixed=fixed, given=frozenset(fixed))
+        return replace(self, source=source, script=parse(source), open=(), fixed=fixed, set_by_user=frozenset(fixed))
 
     def _settings(self, left: Sequence[OpenParam], values: Values, devices: range) -> Iterator[Values]:
-        least, whole = self._devices(values)
-        if least > devices[-1] or (whole and least not in devices):
+        least, is_exact = self._devices(values)
+        if least > devices[-1] or (is_exact and least not in devices):
             return
         if not left:
             yield values
@@ -139,9 +138,10 @@ def sketch_of(
     names = {s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement)}
     asked = {name: numbers for name, numbers in (asked or {}).items() if name in names}
     chosen = {name: numbers[0] for name, numbers in asked.items()}
-    facts = said(script, model, chosen, folder)
-    ones = said(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder)  # defaults may cut unevenly
-    sizes = {*_cut_sizes(facts, model), *_cut_sizes(ones, model)}
+    facts = facts_without_errors(script, model, chosen, folder)
+    # once more with all other params at 1: at its default a split may not divide, and its dimension would be missed
+    at_one = facts_without_errors(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder)
+    sizes = {*_cut_sizes(facts, model), *_cut_sizes(at_one, model)}
     divided = {e.text for e in _divided(script)}
     free: dict[str, OpenParam] = {}
     for s in script.statements:
@@ -153,9 +153,9 @@ def sketch_of(
                 free[name] = OpenParam(name, value, tuple(dict.fromkeys((value, *tried))), why, varies)
     fixed = {**facts.params, **chosen}
     fixed = {name: value for name, value in fixed.items() if name not in free}
-    given = frozenset(chosen.keys() - free.keys())
+    set_by_user = frozenset(chosen.keys() - free.keys())
     meshes, elsewhere = _meshes(script, facts, free), open_in_used_files(script, folder)
-    return Sketch(source, script, folder, tuple(free.values()), fixed, given, meshes, elsewhere)
+    return Sketch(source, script, folder, tuple(free.values()), fixed, set_by_user, meshes, elsewhere)
 
 
 def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:

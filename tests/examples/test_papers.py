@@ -26,6 +26,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "cross_mesh_gpt": (GPT, [{}]),
     "cross_mesh_u_transformer": ("u_transformer:tiny", [{"D": 2, "M": 2}]),
     "ga_planes_points": ("ga_planes:tiny", [{"M": 2}]),
+    "ga_planes_volume": ("ga_planes:tiny", [{}, {"D": 2, "M": 2}]),
     "galvatron_bert": ("bert:tiny,layers=4", [{}]),
     "gpt_co_shard": (GPT, [{}, {"T": 2}]),
     "gpt_megatron": (GPT, [{}, {"V": 2, "P": 1, "R": 2}, {"D": 2, "T": 1, "M": 2, "R": 0}]),

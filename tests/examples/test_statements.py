@@ -60,6 +60,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("cross_mesh_gpt", GPT, {"D": 2}),
     ("cross_mesh_u_transformer", "u_transformer:tiny", {"D": 2, "M": 2}),
     ("ga_planes_points", "ga_planes:tiny", {"M": 2}),
+    ("ga_planes_volume", "ga_planes:tiny", {"D": 2, "M": 2}),
     ("galvatron_bert", "bert:tiny,layers=4,batch=16", {"M": 2, "R": 1}),
     ("mbart_interlaced", MBART, {"D": 2, "S": 2, "T": 2, "M": 2, "R": 1}),
     ("mbart_megatron", MBART, {"D": 2, "T": 2, "M": 2, "R": 1}),

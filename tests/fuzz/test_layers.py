@@ -44,6 +44,15 @@ LAYERS: dict[str, tuple[str, tuple[object, ...], str]] = {  # arguments, and wha
     "a plane at points": ("Sampled", (4, (4, 6), "bilinear", "zeros", True), '"h.0.grid.2"'),
     "a volume at points": ("Sampled", (4, (2, 4, 3), "bilinear", "reflection", False), '"h.0.grid.3"'),
     "cells that are written and read": ("Cells", (4, 6, "scatter"), '"h.0.table.0"'),
+    "the first token for all": ("Picked", (4, "first"), "seq"),
+    "two tokens for all": ("Picked", (4, "two"), "seq"),
+    "one sample for all": ("Picked", (4, "sample"), "hidden"),
+    "each token on its own": ("Picked", (4, "each"), "seq"),
+    "from token to token": ("Picked", (4, "running"), "seq"),
+    "one row of a table": ("Cells", (4, 6, "one"), '"h.0.table.0"'),
+    "each row of a table": ("Cells", (4, 6, "each"), '"h.0.table.0"'),
+    "the largest of each cell": ("Cells", (4, 6, "largest"), '"h.0.table.0"'),
+    "the smallest of each cell that has some": ("Cells", (4, 6, "smallest"), '"h.0.table.0"'),
     "bags of pairs": ("Bag", (4, 6, "mean", "pairs"), "batch"),
 }
 

@@ -60,13 +60,8 @@ def statistics(text: str, model: str, said: str) -> tuple[str, str]:
 
 WAYS: dict[str, tuple[Way, ...]] = {
     "E0270": (
-        in_text("split model.grads by row into local, node\n", ""),
-        in_text("into local, node", "{1}"),
-        in_text(
-            "weights by row into local\nsplit model.grads by row into local, node\n"
-            "split model.optimizer by row into local",
-            "weights by row {2}\nsplit model.grads by row {2}\nsplit model.optimizer by row {2}",
-        ),
+        in_text("by row into node\n", "by row into local, node\n"),
+        in_text("split model.grads by row into node\n", ""),
     ),
     "E0366": (in_text("gpus[pp = 1]", "gpus[pp = 0]"),),
     "E0401": (in_text("m = [6, 2]", "m = 2"),),

@@ -11,11 +11,12 @@ from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
     Completion,
+    CompletionStep,
     FlatParam,
     Param,
     ReduceScatterGrads,
+    StateAxes,
     SumTiedGrads,
-    Zero,
 )
 from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Held, Lowering
@@ -87,7 +88,7 @@ def test_one_that_trains_them_too_completes_their_gradients_as_its_own_cuts_need
     held = Held(flats=(*flats(param("a", partial=("dp",))), *flats(param("b", partial=("dp",)))))
     params = param("a", partial=("tp",)), param("b", partial=("tp",))
     found = flatten_params(Lowering(plan_of(GRAPH, AXES), held=held, params=params)).flats
-    assert found == tuple(replace(flat, completion=(AllReduceGrads(("tp",)),)) for flat in held.flats)
+    assert found == tuple(replace(flat, completion=Completion(once=(AllReduceGrads(("tp",)),))) for flat in held.flats)
 
 
 # -- buckets -----------------------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def rows() -> list[tuple[tuple[str, ...], tuple[str, ...], str]]:
     return [(tuple(re.findall(r"\w+", sums)), tuple(re.findall(r"\w+", state)), said) for sums, state, said in cells]
 
 
-def said(step: Completion) -> str:
+def said(step: CompletionStep) -> str:
     match step:
         case AllReduceGrads(axes):
             return f"all_reduce over {', '.join(axes)}"
@@ -150,7 +151,7 @@ def said(step: Completion) -> str:
 
 @pytest.mark.parametrize(("sums", "state", "wanted"), rows(), ids=lambda cell: str(cell)[:30])
 def test_each_row_of_the_table_of_completions_holds(sums: tuple[str, ...], state: tuple[str, ...], wanted: str) -> None:
-    steps = [said(step) for step in completion_of(sums, state, ())]
+    steps = [said(step) for step in completion_of(sums, StateAxes(optimizer=state)).steps]
     words = [
         re.sub(r" of the shard|^then |, along which it is equal$", "", part)
         for part in re.split(r", (?!along)", wanted)
@@ -164,25 +165,34 @@ def test_copies_on_several_submeshes_are_summed_last() -> None:
         *(param("w", partial=("dp",), place=stage) for stage in stages), param("a", partial=("dp",), place=stages[0])
     )
     tied = [f for f in found if f.weights == ("w",)]
-    assert [f.completion for f in tied] == [(AllReduceGrads(("dp",)), SumTiedGrads(stages))] * 2
-    assert [f.completion for f in found if f not in tied] == [(AllReduceGrads(("dp",)),)]
+    assert [f.completion.once for f in tied] == [(AllReduceGrads(("dp",)), SumTiedGrads(stages))] * 2
+    assert [f.completion.once for f in found if f not in tied] == [(AllReduceGrads(("dp",)),)]
 
 
 # -- sharded state -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("states", "zero"),
+    ("states", "sharded", "when"),
     [
-        ((State.OPTIMIZER,), Zero.OPTIMIZER),
-        ((State.GRADS,), Zero.GRADS),
-        ((State.OPTIMIZER, State.GRADS), Zero.GRADS),
-        ((State.OPTIMIZER, State.GRADS, State.WEIGHTS), Zero.WEIGHTS),
+        ((State.OPTIMIZER,), StateAxes((), (), ("dp",)), "once"),
+        ((State.GRADS,), StateAxes((), ("dp",), ("dp",)), "each"),
+        ((State.OPTIMIZER, State.GRADS), StateAxes((), ("dp",), ("dp",)), "each"),
+        ((State.OPTIMIZER, State.GRADS, State.WEIGHTS), StateAxes(("dp",), ("dp",), ("dp",)), "in_backward"),
     ],
 )
-def test_the_highest_stage_of_zero_that_a_plan_asks_for_holds(states: tuple[State, ...], zero: Zero) -> None:
+def test_a_state_is_cut_with_the_one_from_which_it_is_computed(
+    states: tuple[State, ...], sharded: StateAxes, when: str
+) -> None:
     (flat,) = flats(param("a", partial=("dp",)), shards=tuple(shard(state, "a", "dp") for state in states))
-    assert (flat.zero, flat.shard_axes, flat.completion) == (zero, ("dp",), (ReduceScatterGrads(("dp",)),))
+    assert (flat.sharded, flat.completion) == (sharded, Completion(**{when: (ReduceScatterGrads(("dp",)),)}))
+
+
+def test_a_state_may_be_cut_further_than_the_one_from_which_it_is_computed() -> None:
+    finer = shard(State.WEIGHTS, "a", "tp"), shard(State.OPTIMIZER, "a", "dp", "tp")
+    (flat,) = flats(param("a", partial=("dp", "tp")), shards=finer)
+    assert flat.sharded == StateAxes(("tp",), ("tp",), ("tp", "dp"))
+    assert flat.completion == Completion((ReduceScatterGrads(("tp",)),), (), (ReduceScatterGrads(("dp",)),))
 
 
 def test_a_flat_parameter_is_padded_to_equal_shards() -> None:
@@ -199,7 +209,7 @@ def test_the_weights_of_a_module_are_gathered_together() -> None:
 def test_a_tied_weight_of_unlike_devices_keeps_its_state_whole() -> None:
     unlike = (submesh(AXES), Submesh(replace(HERE.mesh, name="other", axes=(("dp", 2),), first=8)))
     found = flats(*(param("w", place=place) for place in unlike), shards=(shard(State.OPTIMIZER, "w", "dp"),))
-    assert [f.zero for f in found] == [Zero.NONE, Zero.NONE]
+    assert [f.sharded for f in found] == [StateAxes(), StateAxes()]
 
 
 def test_state_that_no_axis_copies_is_refused() -> None:
@@ -209,7 +219,7 @@ def test_state_that_no_axis_copies_is_refused() -> None:
     assert [type(d) for d in caught.value.diagnostics] == [ShardConflict]
 
 
-def test_states_of_a_weight_over_other_axes_than_its_highest_are_refused() -> None:
+def test_a_state_that_leaves_out_an_axis_of_the_one_before_is_refused() -> None:
     with pytest.raises(PlanError) as caught:
         flats(param("a"), shards=(shard(State.OPTIMIZER, "a", "dp"), shard(State.GRADS, "a", "tp")))
     assert [type(d) for d in caught.value.diagnostics] == [StateApart]

@@ -4,18 +4,33 @@ from dataclasses import replace
 
 import pytest
 
-from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.action import (
+    Action,
+    Compute,
+    Free,
+    GatherParam,
+    ScatterGrads,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
 from ssdsl.ir.function import Backward
-from ssdsl.ir.param import AllReduceGrads, Completion, FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.param import FlatParam, StateAxes, SumTiedGrads
 from ssdsl.ir.program import Result
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.params.flatten_params import completion_of
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.plan.plan import Phase
 from tests.lower.by_hand import submesh
 from tests.lower.stages import pipeline, signal, with_tasks, words
 
-REDUCED = (AllReduceGrads(("dp",)),)
+WHOLE = StateAxes()
+ZERO_1 = StateAxes(optimizer=("dp",))
+ZERO_2 = StateAxes(grads=("dp",), optimizer=("dp",))
+ZERO_3 = StateAxes(("dp",), ("dp",), ("dp",))
 
 
 def actions(lowering: Lowering, role: int = 0) -> str:
@@ -32,6 +47,8 @@ def word(action: Action) -> str:
             return f"wait-{message}{chr(39) if gradient else '.'}{at[0]}"
         case Free(slot, at):
             return f"free-{slot.replace(' ', '-')}.{at[0]}"
+        case ScatterGrads(flat):
+            return f"scatter-{flat}"
         case StartReduce(flat):
             return f"reduce-{flat}"
         case WaitReduce(flat):
@@ -43,10 +60,10 @@ def word(action: Action) -> str:
 
 
 def flat(
-    number: int, weight: str, stage: int, zero: Zero = Zero.NONE, done: tuple[Completion, ...] = REDUCED
+    number: int, weight: str, stage: int, sharded: StateAxes = WHOLE, partial: tuple[str, ...] = ("dp",)
 ) -> FlatParam:
     place = submesh({"pp": 2}, pp=stage)
-    return FlatParam(number, place, (weight,), "float32", zero, ("dp",), done, 8)
+    return FlatParam(number, place, (weight,), "float32", sharded, completion_of(partial, sharded), 8)
 
 
 def one(tasks: str, *flats: FlatParam, parts: int = 2) -> Lowering:
@@ -99,10 +116,11 @@ def test_a_role_without_tasks_has_no_actions() -> None:
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("zero", [Zero.NONE, Zero.OPTIMIZER])
-def test_a_reduction_starts_behind_the_last_backward_and_is_awaited_before_the_update(zero: Zero) -> None:
-    gathered = " gather-0" if zero is Zero.OPTIMIZER else ""
-    assert actions(one("F0 F1 B0 B1", flat(0, "w0", 0, zero))) == f"F0 F1 B0 B1 reduce-0 reduced-0 update{gathered}"
+@pytest.mark.parametrize("sharded", [WHOLE, ZERO_1])
+def test_a_reduction_starts_behind_the_last_backward_and_is_awaited_before_the_update(sharded: StateAxes) -> None:
+    gathered = " gather-0" if sharded.optimizer else ""
+    found = actions(one("F0 F1 B0 B1", flat(0, "w0", 0, sharded)))
+    assert found == f"F0 F1 B0 B1 reduce-0 reduced-0 update{gathered}"
 
 
 def test_a_reduction_starts_before_the_next_task_and_behind_the_sends_for_which_others_wait() -> None:
@@ -112,12 +130,27 @@ def test_a_reduction_starts_before_the_next_task_and_behind_the_sends_for_which_
 
 
 def test_with_zero_2_gradients_go_to_their_owners_behind_each_backward() -> None:
-    found = actions(one("F0 B0 F1 B1", flat(0, "w0", 0, Zero.GRADS)))
-    assert found == "F0 B0 reduce-0 F1 B1 reduce-0 update gather-0"
+    found = actions(one("F0 B0 F1 B1", flat(0, "w0", 0, ZERO_2)))
+    assert found == "F0 B0 scatter-0 F1 B1 scatter-0 update gather-0"
 
 
 def test_with_zero_3_neither_reductions_nor_gathers_stand_between_tasks() -> None:
-    assert actions(one("F0 B0", flat(0, "w0", 0, Zero.WEIGHTS))) == "F0 B0 update"
+    assert actions(one("F0 B0", flat(0, "w0", 0, ZERO_3))) == "F0 B0 update"
+
+
+def test_what_replicas_of_shards_owe_is_summed_once_behind_the_last_backward() -> None:
+    hybrid = flat(0, "w0", 0, ZERO_3, ("dp", "node"))
+    assert actions(one("F0 F1 B0 B1", hybrid)) == "F0 F1 B0 B1 reduce-0 reduced-0 update"
+
+
+def test_an_optimizer_in_finer_parts_than_the_weights_reduces_once_and_gathers_what_it_updated() -> None:
+    finer = flat(0, "w0", 0, StateAxes(("dp",), ("dp",), ("dp", "node")), ("dp", "node"))
+    assert actions(one("F0 F1 B0 B1", finer)) == "F0 F1 B0 B1 reduce-0 reduced-0 update gather-0"
+
+
+def test_gradients_in_finer_parts_than_the_weights_are_scattered_behind_each_backward() -> None:
+    finer = flat(0, "w0", 0, StateAxes(("dp",), ("dp", "node"), ("dp", "node")), ("dp", "node"))
+    assert actions(one("F0 F1 B0 B1", finer)) == "F0 F1 B0 scatter-0 B1 scatter-0 update gather-0"
 
 
 def test_in_halves_the_gradients_of_weights_are_there_behind_the_second() -> None:
@@ -140,12 +173,14 @@ def test_what_several_roles_share_is_reduced_at_the_end_in_one_order() -> None:
 
 def test_copies_of_a_tied_weight_are_summed_before_the_update_whatever_the_stage_of_zero() -> None:
     tied = SumTiedGrads((submesh({"pp": 2}, pp=0), submesh({"pp": 2}, pp=1)))
-    for zero in (Zero.NONE, Zero.GRADS, Zero.WEIGHTS):
-        assert "reduced-0 update" in actions(one("F0 B0", flat(0, "w0", 0, zero, (tied,))))
+    for sharded in (WHOLE, ZERO_2, ZERO_3):
+        whole = flat(0, "w0", 0, sharded, ())
+        both = replace(whole, completion=whole.completion._replace(once=(tied,)))
+        assert "reduced-0 update" in actions(one("F0 B0", both))
 
 
 def test_a_weight_that_needs_no_completion_is_updated_as_it_is() -> None:
-    assert actions(one("F0 B0", flat(0, "w0", 0, done=()))) == "F0 B0 update"
+    assert actions(one("F0 B0", flat(0, "w0", 0, partial=()))) == "F0 B0 update"
 
 
 def test_a_program_that_does_not_train_has_no_update() -> None:

@@ -230,6 +230,9 @@ def attention(p: Probe) -> Results:
     ]
 
 
+REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
+
+
 def tables(p: Probe) -> Results:
     x = p.weight
     return [
@@ -294,7 +297,23 @@ def indexed(p: Probe) -> Results:
         w(6, 4).index_add(0, p.ids(9, below=6), w(9, 4), alpha=-2),
         w(2, 4, 6).index_add(-1, p.ids(4, below=6), w(2, 4, 4)),
         w(4, 6).index_add(1, p.buffer(lambda: torch.tensor([3, 3], dtype=torch.int32)), w(4, 2)),
+        *(w(6, 4).scatter_reduce(0, p.ids(9, 4, below=6), w(9, 4), reduce) for reduce in REDUCTIONS),
+        *(w(4, 6).scatter_reduce(-1, p.ids(4, 9, below=6), w(4, 9), r, include_self=False) for r in REDUCTIONS),
+        w(6).scatter_reduce(0, p.ids(3, below=6), p.data(3), "amax"),
+        p.data(6).scatter_reduce(0, p.ids(9, below=6), w(9), "amin"),
+        p.ids(6, below=9).scatter_reduce(0, p.ids(9, below=6), p.ids(9, below=9), "amax") * w(6),
+        *(w(6, 4)[0] * w(6, 4).select(0, -1), w(2, 6, 4)[:, 2], w(2, 6, 4)[1, :, -1]),
+        *(p.data(6, 4)[3] * w(4), (w(6, 4)[3] > 0.5) & (w(6, 4) > 0.5)[3], p.ids(6, 4, below=9)[5] * w(4)),
+        every(w(6, 4)),
     ]
+
+
+def every(x: torch.Tensor) -> torch.Tensor:
+    """The product of all rows, which are selected one by one."""
+    last = x[0]
+    for row in range(1, x.shape[0]):
+        last = last * x[row]
+    return last
 
 
 def masked(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:

@@ -47,7 +47,58 @@ def added(net: Net, x: Tensor, at: Tensor) -> Tensor:
     return x + cells.tanh()[at]
 
 
-KINDS = (indexed, selected, of_two, scattered, added)
+def one_row(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """Two rows of twelve: the last of the table, and one of what becomes of it."""
+    return x * net.table[-1] + net.table.sin().select(0, 4)
+
+
+def each_row(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """All rows one by one, each times its number, and the rows that become of them."""
+    rows = net.table.sin()
+    changed = torch.stack([rows[i] * (i + 1) for i in range(ROWS)])
+    return x + (changed.tanh() * net.table)[at]
+
+
+def unbound(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    rows = net.table.sin().unbind(0)
+    return x * rows[2] + torch.stack([row.cos() for row in rows])[at]
+
+
+def made_of_sums(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """A table that is made of as many sums over the points."""
+    made = torch.stack([(x * (i + 1)).sin().mean(0) for i in range(ROWS)])
+    return x + (made * net.table)[at]
+
+
+def largest(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """Of the points in a cell, and what is there, the largest; points with equal numbers share the gradient."""
+    x = x + (x.round() - x).detach()
+    cells = net.table.scatter_reduce(0, at.unsqueeze(1).expand(-1, WIDTH), x, "amax")
+    return x + cells.tanh()[at]
+
+
+def smallest(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """Of the points in a cell the smallest. A cell that gets none keeps its own."""
+    where = (at // 2).unsqueeze(1).expand(-1, WIDTH)
+    cells = net.table.scatter_reduce(0, where, x, "amin", include_self=False)
+    return x + cells.tanh()[at]
+
+
+def averaged(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    cells = net.table.t().scatter_reduce(1, at.expand(WIDTH, -1), x.t(), "mean")
+    return x + cells.tanh().t()[at]
+
+
+def summed(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    cells = net.table.scatter_reduce(0, at.unsqueeze(1).expand(-1, WIDTH), x, "sum")
+    return x + cells.tanh()[at]
+
+
+KINDS = (
+    *(indexed, selected, of_two, scattered, added),
+    *(one_row, each_row, unbound, made_of_sums),
+    *(largest, smallest, averaged, summed),
+)
 
 
 def _net(read: Callable[[Net, Tensor, Tensor], Tensor]) -> tuple[nn.Module, list[dict[str, Tensor]], dict[str, Any]]:

@@ -13,6 +13,7 @@ import pytest
 
 from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_evaluation, compile_plan, compile_source
+from ssdsl.ir.param import GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
@@ -142,12 +143,23 @@ assign model to gpus
 """
 
 
-@pytest.mark.parametrize("state", ["", "split model.optimizer by row into gpu", "split model.weights by row into gpu"])
-def test_wrong_reductions_of_copies_are_refuted(state: str) -> None:
-    """Copies that share a reduction (along d): where slow links join nodes."""
+NESTED = (
+    "split model.weights by row into gpu\nsplit model.optimizer by row into node, gpu",
+    "split model.grads by row into gpu\nsplit model.optimizer by row into node, gpu",
+    "split model.weights by row into d\nsplit model.grads by row into gpu, d\n"
+    "split model.optimizer by row into node, gpu, d",
+)
+
+
+@pytest.mark.parametrize(
+    "state", ["", "split model.optimizer by row into gpu", "split model.weights by row into gpu", *NESTED]
+)
+def test_wrong_reductions_are_refuted(state: str) -> None:
+    """Copies share a reduction (along d) where slow links join nodes, or states are in parts of parts."""
     source = Source("plan.ssp", SHARED.format(state=state))
     program = compile_source(source, graph_of(MODEL), {}, HERE, SLOW).program
-    assert any(flat.gathers for flat in program.flats)
+    is_shared = any(isinstance(s, GatherGrads) for flat in program.flats for s in flat.completion.steps)
+    assert is_shared is (state not in NESTED)
     assert prove(program).failures == ()
     kinds = tuple(kind for kind in MUTATIONS if kind.startswith(("completion", "flat", "param_partial", "reduction")))
     accepted = [m for m in mutants(program, kinds, most=12) if not prove(m.program).failures]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
-from ssdsl.ir.action import Action, Compute, Start, StartReduce, WaitReduce
+from ssdsl.ir.action import Action, Compute, ScatterGrads, Start, StartReduce, WaitReduce
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Program
@@ -263,7 +263,7 @@ def test_gradients_travel_under_the_backward_where_devices_have_hands_free() -> 
 
 
 def is_reduction(action: Action) -> bool:
-    return isinstance(action, StartReduce | WaitReduce)
+    return isinstance(action, ScatterGrads | StartReduce | WaitReduce)
 
 
 def test_a_reduction_that_a_task_without_work_interrupts_counts_behind_it_alone() -> None:

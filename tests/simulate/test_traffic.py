@@ -92,20 +92,38 @@ def test_parts_of_sharded_weights(split: str, again: str) -> None:
     assert traffic(step(built)) == counted(built, model_of(spec))
 
 
-@pytest.mark.parametrize("state", ["weights", "grads", "optimizer"])
-def test_a_gradient_is_cut_before_it_goes_between_nodes(state: str) -> None:
-    """Of replicas of shards (HSDP) the nodes exchange a shard of each gradient, forward nothing."""
-    spec = "borrowed.py:borrowed"
-    plan = f"""\
+HYBRID = """\
 mesh gpus(node = 2, gpu = 2)
-split model by batch into node, gpu
-split model.{state} by row into gpu
+split model by batch into node, gpu, m = {}
+{}
 assign model to gpus
 """
-    built = compile_source(Source("hsdp.ssp", plan), graph_of(spec), {}, ROOT)
-    found = counted(built, model_of(spec))
-    assert traffic(step(built)) == found
-    assert found["all_reduce"][1] == found["reduce_scatter"][1] // 2
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "split model.weights by row into gpu",
+        "split model.grads by row into gpu",
+        "split model.optimizer by row into gpu",
+        "split model.weights by row into gpu\nsplit model.optimizer by row into node, gpu",
+        "split model.grads by row into gpu\nsplit model.optimizer by row into node, gpu",
+    ],
+)
+def test_nodes_exchange_a_shard_of_each_gradient_once_a_step(state: str) -> None:
+    """Replicas of shards (HSDP), or finer parts of the optimizer's state: forward nothing goes between nodes, and
+    backward as much for two micro-batches as for one."""
+    spec = "borrowed.py:borrowed"
+    plans = (compile_source(Source("hsdp.ssp", HYBRID.format(m, state)), graph_of(spec), {}, ROOT) for m in (1, 2))
+    between = []
+    for built in plans:
+        found = counted(built, model_of(spec))
+        assert traffic(step(built)) == found
+        flats = [*built.program.flats]
+        sums = [s for f in flats for s in f.completion.once if s.axes == ("node",)]
+        between.append(found["all_reduce"][1] if "node, gpu" not in state else len(sums))
+        assert len(sums) == len(flats)
+    assert between[0] == between[1]
 
 
 @pytest.mark.parametrize("state", ["", "weights", "grads", "optimizer"])

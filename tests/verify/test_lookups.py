@@ -3,9 +3,10 @@
 import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
-from ssdsl.ir.function import OpPart
+from ssdsl.ir.function import OpPart, Reshard
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
+from ssdsl.lower.functions.gather_again import is_gathered
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
@@ -27,6 +28,7 @@ def plan(axes: str, *splits: str) -> str:
 PLANS = {
     "rows": plan("a = 3", '"table.0" into a'),
     "unequal": plan("a = 3", '"table.0" into a = [1, 8, 3]'),
+    "apart": plan("a = 2", '"table.0" into a parts [[0, 3], [1, 2]]'),
     "twice": plan("a = 2, b = 3", '"table.0" into a, b'),
     "points": plan("dp = 4", "points into dp"),
     "both": plan("dp = 2, a = 2", "points into dp", '"table.0" into a'),
@@ -64,6 +66,11 @@ KERNELS = [
     ("selected", {"index_select_part"}),
     ("scattered", {"scatter_add_part", "index_select_part"}),
     ("added", {"index_add_part", "index_part"}),
+    ("one_row", {"select_part"}),
+    ("largest", {"scatter_reduce_part", "index_part"}),
+    ("smallest", {"scatter_reduce_part", "index_part"}),
+    ("averaged", {"scatter_reduce_part", "index_part"}),
+    ("summed", {"scatter_add_part", "index_part"}),
 ]
 
 
@@ -72,6 +79,18 @@ def test_nothing_is_equal_because_it_stayed_whole(name: str, kernels: set[str]) 
     program = lowered(name, PLANS["both"])
     found = {i.kernel.function for f in program.functions for i in f.body() if isinstance(i, OpPart)}
     assert found - {""} == kernels
+
+
+@pytest.mark.parametrize("name", ["one_row", "indexed", "largest"])
+def test_parts_that_are_no_runs_are_gathered(name: str) -> None:
+    program = lowered(name, PLANS["apart"])
+    assert not any(i.kernel.function for f in program.functions for i in f.body() if isinstance(i, OpPart))
+
+
+def test_rows_that_are_read_one_by_one_are_gathered_once() -> None:
+    program = lowered("each_row", PLANS["rows"])
+    gathered = [i for f in program.functions for i in f.body() if isinstance(i, Reshard) and is_gathered(i)]
+    assert len(gathered) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

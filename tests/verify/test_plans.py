@@ -55,6 +55,7 @@ def test_models_of_users(program: Callable[..., Any], plan: str, model: str) -> 
     [
         ("interlaced", "gpt"),
         ("interlaced_loss", "gpt"),
+        ("nested_state", "gpt"),
         ("ulysses", "gpt"),
         ("unequal_meshes", "gpt"),
         ("unequal_stages", "gpt"),

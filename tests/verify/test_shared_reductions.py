@@ -91,14 +91,14 @@ def compiled(model, text: str, cluster) -> Program:
 
 
 def completions(program: Program) -> set[tuple[str, ...]]:
-    return {tuple(map(completion_text, flat.completion)) for flat in program.flats}
+    return {tuple(map(completion_text, flat.completion.steps)) for flat in program.flats}
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_each_copy_reduces_a_part(name: str) -> None:
     spec, text, copies, summed = PLANS[name]
     model = load(spec)
-    assert not any(flat.gathers for flat in compiled(model, text, None).flats)
+    assert not any(flat.completion.awaited for flat in compiled(model, text, None).flats)
     steps = tuple(step.format(copies, summed) for step in SHARED)
     found = completions(compiled(model, text, SLOW))
     assert any(steps == tuple(s for s in done if s in steps) for done in found), found
@@ -110,7 +110,7 @@ def test_copies_are_equal_to_the_bit() -> None:
     """In single precision, in which other orders of sums give other numbers."""
     model = load(GPT)
     program = compiled(model, DATA, SLOW)
-    assert {type(s) for f in program.flats for s in f.completion} == {ChunkGrads, AllReduceGrads, GatherGrads}
+    assert {type(s) for f in program.flats for s in f.completion.steps} == {ChunkGrads, AllReduceGrads, GatherGrads}
     finished = run_in_process(program_of(program, model), Training(3, optimizer="sgd", lr=0.1), torch.float32)
     first, *others = (dump["weights"] for dump in finished.dumps.values())
     for other in others:
@@ -125,7 +125,7 @@ def test_a_batch_of_another_size_shares_alike(rows: int) -> None:
     fewer = replace(model, batches=tuple({n: t[:rows] for n, t in batch.items()} for batch in model.batches))
     program = compile_resized(training, capture(fewer), SLOW).program
     assert [f.elements for f in program.flats] == [f.elements for f in training.program.flats]
-    assert all(f.completion == () or f.gathers for f in program.flats)
+    assert all(not f.completion.steps or f.completion.awaited for f in program.flats)
     sgd = Training(2, optimizer="sgd", lr=0.1)
     finished = run_in_process(program_of(program, fewer), sgd)
     assert difference(verify_dumps(fewer, sgd, finished.losses, finished.dumps)) is None

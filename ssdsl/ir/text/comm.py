@@ -20,7 +20,7 @@ from ssdsl.ir.comm import (
     kind_of,
 )
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, Completion, GatherGrads, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.param import AllReduceGrads, ChunkGrads, CompletionStep, GatherGrads, ReduceScatterGrads, SumTiedGrads
 from ssdsl.ir.text.types import dtype_text, names_text, regions_text, time_text
 
 
@@ -53,7 +53,7 @@ def cut_text(cut: Cut) -> str:
     return f"dim {cut.dim}" + (f" in {cut.outer}" if cut.outer > 1 else "") + regions
 
 
-def completion_text(step: Completion) -> str:
+def completion_text(step: CompletionStep) -> str:
     """The text of one step in the completion of a gradient: `reduce_scatter<dp>`."""
     match step:
         case AllReduceGrads():

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from ssdsl.ir.layout import Shard, Submesh
-from ssdsl.ir.param import FlatParam, Param, Zero
+from ssdsl.ir.param import Completion, FlatParam, Param, StateAxes
 from ssdsl.ir.program import Loss, Program, Result, Role
 from ssdsl.ir.text.comm import completion_text, message_lines
 from ssdsl.ir.text.function import function_lines, prologue_lines
@@ -81,13 +81,35 @@ def _local_sizes(param: Param) -> Iterator[Size]:
 
 
 def flat_lines(flat: FlatParam) -> Iterator[str]:
-    """Yields the lines of a flat parameter: its ZeRO stage, the completion of its gradient, and its weights in
+    """Yields the lines of a flat parameter: the shards of its state, the completion of its gradient, and its weights in
     order."""
-    zero = "" if flat.zero is Zero.NONE else f" zero {flat.zero.value} over {names_text(flat.shard_axes)}"
-    completion = ", ".join(map(completion_text, flat.completion))
-    gradient = f"; gradient by {completion}" if completion else ""
-    yield f"flat{flat.number} on {flat.submesh} : {dtype_text(flat.dtype)}[{flat.elements}]{zero}{gradient}"
+    size = f"{dtype_text(flat.dtype)}[{flat.elements}]"
+    yield f"flat{flat.number} on {flat.submesh} : {size}{_sharded(flat.sharded)}{_completed(flat.completion)}"
     yield from (f"  {weight}" for weight in flat.weights)
+
+
+def _sharded(sharded: StateAxes) -> str:
+    """The states that are in parts: one that is cut over some axes stands for those behind it.
+
+    >>> _sharded(StateAxes((), ("dp",), ("dp",))), _sharded(StateAxes(("gpu",), ("gpu",), ("gpu", "node")))
+    (' zero grads over (dp)', ' zero weights over (gpu), optimizer over (gpu, node)')
+    """
+    states = ("weights", sharded.weights), ("grads", sharded.grads), ("optimizer", sharded.optimizer)
+    pairs = zip(states, sharded.levels, strict=True)
+    cut = [f"{state} over {names_text(axes)}" for (state, axes), further in pairs if further]
+    return f" zero {', '.join(cut)}" if cut else ""
+
+
+def _completed(completion: Completion) -> str:
+    """The steps that complete a gradient, with those that run more than once a step marked.
+
+    >>> from ssdsl.ir.param import AllReduceGrads, ReduceScatterGrads
+    >>> _completed(Completion(in_backward=(ReduceScatterGrads(("gpu",)),), once=(AllReduceGrads(("node",)),)))
+    '; gradient by reduce_scatter<gpu> in backward, all_reduce<node>'
+    """
+    runs = (completion.in_backward, " in backward"), (completion.each, " after each backward"), (completion.once, "")
+    steps = [f"{completion_text(step)}{when}" for found, when in runs for step in found]
+    return f"; gradient by {', '.join(steps)}" if steps else ""
 
 
 def loss_text(loss: Loss, names: tuple[str, ...]) -> str:

@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 from typing import assert_never
 
-from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.action import (
+    Action,
+    Compute,
+    Free,
+    GatherParam,
+    ScatterGrads,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import TimeIndex
@@ -32,6 +43,8 @@ class ActionText:
                 return f"wait {self._message(action)}"
             case Free():
                 return f'free "{action.slot}"{at_text(action.at, self.slots[action.slot])}'
+            case ScatterGrads():
+                return f"scatter gradients of flat{action.flat}"
             case StartReduce():
                 return f"start reduce flat{action.flat}"
             case WaitReduce():

@@ -23,7 +23,6 @@ from ssdsl.ir.function import (
     results_of,
 )
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import Zero
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.dims.layers import layer_of, layer_paths
@@ -54,7 +53,7 @@ def form_sections(lowering: Lowering) -> Lowering:
         {path: layer_of(path, layers) for path in {o.path for o in graph.operators}},
         lowering.plan,
         graph.alone,
-        {(w, f.submesh): f.number for f in lowering.flats if f.zero is Zero.WEIGHTS for w in f.weights},
+        {(w, f.submesh): f.number for f in lowering.flats if f.sharded.weights for w in f.weights},
     )
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))
 

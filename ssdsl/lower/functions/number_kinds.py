@@ -66,7 +66,7 @@ class _Numbering:
     def _gathered(self, number: int, inside: Locals) -> Hashable:
         flat = self.flats[number]
         read = tuple(inside.get(Name(weight)) for weight in flat.weights)
-        return read, flat.elements, flat.dtype, flat.zero, flat.shard_axes, flat.submesh.axes
+        return read, flat.elements, flat.dtype, flat.sharded, flat.completion.in_backward, flat.submesh.axes
 
     def _value(self, name: str) -> int:
         """A number for the model's facts about a value and the origin of its memory."""

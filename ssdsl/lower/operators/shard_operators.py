@@ -14,9 +14,8 @@ from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
-from ssdsl.model.ops.reader import kernel_dims
+from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.plan import Index
-from ssdsl.plan.regions import lengths_of, parts_of
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
@@ -54,19 +53,13 @@ def data_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh
     """
     refused = {name for _, name in _problems(operator, indices, submesh, dict)}
     cut = operator_splits(operator, tuple(i for i in indices if i.name not in refused), submesh)
-    placed, held = _placed_dims(operator), list[Split]()
+    placed, held = placed_dims(operator), list[Split]()
     for number, split in enumerate(cut):
         outside = (s for s in cut[:number] if not isinstance(s.coordinate, Axis))
         own = placed.intersection(split.dims)
         if isinstance(split.coordinate, Axis) and all(own.isdisjoint(s.dims) for s in outside):
             held.append(split)
     return tuple(held)
-
-
-def _placed_dims(operator: Operator) -> set[int]:
-    """The dimensions along which the operator's kernel gets the position of its part."""
-    kernel = operator.row.kernel
-    return {*kernel_dims(operator, *kernel.axis)} if kernel is not None and kernel.is_placed else set()
 
 
 def _cuts(lowering: Lowering) -> dict[int, int]:
@@ -152,9 +145,9 @@ def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) 
 
 def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:
     """The reason why the parts of an index have to be runs, or runs in order; empty if they are, or need not be."""
-    if index.at is None or index.at == parts_of(lengths_of(index.at)):
+    if index.are_runs:
         return ""
-    are_runs = all(len(runs) == 1 for runs in index.at)
+    are_runs = all(len(runs) == 1 for runs in index.at or ())
     if not are_runs and not isinstance(coordinate, Axis):
         return f"those of `{index.name}` run one after another"
     if not are_runs and any(
@@ -162,6 +155,6 @@ def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str
         for d in operator.dims
     ):
         return "its neighbours are read"
-    if not _placed_dims(operator).isdisjoint(index.dims):
+    if not placed_dims(operator).isdisjoint(index.dims):
         return "its parts are told where they begin"
     return ""

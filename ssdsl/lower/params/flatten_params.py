@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,12 +12,13 @@ from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
     Completion,
+    CompletionStep,
     FlatParam,
     GatherGrads,
     Param,
     ReduceScatterGrads,
+    StateAxes,
     SumTiedGrads,
-    Zero,
 )
 from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Lowering
@@ -32,7 +34,6 @@ from ssdsl.text.source import Span
 MOST_BYTES = 25 << 20  # of a bucket, as PyTorch's DistributedDataParallel
 BUCKETS = 4  # at least so many, if not too small: the first are reduced while backward still runs in other layers
 LEAST_BYTES = 1 << 19  # of a bucket, for each rank: a ring sends that much at once (Megatron-LM's grow with ranks, too)
-ZEROS = {State.WEIGHTS: Zero.WEIGHTS, State.GRADS: Zero.GRADS, State.OPTIMIZER: Zero.OPTIMIZER}
 STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "optimizer's state"}
 
 _Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # a parameter's state: its axes, and the statement behind them
@@ -44,8 +45,7 @@ class _Kind(NamedTuple):
 
     submesh: Submesh
     partial: tuple[str, ...]
-    zero: Zero
-    shard_axes: tuple[str, ...]
+    sharded: StateAxes
     tied: tuple[Submesh, ...]
     where: str
     dtype: str
@@ -54,14 +54,14 @@ class _Kind(NamedTuple):
     @property
     def summed(self) -> tuple[str, ...]:
         """The axes over which a gradient, or the shard of it, is all_reduced."""
-        return tuple(axis for axis in self.partial if axis not in self.shard_axes)
+        return tuple(axis for axis in self.partial if axis not in self.sharded.optimizer)
 
     def copies(self, param: Param) -> tuple[str, ...]:
         """The axes along which devices have the same gradient, or the same shard of it, of one of the parameters."""
-        if self.tied and self.shard_axes:
+        if self.tied and self.sharded.optimizer:
             return ()  # the shards of all homes are of one size
         axes = param.cut_over(tuple(axis for axis, _ in self.submesh.axes))
-        return tuple(axis for axis in axes if axis not in self.partial and axis not in self.shard_axes)
+        return tuple(axis for axis in axes if axis not in self.partial and axis not in self.sharded.optimizer)
 
 
 def flatten_params(lowering: Lowering) -> Lowering:
@@ -79,21 +79,20 @@ def flatten_params(lowering: Lowering) -> Lowering:
         submeshes.setdefault(param.weight, []).append(param.submesh)
     _check_shards(lowering)
     cuts = _cuts(lowering)
-    _check_alike(lowering, cuts)
+    _check_nested(lowering, cuts)
     kinds: list[tuple[_Kind, Param]] = []
-    stages = [_zero(cut) for cut in cuts]
-    for param, (zero, axes) in zip(reversed(lowering.params), reversed(stages), strict=True):
+    for param, cut in zip(reversed(lowering.params), reversed(cuts), strict=True):
         if not param.trained:
             continue
         tied = tuple(submeshes[param.weight]) if len(submeshes[param.weight]) > 1 else ()
-        if len({s.axes for s in tied}) > 1:  # copies of unlike devices cannot sum their parts one by one
-            zero, axes = Zero.NONE, ()
+        is_alike = len({s.axes for s in tied}) <= 1  # copies of unlike devices cannot sum their parts one by one
+        sharded = _sharded(cut) if is_alike else StateAxes()
         where = ""
         if tied:
             where = param.weight
-        elif zero is Zero.WEIGHTS:
+        elif sharded.weights:
             where = layer_of(param.weight, layers) or param.weight.rpartition(".")[0]
-        kinds.append((_Kind(param.submesh, param.partial, zero, axes, tied, where, param.dtype), param))
+        kinds.append((_Kind(param.submesh, param.partial, sharded, tied, where, param.dtype), param))
     elements_of = _Elements()
     shares = _shares(lowering, kinds, elements_of)
     groups: dict[_Kind, list[Param]] = {}
@@ -130,7 +129,7 @@ def _shares(
             kind.submesh,
             kind.summed,
             copies,
-            min(size, MOST_BYTES) // math.prod(n for axis, n in kind.submesh.axes if axis in kind.shard_axes),
+            min(size, MOST_BYTES) // math.prod(n for axis, n in kind.submesh.axes if axis in kind.sharded.optimizer),
             is_alone=unlike[kind] == 1,
         )
         for (kind, copies), size in sizes.items()
@@ -140,11 +139,11 @@ def _shares(
 def _flat(number: int, kind: _Kind, params: list[Param], elements_of: _Elements) -> FlatParam:
     ways = dict(kind.submesh.axes)
     used = sum(map(elements_of, params))
-    parts = math.prod(ways[axis] for axis in (*kind.shard_axes, *kind.shares))
+    parts = math.prod(ways[axis] for axis in (*kind.sharded.optimizer, *kind.shares))
     weights = tuple(p.weight for p in params)
     elements = -(-used // parts) * parts  # padded, so that all parts are of one size
-    completion = completion_of(kind.partial, kind.shard_axes, kind.tied, kind.shares)
-    return FlatParam(number, kind.submesh, weights, kind.dtype, kind.zero, kind.shard_axes, completion, elements)
+    completion = completion_of(kind.partial, kind.sharded, kind.tied, kind.shares)
+    return FlatParam(number, kind.submesh, weights, kind.dtype, kind.sharded, completion, elements)
 
 
 def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
@@ -153,39 +152,44 @@ def _completed(flat: FlatParam, params: tuple[Param, ...]) -> FlatParam:
     first, *rest = (p for p in params if p.submesh == flat.submesh and p.weight in flat.weights)
     if other := next((p for p in rest if p.partial != first.partial), None):
         raise PlanError(GradientsApart(None, first.weight, first.partial, other.weight, other.partial))
-    tied = next((step.submeshes for step in flat.completion if isinstance(step, SumTiedGrads)), ())
-    shares = next((step.axes for step in flat.gathers if not set(step.axes) & set(first.partial)), ())
-    return replace(flat, completion=completion_of(first.partial, flat.shard_axes, tied, shares))
+    gathers = (step.axes for step in flat.completion.once if isinstance(step, GatherGrads))
+    shares = next((axes for axes in gathers if not set(axes) & set(first.partial)), ())
+    return replace(flat, completion=completion_of(first.partial, flat.sharded, flat.completion.tied, shares))
 
 
 def completion_of(
-    partial: tuple[str, ...], shard_axes: tuple[str, ...], tied: tuple[Submesh, ...], shares: tuple[str, ...] = ()
-) -> tuple[Completion, ...]:
-    """The steps from a gradient that is a sum over `partial` to the shard over `shard_axes` that the optimizer needs.
-    Along `shares` it is equal, and each device reduces its part.
+    partial: tuple[str, ...], sharded: StateAxes, tied: tuple[Submesh, ...] = (), shares: tuple[str, ...] = ()
+) -> Completion:
+    """The steps from a gradient that is a sum over `partial` to the shard of it that the optimizer needs. Along
+    `shares` it is equal, and each device reduces its part.
 
-    A gradient is cut before it is summed over other axes, so that only a shard of it goes over these:
+    A gradient is cut before it is summed over other axes, so that only a shard of it goes over these, once a step:
 
-    >>> completion_of(("node", "gpu"), ("gpu",), ())
-    (ReduceScatterGrads(axes=('gpu',)), AllReduceGrads(axes=('node',)))
-    >>> completion_of(("dp",), ("dp", "tp"), ())     # over tp the gradients are equal: each device takes its part
+    >>> completion_of(("node", "gpu"), StateAxes(("gpu",), ("gpu",), ("gpu",)))
+    Completion(in_backward=(ReduceScatterGrads(axes=('gpu',)),), each=(), once=(AllReduceGrads(axes=('node',)),))
+    >>> completion_of(("dp",), StateAxes(optimizer=("dp", "tp"))).once     # equal over tp: each device takes its part
     (ReduceScatterGrads(axes=('dp',)), ChunkGrads(axes=('tp',)))
-    >>> completion_of(("dp",), (), (), shares=("tp",))     # each copy reduces its part, and gathers those of the others
+    >>> completion_of(("dp",), StateAxes(), shares=("tp",)).once     # a copy reduces its part, and gathers the others
     (ChunkGrads(axes=('tp',)), AllReduceGrads(axes=('dp',)), GatherGrads(axes=('tp',)))
     """
-    rest = tuple(a for a in partial if a not in shard_axes)
-    steps: list[Completion] = []
-    # shards are numbered row-major over the axes, so that the outermost is cut first
-    for summed, run in itertools.groupby(shard_axes, key=lambda axis: axis in partial):
-        axes = tuple(run)
-        steps.append(ReduceScatterGrads(axes) if summed else ChunkGrads(axes))
+    rest = tuple(a for a in partial if a not in sharded.optimizer)
+    in_backward, each, last = (tuple(_cut_steps(partial, axes)) for axes in sharded.levels)
+    once: list[CompletionStep] = [*last]
     if rest and shares:
-        steps += [ChunkGrads(shares), AllReduceGrads(rest), GatherGrads(shares)]
+        once += [ChunkGrads(shares), AllReduceGrads(rest), GatherGrads(shares)]
     elif rest:
-        steps.append(AllReduceGrads(rest))
+        once.append(AllReduceGrads(rest))
     if tied:
-        steps.append(SumTiedGrads(tied))
-    return tuple(steps)
+        once.append(SumTiedGrads(tied))
+    return Completion(in_backward, each, tuple(once))
+
+
+def _cut_steps(partial: tuple[str, ...], axes: tuple[str, ...]) -> Iterator[CompletionStep]:
+    """Yields the steps that cut a gradient over these axes. Shards are numbered row-major over the axes, so that the
+    outermost is cut first."""
+    for is_summed, run in itertools.groupby(axes, key=lambda axis: axis in partial):
+        cut = ReduceScatterGrads if is_summed else ChunkGrads
+        yield cut(tuple(run))
 
 
 def _check_shards(lowering: Lowering) -> None:
@@ -209,24 +213,26 @@ def _cuts(lowering: Lowering) -> list[_Cut]:
     return found
 
 
-def _check_alike(lowering: Lowering, cuts: list[_Cut]) -> None:
-    """Raises PlanError for a state of a trained weight whose axes differ from those of its highest ZeRO stage, which
-    cuts that state too."""
+def _check_nested(lowering: Lowering, cuts: list[_Cut]) -> None:
+    """Raises PlanError for a state of a trained weight that is not cut over all axes over which the states before it
+    are."""
     wrong: dict[Span, StateApart] = {}
     for param, cut in zip(lowering.params, cuts, strict=True):
-        leading = next(iter(cut), None)
-        for state, (axes, shard) in cut.items() if param.trained else ():
-            held, by = cut[leading or state]
-            if axes != held:
-                words = STATES[state], param.weight, axes, STATES[by.state], held
+        for (before, (held, by)), (state, (axes, shard)) in itertools.pairwise(cut.items() if param.trained else ()):
+            if not {*held} <= {*axes}:
+                words = STATES[state], param.weight, axes, STATES[before], held
                 wrong.setdefault(shard.span, StateApart(shard.span, *words, by.span))
     if wrong:
         raise PlanError(*wrong.values())
 
 
-def _zero(cut: _Cut) -> tuple[Zero, tuple[str, ...]]:
-    """The highest ZeRO stage that a parameter's cuts ask for, and its axes."""
-    return next(((ZEROS[state], axes) for state, (axes, _) in cut.items()), (Zero.NONE, ()))
+def _sharded(cut: _Cut) -> StateAxes:
+    """The axes of each state of a parameter: its own, behind those of the state before it."""
+    axes: list[tuple[str, ...]] = [()]
+    for state in State:
+        own, _ = cut.get(state, ((), None))
+        axes.append((*axes[-1], *(axis for axis in own if axis not in axes[-1])))
+    return StateAxes(*axes[1:])
 
 
 def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[list[Param]]:
@@ -234,7 +240,7 @@ def _buckets(kind: _Kind, params: list[Param], elements_of: _Elements) -> list[l
     share one with a large one; gathered weights (ZeRO-3) are together a module's."""
     sizes = [elements_of(p) * ITEMSIZE.get(p.dtype, 4) for p in params]
     most = MOST_BYTES
-    if kind.partial and kind.zero is not Zero.WEIGHTS:
+    if kind.partial and not kind.sharded.weights:
         ranks = math.prod(ways for axis, ways in kind.submesh.axes if axis in kind.partial)
         most = min(MOST_BYTES, max(LEAST_BYTES * ranks, -(-sum(sizes) // BUCKETS)))
     buckets: list[list[Param]] = []

@@ -11,6 +11,7 @@ from ssdsl.ir.action import (
     End,
     Free,
     GatherParam,
+    ScatterGrads,
     Start,
     StartReduce,
     Update,
@@ -19,7 +20,7 @@ from ssdsl.ir.action import (
 )
 from ssdsl.ir.comm import Signal, Transfer
 from ssdsl.ir.function import Backward, Function
-from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Members, Role
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.hoist_receives import AwaitedTransfers
@@ -58,7 +59,7 @@ def _actions(shared: _Shared, number: int, tasks: tuple[Task, ...]) -> Iterator[
     last_read = {slot: k for k, slots in enumerate(read) for slot in slots}
     flats = [f for f in lowering.flats if lowering.trains and role.is_in(f.submesh)]
     last_backward = _last_backwards(shared, role, tasks, flats)
-    scattered = [f for f in flats if f.zero is Zero.GRADS]
+    scattered = [f for f in flats if f.completion.each]
     waited: set[Carry] = set()
     complete: list[FlatParam] = []  # flat parameters whose gradients have their last addend
     for k, task in enumerate(tasks):
@@ -117,13 +118,13 @@ def _read(shared: _Shared, ends: _Ends, task: Task) -> list[Slot]:
 
 
 def _scattered(shared: _Shared, task: Compute, flats: list[FlatParam]) -> Iterator[Action]:
-    """Yields ZeRO-2's reductions: behind each backward its gradients go to the devices that own them."""
+    """Yields the reductions behind each backward: its gradients go to the devices that hold parts of them (ZeRO-2)."""
     function = shared.lowering.functions[task.function]
     if not flats or not _is_last_phase(function, task.phase):
         return
     for flat in flats:
         if flat.submesh == function.submesh and not shared.trained[task.function].isdisjoint(flat.weights):
-            yield StartReduce(flat.number)
+            yield ScatterGrads(flat.number)
 
 
 def _is_last_phase(function: Function, phase: Phase) -> bool:
@@ -136,7 +137,7 @@ def _last_backwards(
 ) -> dict[int, list[FlatParam]]:
     """By the number of a task, the flat parameters whose gradients get their last addend in it. Parameters shared with
     other roles are left out: they are completed at the end, where all roles have one order."""
-    own = [f for f in flats if f.completion and f.submesh == role.submesh and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
+    own = [f for f in flats if f.completion.once and f.submesh == role.submesh]
     found: dict[int, int] = {}
     for k, task in enumerate(tasks):
         if isinstance(task, Compute) and _is_last_phase(shared.lowering.functions[task.function], task.phase):
@@ -151,12 +152,8 @@ def _last_backwards(
 
 
 def _epilogue(flats: list[FlatParam], started: set[int]) -> Iterator[Action]:
-    once = [f for f in flats if f.completion and f.zero in (Zero.NONE, Zero.OPTIMIZER)]
+    once = [f for f in flats if f.completion.once]
     yield from (StartReduce(f.number) for f in once if f.number not in started)
-    for flat in flats:
-        if flat in once or any(isinstance(step, SumTiedGrads) for step in flat.completion):
-            yield WaitReduce(flat.number)
+    yield from (WaitReduce(f.number) for f in once)
     yield Update()
-    for flat in flats:
-        if flat.zero in (Zero.OPTIMIZER, Zero.GRADS):
-            yield GatherParam(flat.number)
+    yield from (GatherParam(f.number) for f in flats if f.sharded.updated)

@@ -1,7 +1,7 @@
 """Discovers the dimensions of a captured model: follows the rules through the whole graph."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -58,6 +58,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     for name in capture.origins:
         found.axes[name] = [[found.factors.new(n)] for n in capture.tensors[name].shape]
     missing: dict[str, list[CapturedCall]] = {}
+    alike = _alike(capture)
     wrong: dict[str, Diagnostic] = {}
     for call in capture.calls:
         op = known(call)
@@ -71,7 +72,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
         elif op is not None and op.dims is regroup:
             found.readings.append(_regroup(call, capture, found))
         else:
-            read = _signature(op, call, capture) if op is not None else None
+            read = _signature(op, call, capture, alike) if op is not None else None
             if isinstance(read, Signature):
                 found.readings.append(_read(call, read, capture, found))
                 continue
@@ -91,17 +92,32 @@ def signature_of(call: CapturedCall, capture: Capture) -> Signature | None:
     Reshapes, which keep their factors, have no signature.
     """
     op = find(call.target.name())
-    found = None if op is None or op.dims is regroup else _signature(op, call, capture)
+    found = None if op is None or op.dims is regroup else _signature(op, call, capture, {})
     return found if isinstance(found, Signature) else None
 
 
-def _signature(op: Op, call: CapturedCall, capture: Capture) -> Signature | Diagnostic | None:
+Alike = Mapping[tuple[str, str], Sequence[CapturedCall]]  # the calls of an operator that read a tensor first
+
+
+def _alike(capture: Capture) -> Alike:
+    """The calls of the capture by their operator's name and the first tensor that they read."""
+    found: dict[tuple[str, str], list[CapturedCall]] = {}
+    for call in capture.calls:
+        found.setdefault(_key(call), []).append(call)
+    return found
+
+
+def _key(call: CapturedCall) -> tuple[str, str]:
+    return call.target.name(), next(iter(call.refs()), "")
+
+
+def _signature(op: Op, call: CapturedCall, capture: Capture, alike: Alike) -> Signature | Diagnostic | None:
     """The signature of a call, or the diagnostic for a rule that does not fit; None if the row has no rule.
 
     If a rule of ssdsl's own does not fit, the operator is computed whole, which is always right. If a user's does not
     fit, the user gets an error.
     """
-    typed = TypedCall(call, capture.tensors, capture.origins)
+    typed = TypedCall(call, capture.tensors, capture.origins, alike.get(_key(call), ()))
     try:
         found = parse_signature(op.dims) if isinstance(op.dims, str) else op.dims(typed)
         if found is not None:

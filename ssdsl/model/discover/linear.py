@@ -1,4 +1,7 @@
-"""Finds the parameters in which a call is linear, by adding and scaling them."""
+"""Finds the tensor arguments in which a call is linear, by adding and scaling them.
+
+Nothing is proved: it holds for the numbers that were drawn.
+"""
 
 from collections.abc import Sequence
 
@@ -11,11 +14,12 @@ from ssdsl.model.discover.letters import CLOSE, COARSE
 from ssdsl.model.discover.trial import Fails, Tensors, Trial
 from ssdsl.model.graph import refs_in
 
-FACTOR = -2.5
+FACTOR = -2.5  # of the test f(c x) = c f(x)
 
 
 def linear_in(trial: Trial, draws: Sequence[Draw]) -> tuple[str, ...]:
-    """Sets of parameters, each as words: the call is linear in those of a set together."""
+    """Each text has the names of one or more arguments, with spaces between: the call is linear in these if all change
+    together. Each argument of floating-point numbers is tried alone, then all of them."""
     names = parameters(trial.call)
     floats = [n for n in dict.fromkeys(names) if _is_float(n, names, draws[0].given)]
     if not floats or not all(y.is_floating_point() or y.is_complex() for y in draws[0].whole.outputs):

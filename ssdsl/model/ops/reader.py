@@ -53,6 +53,12 @@ def kernel_dims(operator: Operator, parameter: str, axis: AxisOfPart) -> tuple[i
     return tuple(d for d in dims if operator.dims[d].combined or operator.summed(d))
 
 
+def placed_dims(operator: Operator) -> frozenset[int]:
+    """The dimensions along which the operator's kernel gets the position of its part."""
+    kernel = operator.row.kernel
+    return frozenset(kernel_dims(operator, *kernel.axis) if kernel is not None and kernel.is_placed else ())
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """A call of an operator whose dimensions have these local sizes."""

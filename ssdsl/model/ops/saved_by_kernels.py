@@ -166,6 +166,19 @@ def write_part_saves(reader: Reader) -> Saved:
     return found if reader.requires_grad(added) else Saved()
 
 
+def reduce_part_saves(reader: Reader) -> Saved:
+    """The operand and the result, each with one more position, the local indices, what is reduced, and a mask of what
+    falls into other parts."""
+    if not (reader.requires_grad("self") or reader.requires_grad("src")):
+        return Saved()
+    dim, dtype = int(reader.argument("dim")), reader.value("self").dtype
+    index, longer = _shape(reader, "index"), [*_shape(reader, "self")]
+    longer[dim] += 1
+    found = extra("operand and result", longer, dtype, 2) + extra("local index", index, "int64")
+    found += extra("what is reduced", index, dtype)
+    return found + extra("outside", index, "bool") if reader.requires_grad("src") else found
+
+
 def cumprod_part_saves(reader: Reader) -> Saved:
     """The operand, the part's own running product (or logarithm of a running sum), the totals of all parts, and that of
     the parts before it."""

@@ -1,6 +1,6 @@
 """A captured call with the shapes of its tensors, for the dimension rules and FLOP counts of rows."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ class TypedCall:
     call: CapturedCall
     tensors: Mapping[str, Tensor]
     outside: Collection[str] = ()  # the tensors that no operator computes: inputs and weights
+    alike: Sequence[CapturedCall] = ()  # the calls of the same operator, itself too, that read the same first tensor
 
     @property
     def args(self) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.analyse import signature_of
 from ssdsl.model.dims.signature import Axis
 from ssdsl.model.graph import Ref
+from ssdsl.model.ops.registry import row
 from ssdsl.model.rewrite.calls import rename, rename_results, retarget, without_unread
 from ssdsl.model.rewrite.inline import inline
 
@@ -237,8 +238,21 @@ class _Region:
         return all(_first(a) == row and not _occurs(row, a[1:]) for a in made) and given
 
     def _sums_rows(self, call: CapturedCall) -> bool:
-        letters = self._letters(call)
+        """Whether a call adds up the rows, in any order."""
+        letters = None if self._counts_rows(call) else self._letters(call)
         return letters is not None and letters[1] and not any(_occurs(letters[0], a) for a in letters[2])
+
+    def _counts_rows(self, call: CapturedCall) -> bool:
+        """Whether a call picks rows by their numbers: its parts are told where among the rows they begin."""
+        kernel = row(call).kernel
+        if kernel is None or not kernel.is_placed:
+            return False
+        parameter, axis = kernel.axis
+        number, given = call.argument(axis) if isinstance(axis, str) else axis, call.argument(parameter)
+        if not isinstance(given, Ref) or given.value not in self.moved:
+            return False
+        rank = len(self.tensors[given.value].shape)
+        return number is None or any(n % rank == 0 for n in (number if isinstance(number, tuple) else (number,)))
 
     def _letters(self, call: CapturedCall) -> tuple[str, bool, list[tuple[Axis, ...]]] | None:
         """The letter of the rows, whether no other axis of an operand has it, and the axes of the results."""

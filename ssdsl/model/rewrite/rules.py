@@ -91,12 +91,21 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     return v * scale
 
 
+def _scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """A sum into a tensor is `scatter_add`, of which what is added may be cut too."""
+    is_sum = reduce == "sum" and include_self
+    return aten.scatter_add.default(x, dim, index, source) if is_sum else NotImplemented
+
+
 RULES: dict[str, Rule] = {
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
     "embedding": _embedding,
     "copy": _copy,
     "repeat": _repeat,
+    "scatter_reduce": _scatter_reduce,
     "_weight_norm_interface": _weight_norm,
 }
 

@@ -7,15 +7,15 @@ there.
 """
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.action import Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.action import Compute, Free, GatherParam, ScatterGrads, Start, StartReduce, Update, Wait, WaitReduce
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Function, OpPart, Reshard
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import AllReduceGrads, FlatParam, GatherGrads, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, GatherGrads, ReduceScatterGrads
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
@@ -25,12 +25,13 @@ Event = Hashable
 Channel = Hashable
 Roles = tuple[int, ...]
 Post = tuple[Event, Roles]
+Meeting = Compute | GatherParam | ScatterGrads | StartReduce | WaitReduce  # roles run them together
 
 
 @dataclass(slots=True)
 class _State:
     """The state of a role: the number of its next action (`at`); by channel, the events that it has posted and that are
-    not done, oldest first, each with the roles that take part; how often it has reduced each flat parameter."""
+    not done, oldest first, each with the roles that take part; how often it has scattered each flat parameter."""
 
     at: int = 0
     posted: dict[Channel, deque[Post]] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class _World:
         forward: set[str] = set()
         backward: set[str] = set()
         for section in function.sections:
-            inside: set[str] = {a for n in section.gathers for a in self.program.flats[n].shard_axes}
+            inside: set[str] = {a for n in section.gathers for a in self.program.flats[n].sharded.weights}
             backward |= inside
             for instr in section.body:
                 if isinstance(instr, Reshard):
@@ -112,34 +113,34 @@ class _World:
                     lane = self._lane(action.message), action.gradient
                     post = (action.message, action.at, action.gradient), self._ends_of(action.message)
                     woken |= self._posted(lane, post, number, states)
-                case StartReduce():
-                    nth = state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
-                    woken |= self._posted("reductions", self._reduction(action.flat, nth), number, states)
+                case StartReduce() if (flat := self._flat(action.flat)) and flat.completion.is_background:
+                    woken |= self._posted("reductions", self._reduction(flat), number, states)
                 case Wait():
                     if (action.message, action.at, action.gradient) not in self.done:
                         break
-                case Compute() | GatherParam() | WaitReduce():
+                case Compute() | GatherParam() | ScatterGrads() | StartReduce() | WaitReduce():
                     if not self._is_met(action, number, states, woken):
                         break
                 case Free() | Update():
                     pass
                 case _:
                     assert_never(action)
+            if isinstance(action, ScatterGrads):
+                state.counts[action.flat] = state.counts.get(action.flat, 0) + 1
             state.at += 1
             state.met = None
         return woken - {number}
 
-    def _is_met(
-        self, action: Compute | GatherParam | WaitReduce, number: int, states: list[_State], woken: set[int]
-    ) -> bool:
+    def _is_met(self, action: Meeting, number: int, states: list[_State], woken: set[int]) -> bool:
         """Whether a role may go on with an action that waits, or that it does together with others. Adds the roles that
         may then go on to `woken`."""
         state = states[number]
-        if isinstance(action, WaitReduce):
-            event, members = self._reduction(action.flat, state.counts.get(action.flat, 0))
+        flat = self._flat(action.flat) if isinstance(action, WaitReduce) else None
+        if flat is not None and flat.completion.is_background:
+            event, members = self._reduction(flat)
             if members and event not in self.done:
                 return False
-        meeting = self._meets(action)
+        meeting = self._meets(action, state)
         if meeting is None or meeting[0] in self.done:
             return True
         state.met, members = meeting
@@ -186,34 +187,46 @@ class _World:
     def _ends_of(self, number: int) -> Roles:
         return self._ends[number] if number in range(len(self._ends)) else ()
 
-    def _reduction(self, number: int, nth: int) -> Post:
-        """The n-th reduction of a flat parameter, and the roles that take part in it."""
-        flat, members = self._flat(number), Roles()
-        if flat is not None:
-            meeting = AllReduceGrads | ReduceScatterGrads | GatherGrads
-            axes = {a for s in flat.completion if isinstance(s, meeting) and s not in flat.awaited for a in s.axes}
-            members = self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
-        return ("reduce", number, nth), members
+    def _reduction(self, flat: FlatParam) -> Post:
+        """The last reduction of a flat parameter, and the roles that take part in it."""
+        awaited = flat.completion.awaited
+        return ("reduce", flat.number), self._meeting(flat, [s for s in flat.completion.once if s not in awaited])
 
-    def _meets(self, action: Compute | GatherParam | WaitReduce) -> Post | None:
+    def _meeting(self, flat: FlatParam, steps: Iterable[CompletionStep]) -> Roles:
+        """The roles that take part in steps of a completion on the flat parameter's own devices; none if each runs
+        them alone."""
+        together = AllReduceGrads | ReduceScatterGrads | GatherGrads
+        axes = {a for step in steps if isinstance(step, together) for a in step.axes}
+        return self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
+
+    def _meets(self, action: Meeting, state: _State) -> Post | None:
         """The collective of an action, with the roles that must join it; None if it needs no other role."""
-        if isinstance(action, Compute) and action.function in self._together:
+        if isinstance(action, Compute):
+            if action.function not in self._together:
+                return None
             forward, backward = self._together[action.function]
             function = self.program.functions[action.function]
-            if forward if action.phase is Phase.FORWARD else backward:
-                return action, self.roles(function.submesh)
-        if isinstance(action, GatherParam):
-            flat = self._flat(action.flat)
-            crosses = flat is not None and self._spans(flat.submesh, set(flat.shard_axes))
-            return (action, self.roles(flat.submesh)) if flat is not None and crosses else None
-        if isinstance(action, WaitReduce) and (flat := self._flat(action.flat)) is not None:
-            for step in flat.completion:
-                if isinstance(step, SumTiedGrads):
-                    members = dict.fromkeys(k for s in step.submeshes for k in self.roles(s))
-                    return ("tied", flat.weights), tuple(members)
-            if self._spans(flat.submesh, {a for step in flat.awaited for a in step.axes}):
-                return action, self.roles(flat.submesh)
-        return None
+            meets = forward if action.phase is Phase.FORWARD else backward
+            return (action, self.roles(function.submesh)) if meets else None
+        flat = self._flat(action.flat)
+        if flat is None:
+            return None
+        event: Event = action
+        match action:
+            case GatherParam():
+                axes = set(flat.sharded.optimizer) - set(flat.sharded.weights)
+                members = self.roles(flat.submesh) if self._spans(flat.submesh, axes) else ()
+            case ScatterGrads():
+                event = action, state.counts.get(action.flat, 0)
+                members = self._meeting(flat, flat.completion.each)
+            case StartReduce():
+                members = self._meeting(flat, flat.completion.once)
+            case WaitReduce() if flat.completion.tied:
+                event = "tied", flat.weights
+                members = tuple(dict.fromkeys(k for s in flat.completion.tied for k in self.roles(s)))
+            case WaitReduce():
+                members = self._meeting(flat, flat.completion.awaited)
+        return (event, members) if members else None
 
     def _flat(self, number: int) -> FlatParam | None:
         flats = self.program.flats

@@ -13,6 +13,7 @@ from ssdsl.ir.action import (
     End,
     Free,
     GatherParam,
+    ScatterGrads,
     Start,
     StartReduce,
     Update,
@@ -61,7 +62,7 @@ def check_role(facts: ProofFacts, role: Role, parts: TaskReads) -> None:
                 run.wait(action)
             case Free():
                 run.free(action)
-            case StartReduce() | WaitReduce() | Update() | GatherParam():
+            case ScatterGrads() | StartReduce() | WaitReduce() | Update() | GatherParam():
                 pass  # in updates.py
             case _:
                 assert_never(action)

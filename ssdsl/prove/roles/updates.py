@@ -1,13 +1,15 @@
 """Checks the optimizer's step: it runs once, behind all gradients, and weights that others updated are gathered."""
 
-from ssdsl.ir.action import Compute, GatherParam, StartReduce, Update, WaitReduce
+from ssdsl.ir.action import Compute, GatherParam, ScatterGrads, StartReduce, Update, WaitReduce
 from ssdsl.ir.function import Backward
-from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.roles.devices import Share, share
+
+Reduction = ScatterGrads | StartReduce | WaitReduce | GatherParam
 
 
 def check_updates(facts: ProofFacts, role: Role) -> None:
@@ -17,7 +19,7 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
     where, span = f"role `{role.name}`", role.submesh.mesh.span
     updates = [k for k, a in enumerate(role.actions) if isinstance(a, Update)]
     if not facts.program.trains:
-        if changes := [a for a in role.actions if isinstance(a, Update | StartReduce | WaitReduce | GatherParam)]:
+        if changes := [a for a in role.actions if isinstance(a, Update | Reduction)]:
             facts.failures.add(Rule.UPDATE, where, "", "none, as nothing trains", changes[0], span)
         return
     last_task = max((k for k, a in enumerate(role.actions) if isinstance(a, Compute)), default=-1)
@@ -25,76 +27,51 @@ def check_updates(facts: ProofFacts, role: Role) -> None:
     if not is_idle and (len(updates) != 1 or updates[0] < last_task):  # also without weights: the update ends a step
         facts.failures.add(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)
     update = updates[0] if updates else len(role.actions)
-    starts, waits, gathers = (_positions(role, kind) for kind in (StartReduce, WaitReduce, GatherParam))
+    found = {kind: _positions(role, kind) for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam)}
     adds = _additions(facts, role, flats)
     numbers = {f.number for f in flats}
     for flat in flats:
-        _check(facts, flat, adds[flat.number], starts, waits, gathers, update, where)
-    for found in (starts, waits, gathers):
-        for number in found.keys() - numbers:
+        at = {kind: places.get(flat.number, []) for kind, places in found.items()}
+        _check(facts, flat, adds[flat.number], at, update, where)
+    for places in found.values():
+        for number in places.keys() - numbers:
             facts.failures.add(
                 Rule.REDUCE, where, "", f"flat parameters of these devices: {sorted(numbers)}", number, span
             )
 
 
 def _check(
-    facts: ProofFacts,
-    flat: FlatParam,
-    adding: list[int],
-    starts: dict[int, list[int]],
-    waits: dict[int, list[int]],
-    gathers: dict[int, list[int]],
-    update: int,
-    where: str,
+    facts: ProofFacts, flat: FlatParam, adding: list[int], at: dict[type[Reduction], list[int]], update: int, where: str
 ) -> None:
-    start, wait, gather = (found.get(flat.number, []) for found in (starts, waits, gathers))
-    last = adding[-1] if adding else -1
-    tied = any(isinstance(step, SumTiedGrads) for step in flat.completion)
+    """Adds a failure for each kind of action on a flat parameter that does not run as often and when it must: `adding`
+    are the role's actions that add to its gradient, and `at` the numbers of the actions of each kind."""
+    last, ends = (adding[-1] if adding else -1), [*adding[1:], update]
+    scatters, starts, waits, gathers = (at[kind] for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam))
+    between = len(scatters) == len(adding) and all(a < s < b for a, s, b in zip(adding, scatters, ends, strict=False))
+    begun = max([last, *scatters, *starts])
+    once = 1 if flat.completion.once else 0
+    gathered = 1 if flat.sharded.optimizer != flat.sharded.weights else 0
+    in_time: dict[type[Reduction], bool] = {
+        ScatterGrads: between if flat.completion.each else not scatters,
+        StartReduce: len(starts) == once and all(start > max([last, *scatters]) for start in starts),
+        WaitReduce: len(waits) == once and all(begun < wait < update for wait in waits),
+        GatherParam: len(gathers) == gathered and all(gather > update for gather in gathers),
+    }
+    wanted = {
+        ScatterGrads: "one behind each addend" if flat.completion.each else "no scatter: gradients are no finer",
+        StartReduce: f"{once} starts behind the last addend",
+        WaitReduce: f"{once} waits between start and update",
+        GatherParam: f"{gathered} gathers behind the update",
+    }
     tensor, span = ", ".join(flat.weights[:3]), flat.submesh.mesh.span
-    match flat.zero:
-        case Zero.NONE if not flat.completion:
-            is_started = not start  # the gradient that backward leaves is complete
-            wanted = "none: nothing is owed"
-        case Zero.NONE | Zero.OPTIMIZER:
-            is_started = len(start) == 1 and start[0] > last
-            wanted = "one start behind the last addend"
-        case Zero.GRADS:  # one between any two tasks that add, and one behind the last
-            ends = [*adding[1:], update][: len(adding)]
-            is_started = len(start) == len(adding) and all(
-                a < s < b for a, s, b in zip(adding, start, ends, strict=True)
-            )
-            wanted = "one start behind each addend"
-        case Zero.WEIGHTS:
-            is_started = not start  # the backward of a gather reduces
-            wanted = "none: the backward of a gather sums"
-    if not is_started:
-        facts.failures.add(
-            Rule.REDUCE, f"{where}, flat parameter {flat.number}", tensor, wanted, f"starts at {start}", span
-        )
-    waits_wanted = 1 if tied or (flat.completion and flat.zero in (Zero.NONE, Zero.OPTIMIZER)) else 0
-    begun = max([last, *start])
-    if len(wait) != waits_wanted or any(not begun < w < update for w in wait):
-        facts.failures.add(
-            Rule.REDUCE,
-            f"{where}, flat parameter {flat.number}",
-            tensor,
-            f"{waits_wanted} waits between start and update",
-            f"waits at {wait}",
-            span,
-        )
-    gathers_wanted = 1 if flat.zero in (Zero.OPTIMIZER, Zero.GRADS) else 0
-    if len(gather) != gathers_wanted or any(g < update for g in gather):
-        facts.failures.add(
-            Rule.STALE,
-            f"{where}, flat parameter {flat.number}",
-            tensor,
-            f"{gathers_wanted} gathers behind the update",
-            f"gathers at {gather}",
-            span,
-        )
+    for kind, is_right in in_time.items():
+        if not is_right:
+            rule = Rule.STALE if kind is GatherParam else Rule.REDUCE
+            given = f"{kind.__name__} at {at[kind]}"
+            facts.failures.add(rule, f"{where}, flat parameter {flat.number}", tensor, wanted[kind], given, span)
 
 
-def _positions(role: Role, kind: "type[StartReduce] | type[WaitReduce] | type[GatherParam]") -> dict[int, list[int]]:
+def _positions(role: Role, kind: type[Reduction]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for k, action in enumerate(role.actions):
         if isinstance(action, kind):

@@ -35,6 +35,7 @@ ADDING = {
     "aten::nll_loss_nd": Adding("nll_part", 0, 1),
     "aten::index": Adding("index_part", 0, None),
     "aten::index_select": Adding("index_select_part", 0, "dim"),
+    "aten::select": Adding("select_part", 0, "dim"),
     "aten::grid_sampler_2d": Adding("grid_sample_part", 0, (2, 3)),
     "aten::grid_sampler_3d": Adding("grid_sample_part", 0, (2, 3, 4)),
     "ssdsl::routed_mm": Adding("routed_mm", 1, 0, checks=False),

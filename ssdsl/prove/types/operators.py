@@ -1,6 +1,7 @@
 """The parts of operators: the types that a part reads and leaves, and the pending sums of the gradients it returns.
 
-Where the operator is split by a dimension along a coordinate, a tensor has along that coordinate (design, section 4):
+Where the operator is split by a dimension along a coordinate, a tensor has along that coordinate (docs/design.md,
+Layouts):
 
 | | if it has the dimension | if not |
 |---|---|---|
@@ -53,6 +54,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
     "scatter_add": Combining("scatter_add_part", ("start", "size"), talks=False),
+    "scatter_reduce": Combining("scatter_reduce_part", ("start", "size"), talks=False),
     "index_add": Combining("index_add_part", ("start", "size"), talks=False),
 }
 

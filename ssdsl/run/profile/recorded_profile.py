@@ -20,7 +20,7 @@ from ssdsl.plan.plan import Phase
 from ssdsl.run.profile.clocked import usual_steps
 from ssdsl.run.results import RankResult, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE
-from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, shards
+from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
 
@@ -126,7 +126,7 @@ class _Found:
             count = 2 if what == "reduce" else 1  # once when it is started, once when it is awaited
             self.growing.setdefault(what, []).append((flat_bytes(self.program.flats[spent.number]), count * time_s))
         elif what == "update":
-            held = sum(flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
+            held = sum(flat_bytes(f, f.sharded.optimizer) for f in self.program.flats_of(role))
             self.growing.setdefault(what, []).append((held, time_s))
 
 

@@ -1,7 +1,8 @@
-"""Writes parts of a checkpoint in the format of torch.distributed.checkpoint, through its own writer.
+"""Writes parts of a checkpoint in the format of torch.distributed.checkpoint, through torch's `FileSystemWriter`.
 
-Each rank writes one file with the tensors that it owns, and tells rank 0 what it wrote. Rank 0 makes `.metadata` of
-that: for each tensor its size, its type and its boxes, and for each box the file and the offset in it.
+Each rank writes one file with the tensors that it owns, and tells rank 0 what it wrote. From these reports
+rank 0 makes `.metadata`: for each tensor its size, its type and its boxes, and for each box the file and the offset in
+it.
 """
 
 import ctypes
@@ -42,7 +43,8 @@ LARGEST = 64 * 2**20  # bytes of a box: small, so that a rank that needs a part 
 
 @dataclass
 class Written:
-    """What a rank wrote: for each box its tensor's path, its file and offset, and its checksum."""
+    """A rank's report: for each box that it wrote its tensor's path, its file and offset, and its checksum; and the
+    rank's numbers (`scalars`), which rank 0 writes later (`write_scalars`)."""
 
     paths: dict[str, Path] = field(default_factory=dict)
     items: dict[MetadataIndex, TensorWriteData] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class Written:
         return found
 
 
-class _Plan(SavePlanner):
+class _TensorSource(SavePlanner):
     """Gives the writer the tensors of its items, and counts their bytes."""
 
     def __init__(self, tensors: dict[MetadataIndex, torch.Tensor]) -> None:
@@ -108,7 +110,7 @@ def write_part(folder: Folder, number: int, tensors: Mapping[Path, LocalTensor])
     if not data:
         return found
     items = [WriteItem(index, WriteItemType.SHARD, tensor_data=found.items[index]) for index in data]
-    writer, planner = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0), _Plan(data)
+    writer, planner = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0), _TensorSource(data)
     plan = writer.prepare_global_plan([*[SavePlan([])] * number, SavePlan(items)])[number]  # the place names the file
     found.results, found.sums = writer.write_data(plan, planner).wait(), planner.sums
     return found
@@ -154,7 +156,7 @@ def metadata_of(parts: list[Written], aliases: Mapping[str, str]) -> Metadata:
     """The `.metadata` of all that the ranks wrote. A tied weight is listed under each of its names, with the same
     bytes.
 
-    Raises EngineError where a tensor is not written exactly once.
+    Raises EngineError where the ranks wrote more or fewer elements of a tensor than it has.
     """
     tensors: dict[str, TensorStorageMetadata] = {}
     paths: dict[str, Any] = {}

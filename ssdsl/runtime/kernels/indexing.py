@@ -36,6 +36,14 @@ def index_select_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int
     return _Indexed.apply(x, outside, *[None] * (dim % x.dim()), local)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def select_part(x: torch.Tensor, dim: int, index: int, start: int, size: int) -> torch.Tensor:
+    """The position `index` of an axis of `size` that is split, if this part, which begins at `start`, has it; zeros if
+    not. Parts add up."""
+    local = index % size - start
+    own = x.narrow(dim, local, 1) if 0 <= local < x.shape[dim] else x.narrow(dim, 0, 0)
+    return own.sum(dim, dtype=x.dtype)
+
+
 def scatter_add_part(
     x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, start: int, size: int
 ) -> torch.Tensor:
@@ -44,6 +52,26 @@ def scatter_add_part(
     local, outside = _in_part(index, x.shape[dim], start, size)
     added = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
     return x.scatter_add(dim, local, added)
+
+
+def scatter_reduce_part(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    src: torch.Tensor,
+    reduce: str,
+    include_self: bool,
+    start: int,
+    size: int,
+) -> torch.Tensor:
+    """x with the elements of src reduced into the positions that the index has of this part, as by scatter_reduce. The
+    elements of other parts go, as zeros, to a position behind the last one, which is cut off."""
+    n = x.shape[dim]
+    local, outside = _in_part(index, n, start, size)
+    reduced = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
+    longer = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
+    found = longer.scatter_reduce(dim, local.masked_fill_(outside, n), reduced, reduce, include_self=include_self)
+    return found.narrow(dim, 0, n).contiguous()
 
 
 def index_add_part(

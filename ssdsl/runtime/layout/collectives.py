@@ -21,7 +21,7 @@ import torch
 from ..program.provenance import Place, caller
 from ..ranks.world import Group, World, here
 from .cut import merge_blocks, paired, split_blocks, take, take_runs
-from .regions import Regions, length, pieces, travels
+from .regions import Regions, length, needs_exchange, pieces
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 
@@ -121,7 +121,7 @@ class exchange:
             for p in found
             if p.received and p.peer != me
         }
-        if travels(self.have, self.need, sums=self.sums):
+        if needs_exchange(self.have, self.need, sums=self.sums):
             self.group.exchange(into, {peer: part for peer, part in parts.items() if peer != me})
         for piece in found:
             if piece.received:

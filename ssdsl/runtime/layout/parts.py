@@ -79,12 +79,12 @@ class _Home:
     mesh: str
     takes: tuple[AxisTake, ...]
     flat: int | None = None
-    shard_axes: tuple[str, ...] = ()
+    sharded: tuple[tuple[str, ...], ...] = ()
 
     @property
     def axes(self) -> set[str]:
         """The axes along which ranks have different elements."""
-        return {axis for axis, *_ in self.takes} | set(self.shard_axes)
+        return {axis for axis, *_ in self.takes} | {axis for axes in self.sharded for axis in axes}
 
 
 class ReplicaOwners:
@@ -116,7 +116,7 @@ class ReplicaOwners:
 def _homes(role: RoleEntry) -> Iterator[tuple[str, _Home]]:
     for flat in role.flats:
         for weight in flat.weights:
-            yield weight.name, _Home(role.mesh, weight.takes, flat.number, flat.shard_axes)
+            yield weight.name, _Home(role.mesh, weight.takes, flat.number, flat.sharded)
     for other in role.others:
         yield other.name, _Home(role.mesh, other.takes)
 

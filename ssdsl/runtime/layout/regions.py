@@ -18,7 +18,8 @@ Regions = tuple[Runs, ...]  # the regions of all parts
 
 
 class ExchangedRuns(NamedTuple):
-    """Runs that two parts exchange: `sent` of `have` and `received` of `need`, in local positions."""
+    """Runs that two parts exchange. `sent` counts in the tensor that the part has, `received` in the one that it
+    needs."""
 
     peer: int
     sent: Runs
@@ -103,7 +104,7 @@ def pieces(have: Regions, need: Regions, me: int, *, sums: bool) -> tuple[Exchan
 
 
 @lru_cache(maxsize=1024)
-def travels(have: Regions, need: Regions, *, sums: bool) -> bool:
+def needs_exchange(have: Regions, need: Regions, *, sums: bool) -> bool:
     """Whether any part needs positions that it does not have."""
     every = (pieces(have, need, me, sums=sums) for me in range(len(have)))
     return any(p.peer != me and p.received for me, own in enumerate(every) for p in own)

@@ -13,6 +13,8 @@ from .codec import decoded
 
 Box = tuple[tuple[int, int], ...]  # (start, length) per factor
 Shape = tuple[tuple[int, ...], ...]  # the factors of a local tensor, axis by axis
+Axes = tuple[str, ...]
+Steps = tuple[tuple[str, Axes], ...]
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,17 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class FlatEntry:
-    """Weights whose gradients are completed together. Each step of the completion is an operation and the axes it goes
-    over.
+    """Weights whose gradients are completed together; `plan` is the statement behind it.
 
-    `zero` says which of their state is sharded over `shard_axes`; `plan` is the statement behind it.
+    `sharded` has the axes over which the weights are in parts between steps, those over which gradients are cut
+    further, and those over which the optimizer's state is. `completion` has the steps in the backward of gathered
+    weights, behind each backward, and behind the last; each is an operation and the axes that it goes over.
     """
 
     number: int
     weights: tuple[TensorEntry, ...]
-    zero: str
-    shard_axes: tuple[str, ...]
-    completion: tuple[tuple[str, tuple[str, ...]], ...]
+    sharded: tuple[Axes, Axes, Axes]
+    completion: tuple[Steps, Steps, Steps]
     plan: str
 
 

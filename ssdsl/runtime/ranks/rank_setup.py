@@ -8,8 +8,8 @@ from ..layout.cut import Piece
 from ..layout.parts import pieces_of
 from ..layout.transfers import Leg, Message, SentSignal, ValueTransfer
 from ..program.initial_state import InitialState
-from ..program.table import MoveEntry, RoleEntry, SignalEntry, SubmeshEntry, Table
-from ..step.flat_params import Completion, Tie, make_flat_param
+from ..program.table import MoveEntry, RoleEntry, SignalEntry, Steps, SubmeshEntry, Table
+from ..step.flat_params import Completion, CompletionStep, Levels, Tie, make_flat_param
 from ..step.weights import Weights
 from .world import Group, World
 
@@ -93,22 +93,23 @@ def weights_of(
     for flat in role.flats:
         pieces = pieces_of(flat.weights, role, world)
         values = {p.name: part(p) for p in pieces}
-        shard_group = world.groups[role.mesh, flat.shard_axes] if flat.shard_axes else None
-        tied = any(kind == "sum_tied" for kind, _ in flat.completion)
-        tie = ties[flat.weights[0].name] if tied else None
-        cuts = [axes for kind, axes in flat.completion if kind in ("chunk", "reduce_scatter")]
+        levels = Levels(*(world.groups[role.mesh, axes] if axes else None for axes in flat.sharded))
+        steps = [step for steps in flat.completion for step in steps]
+        tie = ties[flat.weights[0].name] if any(kind == "sum_tied" for kind, _ in steps) else None
+        cuts = [axes for kind, axes in steps if kind in ("chunk", "reduce_scatter")]
         parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)
-        flats.append(make_flat_param(flat.number, values, flat.zero, shard_group, tie, parts))
+        flats.append(make_flat_param(flat.number, values, levels, tie, parts))
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}
     return Weights(flats, others, world)
 
 
-def completions_of(role: RoleEntry, world: World) -> dict[int, list[Completion]]:
+def completions_of(role: RoleEntry, world: World) -> dict[int, Completion]:
     """The completions of the gradients of each of a role's flat parameters, by its number."""
-    groups = {axes: group for (mesh, axes), group in world.groups.items() if mesh == role.mesh}
-    return {
-        flat.number: [Completion(kind, groups[axes]) for kind, axes in flat.completion if axes] for flat in role.flats
-    }
+
+    def steps(found: Steps) -> tuple[CompletionStep, ...]:
+        return tuple(CompletionStep(kind, world.groups[role.mesh, axes]) for kind, axes in found if axes)
+
+    return {flat.number: Completion(*map(steps, flat.completion)) for flat in role.flats}
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:

@@ -38,8 +38,10 @@ def state(weights: Weights, pieces: dict[str, Piece]) -> Saved:
 
 def _gathered(flat: FlatWeights, mine: torch.Tensor | None) -> torch.Tensor:
     """All shards concatenated; not counted as communication of the step."""
-    assert flat.shard is not None and flat.shard_group is not None
-    mine = torch.zeros_like(flat.shard) if mine is None else mine.detach()
-    whole = mine.new_empty(mine.numel() * flat.shard_group.size)
-    flat.shard_group.world.transport.all_gather(whole, mine.contiguous(), flat.shard_group.process_group)
-    return whole
+    assert flat.shard is not None
+    part = torch.zeros_like(flat.shard) if mine is None else mine.detach()
+    for group in reversed(flat.levels.groups):
+        whole = part.new_empty(part.numel() * group.size)
+        group.world.transport.all_gather(whole, part.contiguous(), group.process_group)
+        part = whole
+    return part

@@ -1,14 +1,17 @@
 """Flat parameters: weights whose gradients are reduced together, and whose state is sharded together.
 
-A flat parameter concatenates its weights into a tensor [elements], padded to a multiple of the shards. If its state is
-sharded over a group (ZeRO; Rajbhandari et al. 2020), each rank owns an equal part, the shard [elements / ranks]. `zero`
-chooses among these storages:
+A flat parameter concatenates its weights into a tensor [elements], padded to a multiple of the shards. Where its state
+is sharded (ZeRO; Rajbhandari et al. 2020), each rank updates an equal part, the `shard`. What is `held` of the weights
+between steps may be more:
 
 | class | ZeRO | held between steps | optimizer steps on |
 |---|---|---|---|
 | `Replicated` | - | `parameters`, each in its own memory | `parameters` |
-| `ShardedState` | 1, 2 | `flat` [elements]; `parameters` and `shard` are views of it | `shard` |
-| `ShardedWeights` | 3 | `shard`; weights are gathered where a module reads them | `shard` |
+| `ShardedState` | 1, 2 | all: `held` [elements]; `parameters` and `shard` are views of it | `shard` |
+| `ShardedWeights` | 3 | a part: `held` [elements / ranks]; weights are gathered where a module reads them | `shard` |
+
+The shards of weights, gradients and optimizer state are nested (`Levels`): with four ranks in two nodes, weights may be
+cut over the two ranks of a node, [elements / 2], and the optimizer's state over all four, [elements / 4].
 """
 
 import itertools
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -54,7 +57,7 @@ class Tie:
 
 
 @dataclass(frozen=True)
-class Completion:
+class CompletionStep:
     """A step from the gradient after backward to the one that the optimizer needs.
 
     For a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
@@ -75,15 +78,58 @@ class Completion:
                 self.group.reduce_scatter(mine, flat)
                 return mine
             case "all_gather":
-                whole = flat.new_empty(flat.numel() * self.group.size)
-                self.group.all_gather(whole, flat)
-                return whole
+                return _gathered(flat, self.group)
             case _:
-                return self.part_of(flat).clone()
+                return _part(flat, self.group).clone()
 
-    def part_of(self, flat: torch.Tensor) -> torch.Tensor:
-        """This rank's part of a flat tensor: a view."""
-        return flat.chunk(self.group.size)[self.group.index]
+
+def _part(flat: torch.Tensor, group: Group) -> torch.Tensor:
+    """This rank's part of a flat tensor: a view."""
+    return flat.chunk(group.size)[group.index]
+
+
+def _gathered(part: torch.Tensor, group: Group) -> torch.Tensor:
+    """The parts of all ranks of a group, one behind the other."""
+    whole = part.new_empty(part.numel() * group.size)
+    group.all_gather(whole, part)
+    return whole
+
+
+Steps = tuple[CompletionStep, ...]
+
+
+class Completion(NamedTuple):
+    """The steps that complete a gradient: in the backward of weights that were gathered, behind each backward that adds
+    to the gradient, and behind the last one."""
+
+    in_backward: Steps = ()
+    each: Steps = ()
+    once: Steps = ()
+
+    @property
+    def is_background(self) -> bool:
+        """Whether the last steps run while the rank computes: they are one all_reduce, maybe of a part."""
+        kinds = [step.kind for step in self.once]
+        return kinds.count("all_reduce") == 1 and "reduce_scatter" not in kinds
+
+
+class Levels(NamedTuple):
+    """The groups over which weights are sharded between steps, over which gradients are cut further, and over which the
+    optimizer's state is cut further; None where a state has the parts of the one before."""
+
+    weights: Group | None = None
+    grads: Group | None = None
+    optimizer: Group | None = None
+
+    @property
+    def updated(self) -> list[Group]:
+        """The groups that cut the held weights into the ranks' shards, the outermost first."""
+        return [group for group in (self.grads, self.optimizer) if group is not None]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that cut all weights into the ranks' shards, the outermost first."""
+        return [*([self.weights] if self.weights is not None else []), *self.updated]
 
 
 class FlatWeights:
@@ -94,11 +140,12 @@ class FlatWeights:
     """
 
     shard: torch.nn.Parameter | None = None
-    shard_group: Group | None = None
+    levels = Levels()
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
         self.number, self.tied = number, tied
-        self.completion: list[Completion] = []
+        self.completion = Completion()
+        self._reduction: Reduction | None = None
         self.parameters: dict[str, torch.Tensor] = {}
         starts = [0, *itertools.accumulate(value.numel() for value in values.values())]
         self.slots = [Slot(n, v.shape, start) for (n, v), start in zip(values.items(), starts, strict=False)]
@@ -131,7 +178,7 @@ class FlatWeights:
         """Frees what `weights` has allocated for a module."""
 
     def gather(self) -> None:
-        """Gathers the weights that other ranks updated (ZeRO-1 and -2)."""
+        """Gathers the weights that other ranks updated, up to what this rank holds."""
 
     def drop(self) -> None:
         """Frees what was gathered for backward."""
@@ -155,39 +202,71 @@ class FlatWeights:
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
+    def scatter_gradients(self) -> None:
+        """Reduces the gradients that a backward has left to the ranks that hold their parts."""
+
     def start_reduce(self) -> None:
         """Starts to complete the gradients; other work may run until `wait_reduce`."""
 
     def wait_reduce(self) -> None:
         """Waits for the reduction; then the completed gradients are where the optimizer finds them."""
+        if self._reduction is not None:
+            self._put_gradient(self._reduction.wait())
+            self._reduction = None
         if self.tied is None:
             return
         for parameter in self.trained():
             if parameter.grad is None or not self.tied.contributes:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad = parameter.grad.contiguous()
-            with self._noted(self.tied.group):
+            with self.noted(self.tied.group):
                 self.tied.group.all_reduce(parameter.grad)
+
+    def _put_gradient(self, completed: torch.Tensor) -> None:
+        """Puts the completed gradient where the optimizer finds it."""
 
     def drop_gradients(self) -> None:
         """Frees the gradients: after a step, and before one if a step was given up."""
+        self._reduction = None
         for parameter in self.trained():
             parameter.grad = None
 
-    def complete(self, flat: torch.Tensor) -> torch.Tensor:
-        """This rank's part [elements / ranks] of the completed gradient [elements]."""
-        for step in self.completion:
-            with self._noted(step.group):
-                flat = step(flat)
-        return flat
+    def run(self, steps: Iterable[CompletionStep], gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient after some steps of its completion."""
+        for step in steps:
+            with self.noted(step.group):
+                gradient = step(gradient)
+        return gradient
 
     @contextmanager
-    def _noted(self, group: Group) -> Iterator[None]:
+    def noted(self, group: Group) -> Iterator[None]:
         """A context in which the rank's collectives are reported as this flat parameter's."""
         world = group.world
         before, world.site = world.site, self.number
         yield
         world.site = before
+
+
+class Reduction:
+    """The steps that complete a gradient behind the last backward, from their start on. An all_reduce in the background
+    is waited for, and what comes behind it runs, in `wait`."""
+
+    def __init__(self, flat: FlatWeights, gradient: torch.Tensor) -> None:
+        self.flat = flat
+        steps, number = flat.completion.once, len(flat.completion.once)
+        if flat.completion.is_background:
+            number = next(n for n, step in enumerate(steps) if step.kind == "all_reduce")
+        self.gradient, self._rest = flat.run(steps[:number], gradient), steps[number + 1 :]
+        self._started: PendingWork | None = None
+        if number < len(steps):
+            with flat.noted(steps[number].group):
+                self._started = steps[number].group.start_all_reduce(self.gradient)
+
+    def wait(self) -> torch.Tensor:
+        """The completed gradient."""
+        if self._started is not None:
+            self._started.wait()
+        return self.flat.run(self._rest, self.gradient)
 
 
 class Bucket:
@@ -207,11 +286,10 @@ class Bucket:
             parameter.register_post_accumulate_grad_hook(partial(self._put, name))  # type: ignore[no-untyped-call]
 
     def _put(self, name: str, parameter: torch.Tensor) -> None:
-        if not self.flat.completion or parameter.grad is None:
+        if not any(self.flat.completion) or parameter.grad is None:
             return
         if self._whole is None:
-            self._whole = parameter.new_empty(self.flat.elements)
-            self._slots = self.flat.views(self._whole)
+            self._hold(parameter.new_empty(self.flat.elements))
         slot = self._slots[name]
         if parameter.grad is not slot:
             parameter.grad = slot.copy_(parameter.grad)
@@ -225,6 +303,16 @@ class Bucket:
         assert self._whole is not None
         self._whole[self.flat.used :].zero_()
         return self._whole
+
+    def _hold(self, whole: torch.Tensor) -> None:
+        self._whole, self._slots = whole, self.flat.views(whole)
+
+    def put(self, whole: torch.Tensor) -> None:
+        """Makes the gradients views of another tensor [elements]."""
+        if whole is not self._whole:
+            self._hold(whole)
+            for name, parameter in self.flat.parameters.items():
+                parameter.grad = self._slots[name]
 
     def drop(self) -> None:
         """Frees the gradients."""
@@ -241,8 +329,6 @@ class Replicated(FlatWeights):
         super().__init__(number, values, tied, parts)
         self.parameters = {n: torch.nn.Parameter(v.clone()) for n, v in values.items()}
         self.bucket = Bucket(self)
-        self._started: PendingWork | None = None
-        self._part: torch.Tensor | None = None  # of the bucket: what is summed
 
     def trained(self) -> Iterable[torch.Tensor]:
         """The weights."""
@@ -258,44 +344,36 @@ class Replicated(FlatWeights):
 
     def start_reduce(self) -> None:
         """Starts to sum the gradients over their ranks: all of them, or this rank's part."""
-        if not self.completion:
-            return
-        self._part = self.bucket.filled()
-        for step in self.completion:
-            if step.kind == "chunk":
-                self._part = step.part_of(self._part)
-            elif step.kind == "all_reduce":
-                with self._noted(step.group):
-                    self._started = step.group.start_all_reduce(self._part)
+        if self.completion.once:
+            self._reduction = Reduction(self, self.bucket.filled())
 
-    def wait_reduce(self) -> None:
-        """Waits until the bucket has the sum: parts of it are gathered."""
-        if self._started is not None:
-            self._started.wait()
-            self._gather_sum()
-            self._started = self._part = None
-        super().wait_reduce()
-
-    def _gather_sum(self) -> None:
-        for step in self.completion:
-            if step.kind == "all_gather" and self._part is not None:
-                with self._noted(step.group):
-                    step.group.all_gather(self.bucket.filled(), self._part.clone())
+    def _put_gradient(self, completed: torch.Tensor) -> None:
+        self.bucket.put(completed)
 
     def drop_gradients(self) -> None:
         """Frees the bucket, too."""
+        self._reduction = None
         self.bucket.drop()
 
 
 class Sharded(FlatWeights):
-    """Each rank of `shard_group` updates its shard [elements / ranks]."""
+    """Each rank updates its `shard` of the weights, a view of what it holds of them; see `Levels`.
+
+    `held`: [elements / ranks over which the weights are cut].
+    """
 
     shard: torch.nn.Parameter
-    shard_group: Group
+    held: torch.Tensor
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels) -> None:
         super().__init__(number, values, tied, parts)
-        self.shard_group = group
+        self.levels = levels
+        self._sum: torch.Tensor | None = None  # of the gradients that were scattered
+
+    def _shard_of(self, held: torch.Tensor) -> torch.Tensor:
+        for group in self.levels.updated:
+            held = _part(held, group)
+        return held
 
     def trained(self) -> Iterable[torch.Tensor]:
         """The shard."""
@@ -312,59 +390,110 @@ class Sharded(FlatWeights):
 
     def _in_shard(self) -> Iterator[tuple[str, tuple[int, int], slice]]:
         """The weights that lie in this rank's shard: their elements, and the place of these in the shard."""
-        size = self.shard.numel()
-        first = self.shard_group.index * size
+        first, size = 0, self.elements
+        for group in self.levels.groups:
+            size //= group.size
+            first += group.index * size
         for slot in self.slots:
             low, high = max(slot.start, first), min(slot.stop, first + size)
             if low < high:
                 yield slot.name, (low - slot.start, high - slot.start), slice(low - first, high - first)
 
-    def _my_part(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat.chunk(self.shard_group.size)[self.shard_group.index]
+    def gather(self) -> None:
+        """Fills `held` from the shards."""
+        if not self.levels.updated:
+            return
+        outer, *inner = self.levels.updated
+        part = self.shard.detach().clone()
+        for group in reversed(inner):
+            with self.noted(group):
+                part = _gathered(part, group)
+        with self.noted(outer):
+            outer.all_gather(self.held.detach(), part)
+
+    # -- gradients ---------------------------------------------------------------------------------------------------
+
+    def _left(self) -> torch.Tensor:
+        """The gradient of `held` that backward has left."""
+        raise NotImplementedError
+
+    def _drop_left(self) -> None:
+        """Frees it."""
+        raise NotImplementedError
+
+    def scatter_gradients(self) -> None:
+        """Adds this rank's part of the gradients to the sum of those before."""
+        mine = self.run(self.completion.each, self._left())
+        self._drop_left()
+        self._sum = mine if self._sum is None else self._sum.add_(mine)
+        if not self.completion.once:
+            self.shard.grad = self._sum
+
+    def start_reduce(self) -> None:
+        """Starts to complete what was scattered, or else what backward has left."""
+        gradient = self._sum if self._sum is not None else self._left()
+        if self.completion.each and self._sum is None:  # no backward has run here
+            gradient = self.run(self.completion.each, gradient)
+        self._reduction, self._sum = Reduction(self, gradient), None
+        if self._reduction.gradient is not gradient:
+            self._drop_left()
+
+    def _put_gradient(self, completed: torch.Tensor) -> None:
+        self.shard.grad = completed
+
+    def drop_gradients(self) -> None:
+        """Frees what was summed, too."""
+        super().drop_gradients()
+        self._drop_left()
+        self._sum = None
 
 
 class ShardedState(Sharded):
-    """Every rank has all of the weights, `flat` [elements], and updates its shard (ZeRO-1 and -2)."""
+    """Every rank has all of the weights, `held` [elements], and updates its shard (ZeRO-1 and -2)."""
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
-        super().__init__(number, values, tied, parts, group)
-        self.flat = self.laid(next(iter(values.values())), values.values())
-        self.shard = torch.nn.Parameter(self._my_part(self.flat))  # an update of this view changes the weights
-        self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.flat).items()}
+    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels) -> None:
+        super().__init__(number, values, tied, parts, levels)
+        self.held = self.laid(next(iter(values.values())), values.values())
+        self.shard = torch.nn.Parameter(self._shard_of(self.held))  # an update of this view changes the weights
+        self.parameters = {n: torch.nn.Parameter(v) for n, v in self.views(self.held).items()}
         self.bucket = Bucket(self)
 
-    def start_reduce(self) -> None:
-        """Completes the gradients and adds them to the shard's, after each backward (ZeRO-2) or the last (ZeRO-1)."""
-        mine = self.complete(self.bucket.filled())
-        self.bucket.drop()
-        self.shard.grad = mine if self.shard.grad is None else self.shard.grad.add_(mine)
+    def _left(self) -> torch.Tensor:
+        return self.bucket.filled()
 
-    def drop_gradients(self) -> None:
-        """Frees the bucket, too."""
-        super().drop_gradients()
+    def _drop_left(self) -> None:
         self.bucket.drop()
-
-    def gather(self) -> None:
-        """Fills `flat` from the shards."""
-        with self._noted(self.shard_group):
-            self.shard_group.all_gather(self.flat, self.shard.detach().clone())
 
 
 class ShardedWeights(Sharded):
-    """Each rank has its shard; weights are gathered for a module, and freed after it (ZeRO-3)."""
+    """Each rank holds a part of the weights; these are gathered for a module, and freed after it (ZeRO-3)."""
 
-    def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int, group: Group) -> None:
-        super().__init__(number, values, tied, parts, group)
-        self.shard = torch.nn.Parameter(self._my_part(self.laid(next(iter(values.values())), values.values())).clone())
+    held: torch.nn.Parameter
+
+    def __init__(
+        self, number: int, values: Tensors, tied: Tie | None, parts: int, levels: Levels, weights: Group
+    ) -> None:
+        super().__init__(number, values, tied, parts, levels)
+        self.group = weights
+        self.held = torch.nn.Parameter(_part(self.laid(next(iter(values.values())), values.values()), weights).clone())
+        self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
         self._again: torch.Tensor | None = None
+
+    def _left(self) -> torch.Tensor:
+        if self.held.grad is None:
+            self.held.grad = torch.zeros_like(self.held)
+        return self.held.grad
+
+    def _drop_left(self) -> None:
+        self.held.grad = None
 
     def weights(self) -> dict[str, torch.Tensor]:
         """All weights, gathered; backward reduces their gradients to the shard's."""
         with self.timed("gather"):
             gathered = self._gathered()
-            self.shard_group.world.gathered.note(gathered, self)
+            self.group.world.gathered.note(gathered, self)
             with torch.enable_grad():  # the first reader may need no gradient while a later one does
-                views = _Gather.apply(self.shard, self, gathered)  # type: ignore[no-untyped-call]
+                views = _Gather.apply(self.held, self, gathered)  # type: ignore[no-untyped-call]
             return dict(zip((s.name for s in self.slots), views, strict=True))
 
     def release(self, weights: dict[str, torch.Tensor]) -> None:
@@ -385,27 +514,23 @@ class ShardedWeights(Sharded):
 
     def timed(self, what: str) -> AbstractContextManager[Any]:
         """A context whose time counts for this flat parameter, not for the operator that reads it."""
-        clock = self.shard_group.world.clock
+        clock = self.group.world.clock
         return clock.aside(TimedPlace(what, self.number)) if clock is not None else nullcontext()
 
     def _gathered(self) -> torch.Tensor:
-        """All weights [elements], gathered from their shards."""
-        flat = self.shard.new_empty(self.elements)
-        with self._noted(self.shard_group):
-            self.shard_group.all_gather(flat, self.shard.detach())
-        return flat
+        """All weights [elements], gathered from what the ranks hold."""
+        with self.noted(self.group):
+            return _gathered(self.held.detach(), self.group)
 
 
 class _Gather(torch.autograd.Function):
-    """The weights of a flat parameter, gathered from its shards; backward reduces their gradients to the shard's.
+    """The weights of a flat parameter, gathered from what ranks hold; backward reduces their gradients to that.
 
     [elements / ranks] -> each weight in its shape. `gathered` [elements] is an argument so that it can be freed.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, shard: torch.Tensor, flat: ShardedWeights, gathered: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, held: torch.Tensor, flat: ShardedWeights, gathered: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.flat, ctx.place = flat, TimedPlace("scatter", flat.number)
         return tuple(flat.views(gathered).values())
 
@@ -413,16 +538,16 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor, None, None]:
         flat: ShardedWeights = ctx.flat
         with flat.timed("scatter"):
-            whole = flat.laid(flat.shard, gradients)
+            whole = flat.laid(flat.held, gradients)
             flat.drop()
-            return flat.complete(whole), None, None
+            return flat.run(flat.completion.in_backward, whole), None, None
 
 
-def make_flat_param(
-    number: int, values: Tensors, zero: str, shard_group: Group | None, tied: Tie | None, parts: int
-) -> FlatWeights:
-    """The flat parameter of these weights, with the state sharded that `zero` names: none, optimizer, grads or weights.
-    `parts` is the number of equal parts into which its completion cuts it."""
-    if shard_group is None:
+def make_flat_param(number: int, values: Tensors, levels: Levels, tied: Tie | None, parts: int) -> FlatWeights:
+    """The flat parameter of these weights, with their state sharded over the groups of the levels. `parts` is the
+    number of equal parts into which its completion cuts it."""
+    if not levels.groups:
         return Replicated(number, values, tied, parts)
-    return (ShardedWeights if zero == "weights" else ShardedState)(number, values, tied, parts, shard_group)
+    if levels.weights is None:
+        return ShardedState(number, values, tied, parts, levels)
+    return ShardedWeights(number, values, tied, parts, levels, levels.weights)

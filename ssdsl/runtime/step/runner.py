@@ -238,6 +238,12 @@ class Runner:
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
+    def scatter_gradients(self, flat: int) -> None:
+        """Reduces the gradients that a backward has left to the ranks that hold parts of them."""
+        self.doing = f"gradients {flat}"
+        with self._span("reduce", flat):
+            self.weights.flat(flat).scatter_gradients()
+
     def start_reduce(self, flat: int) -> None:
         """Starts to complete the gradients of a flat parameter."""
         self.doing = f"gradients {flat}"

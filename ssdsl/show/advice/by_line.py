@@ -13,7 +13,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.sites import Origins
 from ssdsl.ir.function import Function
 from ssdsl.ir.layout import Shard
-from ssdsl.ir.param import FlatParam, Param, Zero
+from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
@@ -22,7 +22,7 @@ from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.draw_timeline import KINDS
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.price.collectives import ProgramIndex, of_gathers, of_instr, shards
+from ssdsl.simulate.price.collectives import ProgramIndex, of_gathers, of_instr
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
@@ -101,8 +101,9 @@ class _Lines:
         flats, found = {(w, f.submesh): f for f in self.program.flats_of(role) for w in f.weights}, Shares()
         for param in self.program.params_of(role):
             flat = flats.get((param.weight, param.submesh))
-            if flat is not None and _is_sharded(flat, state):
-                statement, elements = self._sharding(flat, state), param.elements / shards(flat)
+            if flat is not None and (axes := flat.sharded.of(state)):
+                parts = flat.elements / flat.elements_over(axes)
+                statement, elements = self._sharding(flat, state), param.elements / parts
             elif flat is not None or state is State.WEIGHTS:
                 statement, elements = self._of_weight(param), param.elements
             else:
@@ -207,10 +208,6 @@ class _Lines:
 
     def _functions(self, role: Role) -> list[Function]:
         return [self.program.functions[n] for n in dict.fromkeys(c.function for c in role.computes())]
-
-
-def _is_sharded(flat: FlatParam, state: State) -> bool:
-    return flat.zero is not Zero.NONE and State(flat.zero.value).stage >= state.stage
 
 
 def _add(found: Shares, shares: Shares, amount: float) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ssdsl.ir.layout import Shard
-from ssdsl.ir.param import FlatParam, Zero
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program, Role
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.lang.suggest import joined
-from ssdsl.plan.plan import Phase
+from ssdsl.plan.plan import Phase, State
 from ssdsl.show.errors import DeviceOutOfMemory, NearlyFull
 from ssdsl.show.tables.report import ranks
 from ssdsl.show.view import size
@@ -23,12 +23,11 @@ LEAST = 0.05  # of the peak: against less there is no advice
 NAMED = 4  # roles and parts that a note names
 SIZES = {2: "half as large", 4: "a quarter as large"}
 STATE = ("weights", "gradients", "optimizer")
-SHARDED = {Zero.NONE: (), Zero.OPTIMIZER: ("optimizer",), Zero.GRADS: ("optimizer", "gradients"), Zero.WEIGHTS: STATE}
 STAGES = (
-    ("optimizer", "optimizer"),
-    ("gradients", "grads"),
-    ("weights", "weights"),
-)  # the stages of ZeRO: the part, and its word in a plan
+    ("optimizer", State.OPTIMIZER),
+    ("gradients", State.GRADS),
+    ("weights", State.WEIGHTS),
+)  # the stages of ZeRO: the part of the peak, and the state
 
 
 def capacity(program: Program, source: Source, report: Report) -> tuple[Diagnostic, ...]:
@@ -97,9 +96,9 @@ class _Advice:
         axes, ways = self._replicas()
         flats = self.program.flats_of(self.role)
         words, saved = [], 0.0
-        for part, word in STAGES:
-            if ways > 1 and saved < too_much and not all(part in SHARDED[f.zero] for f in flats):
-                words.append(f"`split model.{word} by row into {', '.join(axes)}`")
+        for part, state in STAGES:
+            if ways > 1 and saved < too_much and not all(f.sharded.of(state) for f in flats):
+                words.append(f"`split model.{state} by row into {', '.join(axes)}`")
                 saved += parts.get(part, 0) * (1 - 1 / ways)
         if words:
             yield f"{joined(words, 'and')}: replicas share what each holds whole; about {size(saved)} less"

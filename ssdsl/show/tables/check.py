@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from ssdsl.ir.action import Compute, Start
-from ssdsl.ir.param import FlatParam, Zero
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.eval.paths import starred, starred_module
@@ -108,17 +107,9 @@ def _state(program: Program, role: Role) -> tuple[int, int, int]:
     flats = program.flats_of(role)
     fixed = [p for p in program.params_of(role) if not p.trained]
     weights = sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in fixed)
-    weights += sum(_held(f, Zero.WEIGHTS) * ITEMSIZE.get(f.dtype, 4) for f in flats)
-    gradients = sum(_held(f, Zero.WEIGHTS, Zero.GRADS) * MIXED.gradient_bytes(f.dtype) for f in flats)
-    zero = Zero.WEIGHTS, Zero.GRADS, Zero.OPTIMIZER
-    return weights, gradients, sum(_held(f, *zero) * MIXED.optimizer_bytes(f.dtype) for f in flats)
-
-
-def _held(flat: FlatParam, *shards: Zero) -> int:
-    """The elements on one device, which has a part if the flat parameter's ZeRO stage is one of `shards`."""
-    axes = dict(flat.submesh.axes)
-    ways = math.prod(axes[a] for a in flat.shard_axes) if flat.zero in shards else 1
-    return flat.elements // ways
+    weights += sum(f.elements_over(f.sharded.weights) * ITEMSIZE.get(f.dtype, 4) for f in flats)
+    gradients = sum(f.elements_over(f.sharded.grads) * MIXED.gradient_bytes(f.dtype) for f in flats)
+    return weights, gradients, sum(f.elements_over(f.sharded.optimizer) * MIXED.optimizer_bytes(f.dtype) for f in flats)
 
 
 def repeated_view(program: Program) -> View:

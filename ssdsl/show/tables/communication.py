@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ssdsl.ir.action import GatherParam, StartReduce
+from ssdsl.ir.action import GatherParam, ScatterGrads, StartReduce
 from ssdsl.ir.comm import Message, Move, Transfer, kind_of, travels
 from ssdsl.ir.function import Function, Reshard
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import FlatParam, SumTiedGrads
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
@@ -20,10 +20,11 @@ from ssdsl.simulate.price.collectives import (
     ProgramIndex,
     SizedCollective,
     flat_bytes,
-    of_completion,
-    of_gather,
     of_gathers,
     of_instr,
+    of_once,
+    of_scatter,
+    of_updated,
 )
 
 COLUMNS = (
@@ -134,14 +135,15 @@ class _Fold:
         role = next((r for r in self.program.roles if r.is_in(flat.submesh)), None)
         if role is None:
             return
-        reduces, gathers = _count(role, StartReduce(flat.number)), _count(role, GatherParam(flat.number))
+        kinds = ScatterGrads, StartReduce, GatherParam
+        scatters, reduces, gathers = (_count(role, kind(flat.number)) for kind in kinds)
         of = _called(flat)
-        yield from self.counted(of_completion(flat), "gradients", of, flat.submesh, reduces)
-        for step in flat.completion:
-            if isinstance(step, SumTiedGrads):
-                tied = SizedCollective("all_reduce", (), flat_bytes(flat))
-                yield from self.counted((tied,), "gradients, tied", of, flat.submesh, 1)
-        yield from self.counted((of_gather(flat),), "weights", of, flat.submesh, gathers)
+        yield from self.counted(of_scatter(flat), "gradients", of, flat.submesh, scatters)
+        yield from self.counted(of_once(flat), "gradients", of, flat.submesh, reduces)
+        if flat.completion.tied:
+            tied = SizedCollective("all_reduce", (), flat_bytes(flat, flat.sharded.optimizer))
+            yield from self.counted((tied,), "gradients, tied", of, flat.submesh, 1)
+        yield from self.counted(of_updated(flat), "weights", of, flat.submesh, gathers)
 
     def counted(
         self, found: Iterable[SizedCollective], when: str, of: str, on: Submesh, times: int

@@ -131,7 +131,7 @@ def _headline(found: SearchResult) -> str:
 def _no_setting(found: SearchResult) -> str:
     """The reason why no setting can be tried: nothing is open, or no widths give the number of devices asked for."""
     wanted, sketch = found.devices, found.baseline.sketch
-    near = {count: values for values, count in sketch.sizes(range(1, 2 * wanted[-1] + 1))}
+    near = {count: values for values, count in sketch.settings_with_devices(range(1, 2 * wanted[-1] + 1))}
     if not near:
         return "nothing is open"
     nearest = min(near, key=lambda count: min(abs(count - n) for n in (wanted[0], wanted[-1])))

@@ -3,7 +3,7 @@
 from itertools import groupby
 from typing import Any
 
-from ssdsl.ir.action import Action, Compute, GatherParam, Start, StartReduce, Update
+from ssdsl.ir.action import Action, Compute, GatherParam, ScatterGrads, Start, StartReduce, Update
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
 from ssdsl.show.view import Column, ColumnKind, View, as_json
@@ -76,7 +76,7 @@ def _name(action: Action) -> str:
             return f"{LETTERS[action.phase]}{action.function}{_at(action.at)}"
         case Start():
             return f"{'b' if action.gradient else 'f'}{action.message}{_at(action.at)}"
-        case StartReduce():
+        case ScatterGrads() | StartReduce():
             return f"R{action.flat}"
         case Update():
             return "O"

@@ -23,13 +23,13 @@ from ssdsl.ir.function import (
     results_of,
 )
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.param import FlatParam, Zero
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.lower.functions.views import views_of
 from ssdsl.simulate.memory.kept import kept_of
 from ssdsl.simulate.memory.padded import padded_bytes
 from ssdsl.simulate.memory.within_backward import GradientBucket, WithinBackward
-from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, is_reduced, shards, size_bytes
+from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, is_reduced, size_bytes
 from ssdsl.simulate.price.fusion import Fusion, Launch
 
 Sizes = dict[str, int]  # bytes by storage
@@ -138,12 +138,12 @@ class Activations:
             if flat is None or parameter.var.gradient is None or function.backward is not Backward.WHOLE:
                 yield None
             else:
-                yield numbers.setdefault(flat.number, len(numbers)), flat.zero is Zero.GRADS
+                yield numbers.setdefault(flat.number, len(numbers)), bool(flat.completion.each)
 
     @cached_property
     def _reduced(self) -> dict[tuple[str, Submesh], FlatParam]:
         """The flat parameters whose gradients are reduced as a whole, by their weights."""
-        flats = [f for f in self.facts.program.flats if f.zero is not Zero.WEIGHTS and is_reduced(f)]
+        flats = [f for f in self.facts.program.flats if not f.sharded.weights and is_reduced(f)]
         return {(weight, flat.submesh): flat for flat in flats for weight in flat.weights}
 
     def _is_held(self, given: FunctionInput, function: Function) -> bool:
@@ -282,7 +282,8 @@ class _Function:
         weights = {v.name: v.elements * state.gradient_bytes(v.dtype) for v in learned}
         buckets = self._buckets(weights)
         moving = {weight for bucket in buckets for weight in bucket.weights}
-        parts = {w: shards(flats[n]) for s in self.function.sections for n in s.gathers for w in flats[n].weights}
+        gathered = [flats[n] for section in self.function.sections for n in section.gathers]
+        parts = {w: f.elements // f.elements_over(f.sharded.weights) for f in gathered for w in f.weights}
         return WithinBackward(
             [(launches, section.recompute) for launches, section in sections],
             self._saved_by,
@@ -291,6 +292,7 @@ class _Function:
             {name: self.size(name) for name, var in self.variables.items() if var.gradient is not None},
             weights,
             {name: size // parts.get(name.value, 1) for name, size in weights.items() if name not in moving},
+            {Name(weight) for flat in gathered if flat.completion.each for weight in flat.weights},
             self._root,
             [(i.result.name, i.source) for i in self.function.body() if isinstance(i, Conversion)],
             buckets,

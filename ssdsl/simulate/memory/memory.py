@@ -16,7 +16,6 @@ from ssdsl.ir.action import At, Compute, Free, Start, Wait
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.function import Backward, Concat, Function, FunctionInput, Sum
-from ssdsl.ir.param import Zero
 from ssdsl.ir.parts import reads_of_tasks
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
@@ -24,7 +23,7 @@ from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.inputs import Inputs
 from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.simulate.price.collectives import shards
+from ssdsl.simulate.price.collectives import flat_bytes
 from ssdsl.simulate.run import Interval, Trace, by_role
 from ssdsl.simulate.timeline import Memory
 
@@ -87,12 +86,11 @@ def state_of(
     first one among the tasks that `ran`; none if none ran."""
     learned = _first_gradients(program, ran)
     for flat in program.flats_of(role):
-        own = flat.elements // shards(flat)
-        held = own if flat.zero is Zero.WEIGHTS else flat.elements
-        yield MemoryChange(0.0, "weights", held * ITEMSIZE.get(flat.dtype, 4))
+        own = flat.elements_over(flat.sharded.optimizer)
+        yield MemoryChange(0.0, "weights", flat_bytes(flat, flat.sharded.weights))
         yield MemoryChange(0.0, "optimizer", own * state.optimizer_bytes(flat.dtype))
         if times := [learned[w] for w in flat.weights if w in learned]:
-            held = flat.elements if flat.zero in (Zero.NONE, Zero.OPTIMIZER) else own
+            held = flat.elements_over(flat.sharded.grads)
             yield MemoryChange(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
     others = (p for p in program.params if not p.trained and role.is_in(p.submesh))
     yield MemoryChange(0.0, "weights", sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others))

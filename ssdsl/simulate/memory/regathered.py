@@ -26,8 +26,9 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.value import Name, Var
+from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
-from ssdsl.model.memory.storage import Storage, aliases
+from ssdsl.model.memory.storage import Storage
 
 Gather = tuple[int, int]  # the number of the section that gathers, and of the flat parameter
 
@@ -126,12 +127,9 @@ class _Walk:
     def _views(self, instr: Instr) -> Iterator[tuple[Name, _Memory | None]]:
         match instr:
             case OpPart():
-                operator = self.operators[instr.operator]
-                reads = dict(zip((o.value for o in operator.inputs), instr.reads, strict=True))
-                names = {v.name.value: v.name for v in instr.results}
-                for output, read in aliases(operator, self.places).items():
-                    if (memory := self._behind(reads[read])) is not None:
-                        yield names[output], _Memory(memory.gather, self._is_contiguous(output))
+                for result, read in views_in(instr, self.operators[instr.operator], self.places).items():
+                    if (memory := self._behind(read)) is not None:
+                        yield result, _Memory(memory.gather, self._is_contiguous(result.value))
             case Reshard(source=source):
                 memory = self._behind(source)
                 if memory is not None:

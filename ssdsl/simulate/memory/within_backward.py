@@ -1,6 +1,6 @@
 """The memory of a running backward: kernel by kernel from the last, gradients are made and kept tensors are freed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ssdsl.ir.value import Name
@@ -24,7 +24,8 @@ class WithinBackward:
 
     `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it; `held` are those
     that are there when backward begins. `learning` are the bytes of values' gradients, `weights` those of weights, and
-    `stays` the part of these that stays on the device. `root` gives the storage of a value. `conversions` are the
+    `stays` the part of these that stays on the device; each backward leaves those of `anew` anew, the first one of a
+    step the others. `root` gives the storage of a value. `conversions` are the
     results and sources of conversions between the kernels, in order: once the backward of a result's readers has run,
     its gradient is converted to that of its source. The gradient of a weight moves into its one of the `buckets` when
     the backward of all kernels that read the weight has run.
@@ -39,12 +40,13 @@ class WithinBackward:
         learning: Mapping[Name, int],
         weights: Mapping[Name, int],
         stays: Mapping[Name, int],
+        anew: Set[Name],
         root: Callable[[Name], str],
         conversions: Sequence[tuple[Name, Name]],
         buckets: Sequence[GradientBucket],
     ) -> None:
         self.launches = [launch for launches, _ in sections for launch in launches]
-        self.learning, self.weights, self.stays, self.root = learning, weights, stays, root
+        self.learning, self.weights, self.stays, self.anew, self.root = learning, weights, stays, anew, root
         self.bucket_of = {weight: bucket for bucket in buckets for weight in bucket.weights}
         self.stay_bytes = sum(stays.values()) + sum(bucket.size_bytes for bucket in buckets)
         reads = ((r, number) for number, launch in reversed(list(enumerate(self.launches))) for r in launch.reads)
@@ -95,7 +97,7 @@ class WithinBackward:
             taken = {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
             given = sum(size for storage, size in taken.items() if storage not in waiting)
             most = max(most, level + given + sum(fresh.values()) + grads)
-            level += sum(fresh.values()) + (sum(self.stays.get(r, 0) for r in launch.reads) if first else 0)
+            level += sum(fresh.values()) + sum(self._stays(read, first=first) for read in launch.reads)
             for storage, size in fresh.items():
                 waiting[storage] = waiting.get(storage, 0) + size
             level -= sum(waiting.pop(storage, 0) for storage in taken) + self.releases.get(number, 0)
@@ -107,6 +109,10 @@ class WithinBackward:
                 most = max(most, level + after if before != after else level)  # with equal sizes it is done in place
                 level += after - before
         return max(0, most)
+
+    def _stays(self, name: Name, *, first: bool) -> int:
+        """The bytes of a weight's gradient that stay on the device."""
+        return self.stays.get(name, 0) if first or name in self.anew else 0
 
     def _made_buckets(self, weights: Iterable[Name], there: set[GradientBucket]) -> int:
         """The bytes of the buckets that these weights' gradients are the first to fill."""
@@ -131,7 +137,7 @@ class WithinBackward:
         if source in self.bucket_of:
             return self._made_buckets((source,), there)
         if source in self.weights:
-            return self.stays[source] if first else 0
+            return self._stays(source, first=first)
         storage, size = self.root(source), self.learning.get(source, 0)
         added = max(0, size - waiting.get(storage, 0))
         waiting[storage] = waiting.get(storage, 0) + added

@@ -5,13 +5,21 @@ that is gathered again; a weight's gradient belongs to the second half of a spli
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Step, kind_of, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, GatherGrads, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.param import (
+    AllReduceGrads,
+    ChunkGrads,
+    CompletionStep,
+    FlatParam,
+    GatherGrads,
+    ReduceScatterGrads,
+    SumTiedGrads,
+)
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
@@ -184,12 +192,40 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
 # -- flat parameters ---------------------------------------------------------------------------------------------------
 
 
-def of_completion(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """The collectives that complete the gradient of a flat parameter on its submesh: what one step cuts is smaller in
-    the steps after it. Without a `state` the gradient has the weights' dtype."""
-    size = flat_bytes(flat) if state is None else flat.elements * state.gradient_bytes(flat.dtype)
-    ways = dict(flat.submesh.axes)
-    for step in flat.completion:
+def of_backward(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """The collectives that reduce the gradients of gathered weights in the backward of their module. Without a `state`
+    a gradient has the weights' dtype, here and below."""
+    return _sized(flat, flat.completion.in_backward, (), state)
+
+
+def of_scatter(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """The collectives behind each backward."""
+    return _sized(flat, flat.completion.each, flat.sharded.weights, state)
+
+
+def of_once(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """The collectives that complete the gradient behind the last backward, on the flat parameter's own submesh."""
+    return _sized(flat, flat.completion.once, flat.sharded.grads, state)
+
+
+def of_start(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """Those of `of_once` that run from the start of the reduction on, in the background where its sum is awaited."""
+    return (c for c in of_once(flat, state) if not (flat.completion.awaited and c.kind == "all_gather"))
+
+
+def of_wait(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """Those of `of_once` that run where its sum is awaited."""
+    return (c for c in of_once(flat, state) if flat.completion.awaited and c.kind == "all_gather")
+
+
+def _sized(
+    flat: FlatParam, steps: Sequence[CompletionStep], over: tuple[str, ...], state: StatePrecision | None
+) -> Iterator[SizedCollective]:
+    """The collectives of steps that begin with a shard of the gradient over some axes: what one step cuts is smaller in
+    the steps after it."""
+    itemsize = ITEMSIZE.get(flat.dtype, 4) if state is None else state.gradient_bytes(flat.dtype)
+    size, ways = flat.elements_over(over) * itemsize, dict(flat.submesh.axes)
+    for step in steps:
         match step:
             case AllReduceGrads():
                 yield SizedCollective("all_reduce", step.axes, size)
@@ -205,34 +241,27 @@ def of_completion(flat: FlatParam, state: StatePrecision | None = None) -> Itera
                 pass
 
 
-def of_start(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """The collectives of a completion that run from its start on, in the background where its sum is awaited."""
-    return (c for c in of_completion(flat, state) if not (flat.awaited and c.kind == "all_gather"))
-
-
-def of_wait(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """The collectives of a completion that run where its sum is awaited."""
-    return (c for c in of_completion(flat, state) if flat.awaited and c.kind == "all_gather")
-
-
 def of_gather(flat: FlatParam) -> SizedCollective:
-    """The gather that makes a sharded flat parameter whole."""
-    return SizedCollective("all_gather", flat.shard_axes, flat_bytes(flat))
+    """The gather of the weights that a module reads."""
+    return SizedCollective("all_gather", flat.sharded.weights, flat_bytes(flat))
 
 
-def flat_bytes(flat: FlatParam) -> int:
-    """The local bytes of a flat parameter, gathered."""
-    return flat.elements * ITEMSIZE.get(flat.dtype, 4)
+def of_updated(flat: FlatParam) -> Iterator[SizedCollective]:
+    """The gathers of updated weights: from the shards of the optimizer's state to those of the weights."""
+    _, grads, optimizer = flat.sharded.levels
+    for axes, over in ((optimizer, flat.sharded.grads), (grads, flat.sharded.weights)):
+        if axes:
+            yield SizedCollective("all_gather", axes, flat_bytes(flat, over))
 
 
-def shards(flat: FlatParam) -> int:
-    """The number of parts into which the state of a flat parameter is cut."""
-    return math.prod(n for a, n in flat.submesh.axes if a in flat.shard_axes)
+def flat_bytes(flat: FlatParam, over: tuple[str, ...] = ()) -> int:
+    """The local bytes of a flat parameter, sharded over some axes."""
+    return flat.elements_over(over) * ITEMSIZE.get(flat.dtype, 4)
 
 
 def is_reduced(flat: FlatParam) -> bool:
     """Whether gradients are completed on the flat parameter's own submesh."""
-    return any(not isinstance(step, SumTiedGrads) for step in flat.completion)
+    return any(not isinstance(step, SumTiedGrads) for step in flat.completion.steps)
 
 
 def of_gathers(
@@ -246,7 +275,7 @@ def of_gathers(
         again = facts.regathered(function).again
         yield from [of_gather(flat)] * again.get((section, flat.number), 0)
     if phase in (Phase.BACKWARD, Phase.WGRAD) and learns_weights(facts, function, section, flat):
-        yield from of_completion(flat, facts.state)
+        yield from of_backward(flat, facts.state)
 
 
 def learns_weights(facts: ProgramIndex, function: Function, section: int, flat: FlatParam) -> bool:

@@ -12,8 +12,8 @@ from functools import cache, partial
 
 from ssdsl.ir.function import Function, Instr, OpPart, Section, reads_of
 from ssdsl.ir.value import Name, Var
+from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
-from ssdsl.model.memory.storage import aliases
 from ssdsl.simulate.price.collectives import ProgramIndex
 
 Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
@@ -90,8 +90,8 @@ class Fusion:
             yield _launch(sorted(ops, key=lambda op: place[op.operator]), base, readers, views)
 
     def _is_view(self, op: OpPart) -> bool:
-        seen = aliases(self.facts.operators[op.operator], self.facts.places)
-        return all(v.name.value in seen for v in op.results)
+        seen = views_in(op, self.facts.operators[op.operator], self.facts.places)
+        return all(v.name in seen for v in op.results)
 
     def _may_fuse(self, op: OpPart) -> bool:
         return self.facts.fuses and not op.kernel.function and can_fuse(self.facts.operators[op.operator])

@@ -7,20 +7,31 @@ from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
-from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.action import (
+    Action,
+    Compute,
+    Free,
+    GatherParam,
+    ScatterGrads,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
 from ssdsl.ir.function import Function
-from ssdsl.ir.param import FlatParam, SumTiedGrads
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import (
     ProgramIndex,
     SizedCollective,
-    of_gather,
+    of_scatter,
     of_start,
     of_task,
+    of_updated,
     of_wait,
-    shards,
 )
 from ssdsl.simulate.price.compute_time import Computing
 from ssdsl.simulate.price.costs import FREE, Cost, total
@@ -46,18 +57,10 @@ class Roofline:
                 return self._compute(self.program.functions[action.function], action.phase, role)
             case Start():
                 return self.network.message(self.program.messages[action.message], action.gradient)
-            case StartReduce():
-                flat = self.program.flats[action.flat]
-                return total(self.network.collective(c, flat.submesh) for c in of_start(flat, self.facts.state))
-            case WaitReduce():
-                flat = self.program.flats[action.flat]
-                gathers = (self.network.collective(c, flat.submesh) for c in of_wait(flat, self.facts.state))
-                return total((*gathers, self._tie(flat)))
+            case ScatterGrads() | StartReduce() | WaitReduce() | GatherParam():
+                return self._completes(action)
             case Update():
                 return self._update(role)
-            case GatherParam():
-                flat = self.program.flats[action.flat]
-                return self.network.collective(of_gather(flat), flat.submesh)
             case Wait() | Free():
                 return FREE
             case _:
@@ -94,15 +97,30 @@ class Roofline:
             # hidden as a group: operator and collectives run at the same time, and the longer one counts
             yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
 
+    def _completes(self, action: ScatterGrads | StartReduce | WaitReduce | GatherParam) -> Cost:
+        """The cost of an action on the gradients or weights of a flat parameter."""
+        flat, state = self.program.flats[action.flat], self.facts.state
+        match action:
+            case ScatterGrads():
+                found = of_scatter(flat, state)
+            case StartReduce():
+                found = of_start(flat, state)
+            case WaitReduce():
+                found = of_wait(flat, state)
+            case GatherParam():
+                found = of_updated(flat)
+        cost = total(self.network.collective(c, flat.submesh) for c in found)
+        return total((cost, self._tie(flat))) if isinstance(action, WaitReduce) else cost
+
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""
         state = self.facts.state
         flats = self.program.flats_of(role)
-        traffic = sum(state.update_traffic(f.dtype) * f.elements // shards(f) for f in flats)
+        traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer) for f in flats)
         return Cost(traffic * max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name]))
 
     def _tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
-        tied = [s for c in flat.completion if isinstance(c, SumTiedGrads) for s in c.submeshes]
-        size = flat.elements * self.facts.state.gradient_bytes(flat.dtype) // shards(flat)
-        return self.network.among(SizedCollective("all_reduce", (), size), tuple(sorted(s.ranks()[0] for s in tied)))
+        size = flat.elements_over(flat.sharded.optimizer) * self.facts.state.gradient_bytes(flat.dtype)
+        ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))
+        return self.network.among(SizedCollective("all_reduce", (), size), ranks)

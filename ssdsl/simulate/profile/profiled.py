@@ -9,10 +9,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.action import Action, Compute, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.action import (
+    Action,
+    Compute,
+    Free,
+    GatherParam,
+    ScatterGrads,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.function import Backward, Function, Instr, OpPart, Section, Side, Write, results_of
-from ssdsl.ir.param import FlatParam, SumTiedGrads, Zero
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
@@ -21,12 +32,13 @@ from ssdsl.simulate.price.collectives import (
     SizedCollective,
     flat_bytes,
     learns_weights,
-    of_completion,
+    of_backward,
     of_gather,
+    of_scatter,
     of_start,
     of_task,
+    of_updated,
     of_wait,
-    shards,
     size_bytes,
 )
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost, total
@@ -62,19 +74,22 @@ class Profiled:
                 return self._task(self.program.functions[action.function], action.phase)
             case Start():
                 return self._message(action)
-            case StartReduce():
+            case ScatterGrads() | StartReduce():
                 flat = self.program.flats[action.flat]
-                reduced = total(self._collective(c, flat) for c in of_start(flat))
-                return total((Cost(0.0, self._growing("reduce", flat_bytes(flat))), reduced)) if reduced.sent else FREE
+                is_each = isinstance(action, ScatterGrads)
+                reduced = total(self._collective(c, flat) for c in (of_scatter(flat) if is_each else of_start(flat)))
+                before = flat.sharded.weights if is_each else flat.sharded.grads
+                copied = self._growing("reduce", flat_bytes(flat, before))
+                return total((Cost(0.0, copied), reduced)) if reduced.sent else FREE
             case WaitReduce():
                 flat = self.program.flats[action.flat]
                 return total((*(self._collective(c, flat) for c in of_wait(flat)), self._tie(flat)))
             case Update():
-                held = sum(flat_bytes(f) // shards(f) for f in self.program.flats_of(role))
+                held = sum(flat_bytes(f, f.sharded.optimizer) for f in self.program.flats_of(role))
                 return Cost(self._growing("update", held) + self.profile.step_s)
             case GatherParam():
                 flat = self.program.flats[action.flat]
-                return self._collective(of_gather(flat), flat)
+                return total(self._collective(c, flat) for c in of_updated(flat))
             case Wait() | Free():
                 return FREE
             case _:
@@ -120,7 +135,7 @@ class Profiled:
             return
         tasks = math.prod(index.parts for index in function.time)
         for flat, size in gradients(self.facts, function):
-            first = tasks if flat.zero is Zero.GRADS else 1
+            first = tasks if flat.completion.each else 1
             yield self._growing("first gradient", size) * first / tasks
             if tasks > first:
                 yield self._growing("next gradient", size) * (tasks - first) / tasks
@@ -162,8 +177,7 @@ class Profiled:
 
     def _tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
-        tied = sum(len(c.submeshes) for c in flat.completion if isinstance(c, SumTiedGrads))
-        return self._among("all_reduce", flat_bytes(flat) // shards(flat), tied)
+        return self._among("all_reduce", flat_bytes(flat, flat.sharded.optimizer), len(flat.completion.tied))
 
     def _growing(self, name: str, size: int) -> float:
         curve: Curve | None = self.profile.growing.get(name)
@@ -209,12 +223,12 @@ def gradients(facts: ProgramIndex, function: Function) -> Iterator[tuple[FlatPar
     flats = {w: f for f in facts.program.flats if f.submesh == function.submesh for w in f.weights}
     for parameter in function.parameters:
         flat = flats.get(parameter.var.name.value)
-        if parameter.var.gradient is not None and flat is not None and flat.zero is not Zero.WEIGHTS:
+        if parameter.var.gradient is not None and flat is not None and not flat.sharded.weights:
             yield flat, size_bytes(parameter.var)
     for number, section in enumerate(function.sections):
         for flat in (facts.program.flats[n] for n in section.gathers):
             if learns_weights(facts, function, number, flat):
-                yield flat, flat_bytes(flat) // shards(flat)
+                yield flat, flat_bytes(flat, flat.sharded.weights)
 
 
 def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tuple[str, int]]:
@@ -225,7 +239,7 @@ def copies(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[tu
     if gathered:
         for found in of_task(facts, function, phase):
             for flat in gathered:
-                if found in (of_gather(flat), *of_completion(flat, facts.state)):
+                if found in (of_gather(flat), *of_backward(flat, facts.state)):
                     yield kinds[found.kind], found.size_bytes
                     break
     runs_again = phase in (Phase.BACKWARD, Phase.DGRAD)

@@ -18,7 +18,7 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
     are made relative to `folder`.
     """
     text = sketch.source.text
-    asked = {*sketch.given, *(p.name for p in sketch.open if p.why == ASKED)}
+    asked = {*sketch.set_by_user, *(p.name for p in sketch.open if p.why == ASKED)}
     for s in reversed(sketch.script.statements):
         match s:
             case nodes.ParamStatement():

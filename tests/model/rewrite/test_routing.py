@@ -75,6 +75,23 @@ class Numbered(Mixture):
         return rows[order.argsort()].view(-1, self.chosen, WIDTH).sum(1)
 
 
+class First(Mixture):
+    """Adds the first of the sorted rows to each."""
+
+    def routed(self, x: torch.Tensor, score: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        order, rows = self.sorted(x, score, expert)
+        return rows[order.argsort()].view(-1, self.chosen, WIDTH).sum(1) + rows[0]
+
+
+class Gathered(Mixture):
+    """Adds some of the sorted rows, by their places in the order, to each."""
+
+    def routed(self, x: torch.Tensor, score: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        order, rows = self.sorted(x, score, expert)
+        some = rows.gather(0, (x > 0).long())
+        return rows[order.argsort()].view(-1, self.chosen, WIDTH).sum(1) + some
+
+
 class Elsewhere(Mixture):
     """The rows come back in the order of the scores."""
 
@@ -121,7 +138,7 @@ def test_an_order_that_is_undone_is_left_out(kind: type[Mixture]) -> None:
     assert not any(d.fixed for d in product.dims)
 
 
-@pytest.mark.parametrize("kind", [Ordered, Numbered, Elsewhere, WrongEnds, Descending])
+@pytest.mark.parametrize("kind", [Ordered, Numbered, First, Gathered, Elsewhere, WrongEnds, Descending])
 def test_an_order_that_matters_stays(kind: type[Mixture]) -> None:
     graph = captured(kind)
     assert "argsort" in {o.kind for o in graph.operators}

@@ -1,13 +1,23 @@
 """What goes wrong with weights: their layouts, flat parameters, and how gradients are completed."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ssdsl.ir.layout import REPLICATE, Shard
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, FlatParam, GatherGrads, ReduceScatterGrads, SumTiedGrads, Zero
+from ssdsl.ir.param import (
+    AllReduceGrads,
+    ChunkGrads,
+    CompletionStep,
+    FlatParam,
+    GatherGrads,
+    ReduceScatterGrads,
+    SumTiedGrads,
+)
 from ssdsl.ir.program import Program
+from ssdsl.plan.plan import State
 from tests.prove.mutations.mutant import Found, mutation, put
 
 
@@ -61,60 +71,87 @@ def _flats(program: Program) -> Iterator[tuple[str, FlatParam, Callable[..., Pro
         yield f"flat {k}", flat, lambda *new, k=k: replace(program, flats=put(program.flats, k, *new))
 
 
+def _steps(
+    program: Program,
+) -> Iterator[tuple[str, FlatParam, CompletionStep, Callable[..., Program]]]:
+    """Each step of each completion, and the program with other steps in its place."""
+    for where, flat, become in _flats(program):
+        for when, steps in flat.completion._asdict().items():
+            for k, step in enumerate(steps):
+                yield (
+                    f"{where} {when} {step}"[:90],
+                    flat,
+                    step,
+                    lambda *new, flat=flat, become=become, when=when, steps=steps, k=k: become(
+                        replace(flat, completion=flat.completion._replace(**{when: put(steps, k, *new)}))
+                    ),
+                )
+
+
 @mutation
 def completion_dropped(program: Program) -> Found:
-    for where, flat, become in _flats(program):
-        for k, step in enumerate(flat.completion):
-            yield f"{where} {step}"[:90], become(replace(flat, completion=put(flat.completion, k)))
+    for where, _, _, become in _steps(program):
+        yield where, become()
 
 
 @mutation
 def completion_doubled(program: Program) -> Found:
-    for where, flat, become in _flats(program):
-        for k, step in enumerate(flat.completion):
-            yield f"{where} {step}"[:90], become(replace(flat, completion=put(flat.completion, k, step, step)))
+    for where, _, step, become in _steps(program):
+        yield where, become(step, step)
 
 
 @mutation
 def completion_added(program: Program) -> Found:
     for where, flat, become in _flats(program):
         for axis, _ in flat.submesh.axes:
-            yield f"{where} {axis}", become(replace(flat, completion=(*flat.completion, AllReduceGrads((axis,)))))
+            once = *flat.completion.once, AllReduceGrads((axis,))
+            yield f"{where} {axis}", become(replace(flat, completion=flat.completion._replace(once=once)))
 
 
 @mutation
 def completion_changed(program: Program) -> Found:
-    for where, flat, become in _flats(program):
-        for k, step in enumerate(flat.completion):
-            if isinstance(step, SumTiedGrads):
-                for j in range(len(step.submeshes)):
-                    fewer = SumTiedGrads(put(step.submeshes, j))
-                    yield f"{where} a home less", become(replace(flat, completion=put(flat.completion, k, fewer)))
-                continue
-            others: list[Any] = [type(step)(step.axes[1:])] if len(step.axes) > 1 else []
-            others += [type(step)((a,)) for a, _ in flat.submesh.axes if (a,) != step.axes]
-            others += [ChunkGrads(step.axes)] if not isinstance(step, ChunkGrads) else [ReduceScatterGrads(step.axes)]
-            for other in others:
-                yield f"{where} {other}", become(replace(flat, completion=put(flat.completion, k, other)))
+    for where, flat, step, become in _steps(program):
+        if isinstance(step, SumTiedGrads):
+            for j in range(len(step.submeshes)):
+                yield f"{where} a home less", become(SumTiedGrads(put(step.submeshes, j)))
+            continue
+        others: list[Any] = [type(step)(step.axes[1:])] if len(step.axes) > 1 else []
+        others += [type(step)((a,)) for a, _ in flat.submesh.axes if (a,) != step.axes]
+        others += [ChunkGrads(step.axes)] if not isinstance(step, ChunkGrads) else [ReduceScatterGrads(step.axes)]
+        for other in others:
+            yield f"{where} {other}", become(other)
 
 
 @mutation
 def completion_in_another_order(program: Program) -> Found:
     for where, flat, become in _flats(program):
-        if len(flat.completion) > 1:
-            yield where, become(replace(flat, completion=flat.completion[::-1]))
+        for when, steps in flat.completion._asdict().items():
+            if len(steps) > 1:
+                yield (
+                    f"{where} {when}",
+                    become(replace(flat, completion=flat.completion._replace(**{when: steps[::-1]}))),
+                )
+
+
+@mutation
+def completion_at_another_time(program: Program) -> Found:
+    """A step that cuts a gradient runs earlier or later than the shards of its state say."""
+    for where, flat, become in _flats(program):
+        steps = flat.completion._asdict()
+        for when, other in itertools.permutations(steps, 2):
+            if steps[when]:
+                changed = flat.completion._replace(**{when: (), other: (*steps[other], *steps[when])})
+                yield f"{where} {when} {other}", become(replace(flat, completion=changed))
 
 
 @mutation
 def reduction_shared_by_unlike(program: Program) -> Found:
     """Devices with other addends, or of other parts of the weights, reduce a part each as if they had the same."""
-    for where, flat, become in _flats(program):
+    for where, flat, step, become in _steps(program):
         param = next(p for p in program.params if p.submesh == flat.submesh and p.weight in flat.weights)
-        for k, step in enumerate(flat.completion):
-            for axis, _ in flat.submesh.axes if isinstance(step, AllReduceGrads) else ():
-                if axis in (*param.partial, *flat.shard_axes) or axis not in param.copied:
-                    shared = ChunkGrads((axis,)), step, GatherGrads((axis,))
-                    yield f"{where} {axis}", become(replace(flat, completion=put(flat.completion, k, *shared)))
+        for axis, _ in flat.submesh.axes if isinstance(step, AllReduceGrads) else ():
+            if axis in (*param.partial, *flat.sharded.optimizer) or axis not in param.copied:
+                yield f"{where} {axis}", become(ChunkGrads((axis,)), step, GatherGrads((axis,)))
 
 
 @mutation
@@ -134,13 +171,12 @@ def flat_weights(program: Program) -> Found:
 
 
 @mutation
-def flat_zero(program: Program) -> Found:
+def flat_sharded(program: Program) -> Found:
     for where, flat, become in _flats(program):
-        for zero in Zero:
-            if zero is not flat.zero:
-                yield f"{where} {zero.value}", become(replace(flat, zero=zero))
-        for axis, _ in flat.submesh.axes:
-            axes = (
-                tuple(a for a in flat.shard_axes if a != axis) if axis in flat.shard_axes else (*flat.shard_axes, axis)
-            )
-            yield f"{where} over {axes}", become(replace(flat, shard_axes=axes))
+        for state in State:
+            axes = flat.sharded.of(state)
+            others = [(), *(((*axes, a) if a not in axes else (a,)) for a, _ in flat.submesh.axes)]
+            for other in others:
+                if other != axes:
+                    sharded = replace(flat.sharded, **{state.value: other})
+                    yield f"{where} {state} over {other}", become(replace(flat, sharded=sharded))

@@ -3,7 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ssdsl.ir.action import Action, Compute, End, Free, GatherParam, Start, StartReduce, Update, Wait, WaitReduce
+from ssdsl.ir.action import (
+    Action,
+    Compute,
+    End,
+    Free,
+    GatherParam,
+    ScatterGrads,
+    Start,
+    StartReduce,
+    Update,
+    Wait,
+    WaitReduce,
+)
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
@@ -101,7 +113,7 @@ def gathered_too_early(program: Program) -> Found:
 def reduced_too_early(program: Program) -> Found:
     for where, _, actions, k, become in _actions(program):
         action = actions[k]
-        if not isinstance(action, StartReduce):
+        if not isinstance(action, ScatterGrads | StartReduce):
             continue
         weights = set(program.flats[action.flat].weights)
         adding = [

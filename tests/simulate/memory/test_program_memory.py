@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
+from ssdsl.compile import compile_source
 from ssdsl.runtime.profile.live_memory import LiveMemory
 from ssdsl.runtime.program.rank_program import RankProgram
 from ssdsl.runtime.ranks.world import World
@@ -20,8 +21,9 @@ from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.simulate.memory.inputs import Inputs
 from ssdsl.simulate.price.collectives import ProgramIndex
+from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
-from tests.simulate.steps import activations, compiled, model_of, step
+from tests.simulate.steps import activations, compiled, graph_of, model_of, step
 
 RUNS = "models.py:runs"
 TABLES = "tables.py:tables"
@@ -276,3 +278,16 @@ def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[st
     simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
     measured = Watched(found, 0, tmp_path / "program", model).most()
     assert simulated == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize("state", ["weights", "optimizer", "grads"])
+def test_the_most_of_nested_shards(tmp_path: Path, state: str) -> None:
+    finer = "" if state == "weights" else f"split model.{state} by row into node, gpu\n"
+    text = "mesh gpus(node = 2, gpu = 2)\nsplit model by batch into node, gpu, m = 2\nassign model to gpus\n"
+    text += "split model.weights by row into gpu\n" + finer
+    model = "gpt:tiny,layers=8,vocab=64"
+    found = compile_source(Source("nested.ssp", text), graph_of(model), {}, Path())
+    parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
+    measured = Watched(found, 0, tmp_path / "program", model).most()
+    assert simulated == pytest.approx(measured, rel=0.03)

@@ -2,7 +2,7 @@
 
 from ssdsl.model.dims.signature import Axis, Signature, axes, kept_whole, signature, whole
 from ssdsl.model.ops.families.elementwise import broadcast
-from ssdsl.model.ops.op import Op, regroup
+from ssdsl.model.ops.op import Op, PartKernel, regroup
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -32,10 +32,32 @@ def expand(call: TypedCall) -> Signature:
 
 
 def select(call: TypedCall) -> Signature:
-    """One index of an axis, or (`unbind`) all of them, each as a result: the axis vanishes."""
+    """One position of an axis: the axis vanishes. One part has it, and the others give zeros: the parts add up."""
+    return _picked(call, is_whole=not _reads_few(call))
+
+
+def unbind(call: TypedCall) -> Signature:
+    """All positions of an axis, each as a result: the axis is whole, because to gather it once costs less than to sum
+    each position."""
+    return _picked(call, is_whole=True)
+
+
+def _picked(call: TypedCall, *, is_whole: bool) -> Signature:
     names, at = axes(call.rank), call.axis("dim")
-    given = [*names[:at], kept_whole(names[at]), *names[at + 1 :]]
+    given = [*names[:at], kept_whole(names[at]) if is_whole else names[at], *names[at + 1 :]]
     return signature([given], [[*names[:at], *names[at + 1 :]]] * len(call.outputs))
+
+
+def _reads_few(call: TypedCall) -> bool:
+    """Whether the model selects at most half of the axis, and its parts add up, which those of truth values do not.
+
+    A ring sends twice as much for the sum of a position as for gathering it: for more positions, gathering the axis
+    once sends less.
+    """
+    at, given = call.axis("dim"), call.inputs[0]
+    calls = (other for other in (call.call, *call.alike) if int(other.argument("dim")) % call.rank == at)
+    positions = {int(other.argument("index")) % given.shape[at] for other in calls}
+    return given.dtype != "bool" and 2 * len(positions) <= given.shape[at]
 
 
 def pad(call: TypedCall) -> Signature:
@@ -107,6 +129,14 @@ def glu(call: TypedCall) -> Signature:
     return signature([[(*whole("half", 2), *n) if i == at else n for i, n in enumerate(names)]], [names])
 
 
+SELECT_PART = PartKernel(
+    axis=("self", "dim"),
+    call="select_part({self}, {dim}, {index}, {start}, {size})",
+    forward=(),  # the parts add up
+    backward=(),
+    saved="",
+)
+
 REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()  # all become `reshape`
 
 OPS = (
@@ -115,8 +145,8 @@ OPS = (
     Op("aten::transpose", transpose, linear_in=("self",), text=".transpose", regroups=True),
     Op("aten::t", transpose, linear_in=("self",), regroups=True),
     Op("aten::permute", permute, linear_in=("self",), text=".permute", regroups=True),
-    Op("aten::select", select, linear_in=("self",), text=".select", regroups=True),
-    Op("aten::unbind", select, linear_in=("self",), text=".unbind", regroups=True),
+    Op("aten::select", select, linear_in=("self",), kernel=SELECT_PART, text=".select", regroups=True),
+    Op("aten::unbind", unbind, linear_in=("self",), text=".unbind", regroups=True),
     Op("aten::split", split, regroups=True),
     Op("aten::split_with_sizes", split, regroups=True),
     Op("aten::expand", expand, linear_in=("self",)),

@@ -21,6 +21,7 @@ from ssdsl.model.ops.saved_by_kernels import (
     embedding_part_saves,
     gather_part_saves,
     index_part_saves,
+    reduce_part_saves,
     write_part_saves,
 )
 from ssdsl.model.ops.typed_call import TypedCall
@@ -126,16 +127,18 @@ def scatter_add(call: TypedCall) -> Signature:
     return signature([into, listed if is_list else row(0), row(1)], [into], addends=(0,))
 
 
-def _scatter(*, selects: bool = False) -> Rule:
+def _scatter(*, selects: bool = False, merges: bool = False) -> Rule:
     """Writes along one axis, which is whole; another may be split if it has the same size in all operands.
 
-    `selects`: the written tensor may lack the first axis.
+    `selects`: the written tensor may lack the first axis. `merges`: a kernel writes into a part of the axis.
     """
 
     def rule(call: TypedCall) -> Signature:
         shapes, rank, at = call.shapes, call.rank, call.axis("dim")
         alike = [k != at and all(s[k] == call.shape[k] for s in shapes if len(s) == rank) for k in range(rank)]
         names = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+        if merges and names:
+            names[at] = combined("into")
         rows = [names]
         for number, shape in enumerate(shapes[1:]):
             if len(shape) == rank:
@@ -197,6 +200,14 @@ SCATTER_ADD_PART = PartKernel(
     saved=write_part_saves,
 )
 
+SCATTER_REDUCE_PART = PartKernel(
+    axis=("self", "dim"),
+    call="scatter_reduce_part({self}, {dim}, {index}, {src}, {reduce}, {include_self}, {start}, {size})",
+    forward=(),  # each part takes what falls into it
+    backward=(),
+    saved=reduce_part_saves,
+)
+
 INDEX_ADD_PART = PartKernel(
     axis=("self", "dim"),
     call="index_add_part({self}, {dim}, {index}, {source}, {alpha}, {start}, {size})",
@@ -216,6 +227,7 @@ OPS = (
     Op("aten::one_hot", "... -> ... classes!"),
     Op("aten::scatter_add", scatter_add, kernel=SCATTER_ADD_PART),
     Op("aten::index_add", scatter_add, kernel=INDEX_ADD_PART),
-    *(Op(f"aten::{kind}", _scatter()) for kind in "scatter scatter_reduce index_fill index_copy slice_scatter".split()),
+    Op("aten::scatter_reduce", _scatter(merges=True), kernel=SCATTER_REDUCE_PART),
+    *(Op(f"aten::{kind}", _scatter()) for kind in "scatter index_fill index_copy slice_scatter".split()),
     Op("aten::select_scatter", _scatter(selects=True)),
 )
