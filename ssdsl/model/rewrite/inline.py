@@ -47,8 +47,10 @@ def inline(
     for tensor, name in zip(results, call.outputs, strict=False):
         names[id(tensor)], capture.tensors[name] = name, tensor_like(tensor)
     for made in recorded:
+        word = kind_of(made.target)
+        name = f"{call.name}_{word if word != call.kind else 'inner'}"
         for tensor in (t for t in made.results if id(t) not in names):
-            names[id(tensor)] = temporary(f"{call.name}_{kind_of(made.target)}", capture, tensor_like(tensor))
+            names[id(tensor)] = temporary(name, capture, tensor_like(tensor))
     return [_named(made, call, names, kind) for made in recorded]
 
 

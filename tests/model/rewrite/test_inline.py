@@ -18,7 +18,7 @@ def call_of(target: Any, *args: Any) -> tuple[CapturedCall, Capture]:
     return CapturedCall("made", "made", target, args, {}, "path", "file:1", ("made",)), Capture(tensors=tensors)
 
 
-def test_values_are_named_as_the_rules_variables() -> None:
+def test_values_are_named_after_the_call_and_their_operators() -> None:
     def rule(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         total = x.sum(0)
         return total * y / 2
@@ -26,8 +26,8 @@ def test_values_are_named_as_the_rules_variables() -> None:
     call, capture = call_of(aten.mul.Tensor, Ref("x"), Ref("y"))
     calls = inline(rule, call, capture)
     assert [(c.name, c.target.name(), c.args) for c in calls] == [
-        ("made_total", "aten::sum.dim_IntList", (Ref("x"), (0,))),
-        ("made_mul", "aten::mul.Tensor", (Ref("made_total"), Ref("y"))),
+        ("made_sum", "aten::sum.dim_IntList", (Ref("x"), (0,))),
+        ("made_mul", "aten::mul.Tensor", (Ref("made_sum"), Ref("y"))),
         ("made", "aten::div.Tensor", (Ref("made_mul"), 2)),
     ]
     assert all((c.path, c.source) == ("path", "file:1") for c in calls)
