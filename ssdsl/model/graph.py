@@ -105,6 +105,8 @@ def replace_refs(item: Any, by: Callable[[str], Any], leaf: Callable[[Any], Any]
             return by(value)
         case tuple() | list():
             return tuple(replace_refs(part, by, leaf) for part in item)
+        case dict():
+            return {word: replace_refs(part, by, leaf) for word, part in item.items()}
     return leaf(item)
 
 

@@ -15,7 +15,7 @@ from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
-from ssdsl.model.rewrite.buffer_updates import changed_statistics
+from ssdsl.model.rewrite.calls import without_unread
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
@@ -28,7 +28,9 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = _needed(flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator)))))
+    calls = without_unread(
+        flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator))))
+    )
     constant, data = stages(calls)
     calls = discover(calls, constant)
     found = analyse(calls, constant)
@@ -37,17 +39,6 @@ def capture(model: Model) -> Graph:
     if model.evaluation is None and not graph.values[graph.loss].differentiable:
         raise PlanError(NotALoss(None, model.name, "a number that depends on no weight"))
     return graph
-
-
-def _needed(calls: Capture) -> Capture:
-    """The capture without calls that nothing reads. Rewrites leave some, such as those that compute what a `copy`
-    overwrites; an evaluation has some that only the next step would read."""
-    wanted, kept = calls.results(), []
-    for call in reversed(calls.calls):
-        if not wanted.isdisjoint(call.outputs) or changed_statistics(call):
-            wanted.update(call.refs())
-            kept.append(call)
-    return replace(calls, calls=kept[::-1])
 
 
 class _Builder:

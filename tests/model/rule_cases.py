@@ -281,6 +281,7 @@ def indexed(p: Probe) -> Results:
         w(6, 4, 6)[near, :, p.ids(3, below=6)],
         w(2, 6, 4)[:, near, p.ids(2, 1, below=4)],
         w(6, 4)[p.buffer(lambda: torch.tensor([4]))],
+        *(w(2, 4, 6)[:, torch.arange(4).repeat(3)], w(2, 4, 6)[..., torch.arange(6).repeat_interleave(2).view(3, 4)]),
         p.data(6, 4)[near] * w(4),
         (w(6, 4)[near] > 0.5) & (p.data(6, 4) > 0.5)[near],
         w(6).index_select(0, p.ids(4, below=6)),
@@ -536,7 +537,8 @@ def noise(p: Probe) -> Results:
         F.rrelu(x(2, 4) - 0.5, training=True),
         x(2, 4).gather(1, torch.multinomial(x(2, 4), 2)),
         x(2, 4).gather(1, torch.multinomial(x(2, 4), 3, replacement=True)),
-        x(4, 2)[torch.randperm(4)],
+        *(x(4, 2)[torch.randperm(4)], x(4, 2)[torch.randperm(4, dtype=torch.int32).long()]),
+        torch.mul(*torch.native_dropout(x(2, 4), 0.3, True)),
         attend(x(2, 4, 6, 8), x(2, 4, 4, 8), x(2, 4, 4, 8), dropout_p=0.3),
         attend(x(2, 8, 6, 8), x(2, 4, 6, 8), x(2, 4, 6, 2), enable_gqa=True, dropout_p=0.3, is_causal=True),
     ]

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,10 @@ class Capture:
     def results(self) -> set[str]:
         """The values that the calls are for: the loss, new values of buffers, and outputs that were asked for."""
         return {self.loss, *self.updates.values(), *self.outputs.values()}
+
+    def makers(self) -> dict[str, CapturedCall]:
+        """The call that makes each value, in execution order."""
+        return {output: call for call in self.calls for output in call.outputs}
 
 
 def capture_calls(model: Model) -> Capture:
@@ -118,7 +122,7 @@ def _placeholders(
             raise PlanError(CaptureFailed(None, model.name, fact, "give one of them another name"))
         if isinstance(value, torch.Tensor):
             learns = origin is Origin.WEIGHT and weights[name].requires_grad
-            capture.tensors[name] = Tensor(tuple(value.shape), _dtype(value), learns)
+            capture.tensors[name] = replace(tensor_like(value), differentiable=learns)
             capture.origins[name] = origin
     return names
 
@@ -218,7 +222,7 @@ class _Reader:
         outputs = [name] if not isinstance(value, (list, tuple)) else [f"{name}_out{i}" for i in range(len(results))]
         for output, result in zip(outputs, results, strict=True):
             if isinstance(result, torch.Tensor):
-                self.capture.tensors[output] = Tensor(tuple(result.shape), _dtype(result))
+                self.capture.tensors[output] = tensor_like(result)
         self.names[node.name] = outputs if isinstance(value, (list, tuple)) else name
         self.capture.calls.append(
             CapturedCall(
@@ -251,7 +255,7 @@ class _Reader:
     ) -> Ref:
         """Adds a call that torch.export has not recorded; `of` are the tensors whose memory order it depends on."""
         name = self._free(f"{near.name}_{word}")
-        self.capture.tensors[name] = Tensor(tuple(like.shape), _dtype(like))
+        self.capture.tensors[name] = tensor_like(like)
         orders, place = tuple(map(order_of, of)), (path_of(near), source_of(near))
         self.capture.calls.append(CapturedCall(name, kind_of(target), target, args, {}, *place, (name,), orders=orders))
         return Ref(name)
@@ -296,5 +300,6 @@ def kind_of(target: Any) -> str:
     return str(target).split(".")[1]
 
 
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def tensor_like(tensor: torch.Tensor) -> Tensor:
+    """The shape and dtype of a tensor as data."""
+    return Tensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))

@@ -16,14 +16,15 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.capture.grad_mode_regions import AUTOCAST
+from ssdsl.model.capture.record import Recorded, Recorder
 from ssdsl.model.checks.inplace_changes import base_of
 from ssdsl.model.memory.memory_order import AS_STRIDED
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.rewrite.instance_norm import instance_norm
+from ssdsl.model.rewrite.recurrent import RECURRENT, with_dropout
 
 aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -76,7 +77,8 @@ def _composites() -> dict[Any, Any]:
         and target.has_kernel_for_dispatch_key(COMPOSITE)
         and not is_known(target)
     }
-    return found | {aten.instance_norm.default: instance_norm}
+    recurrent = {target: with_dropout(found[target]) for target in RECURRENT}
+    return found | recurrent | {aten.instance_norm.default: instance_norm}
 
 
 class _Copy:
@@ -87,7 +89,7 @@ class _Copy:
         self.program = program
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, Any] = {}
-        self.recorded: dict[Any, fx.Graph] = {}
+        self.recorded: dict[Any, _Parts] = {}
         self.aliases = _Aliases(program.graph)
         inputs = program.graph_signature.input_specs
         self.buffers = {spec.arg.name: spec.target or "" for spec in inputs if spec.kind is InputKind.BUFFER}
@@ -169,12 +171,20 @@ class _Copy:
         if key not in self.recorded:
             self.recorded[key] = _record(node, tensors, self.program.graph_module)
         parts = self.recorded[key]
-        given = map(self.copies.__getitem__, tensors)
-        inside: dict[fx.Node, Any] = dict(zip(parts.find_nodes(op="placeholder"), given, strict=True))
-        for part in (inner for inner in parts.nodes if inner.op == "call_function"):
-            meta = {**node.meta, "val": part.meta["val"]}
-            inside[part] = self._call(part.target, fx.node.map_arg((part.args, part.kwargs), inside.__getitem__), meta)
-        return fx.node.map_arg(parts.output_node().args[0], inside.__getitem__)
+        inside = {id(x): self.copies[given] for x, given in zip(parts.tensors, tensors, strict=True)}
+
+        def copied(item: Any) -> Any:
+            return tree_map_only(torch.Tensor, lambda tensor: inside[id(tensor)], item)
+
+        for part in parts.calls:
+            made = self._call(part.target, copied((part.args, part.kwargs)), {**node.meta, "val": part.result})
+            if isinstance(part.result, torch.Tensor):
+                inside[id(part.result)] = made
+                continue
+            for number, result in enumerate(part.result):
+                meta = {**node.meta, "val": result}
+                inside[id(result)] = self._call(operator.getitem, ((made, number), {}), meta)
+        return copied(parts.results)
 
 
 def _named(spec: OutputSpec, result: Any) -> OutputSpec:
@@ -261,12 +271,19 @@ def _is_composed(target: Any) -> bool:
     return aliases or torch.Tag.maybe_aliasing_or_mutating in target.tags or not is_known(target)
 
 
-def _record(node: Any, tensors: list[fx.Node], module: fx.GraphModule) -> fx.Graph:
-    """The calls that a call is composed of, as a graph with one placeholder for each of its tensors."""
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The calls that a call is composed of, the tensors that it reads, and its results."""
+
+    tensors: list[torch.Tensor]
+    calls: list[Recorded]
+    results: Any
+
+
+def _record(node: Any, tensors: list[fx.Node], module: fx.GraphModule) -> _Parts:
     if not tensors:
         raise _TraceAll
-    values = {given: _value(given) for given in tensors}
-    recorder = _Recorder(list(values.values()))
+    values, recorder = {given: _value(given) for given in tensors}, _Composed()
     with torch._C._AutoDispatchBelowAutograd(), _on_fakes(values[tensors[0]].fake_mode), recorder:
         if node.target is AUTOCAST:
             device, dtype, enabled, cached, function, *given = node.args
@@ -274,36 +291,21 @@ def _record(node: Any, tensors: list[fx.Node], module: fx.GraphModule) -> fx.Gra
                 results = module.get_submodule(function.target)(*map(values.__getitem__, given))
         else:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            results = node.target.decompose(*args, **kwargs)
-    recorder.graph.output(recorder.nodes_of(results))
-    return recorder.graph
+            results = _decomposition(node.target)(*args, **kwargs)
+    return _Parts([*values.values()], recorder.calls, results)
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records calls on tensors as a graph: those that arrive below autograd, before torch decomposes anything."""
+def _decomposition(target: Any) -> Any:
+    return with_dropout(target.decompose) if target in RECURRENT else target.decompose
 
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.graph = fx.Graph()
-        self.nodes = {id(tensor): self.graph.placeholder(f"x{number}") for number, tensor in enumerate(tensors)}
 
-    def nodes_of(self, item: Any) -> Any:
-        return tree_map_only(torch.Tensor, lambda tensor: self.nodes[id(tensor)], item)
+class _Composed(Recorder):  # type: ignore[no-untyped-call]
+    """Records calls of operators with rules: those that torch composes of others as these."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _is_composed(func):
             with self:
-                return func.decompose(*args, **(kwargs or {}))
-        results = func(*args, **(kwargs or {}))
-        if func.namespace == "prim" and not isinstance(results, torch.Tensor):  # a device
-            return results
-        if func._schema.is_mutable or not is_known(func):  # a check of values, for example
+                return _decomposition(func)(*args, **(kwargs or {}))
+        if func.namespace != "prim" and (func._schema.is_mutable or not is_known(func)):  # a check of values, perhaps
             raise _TraceAll
-        node = self.graph.call_function(func, *self.nodes_of((args, kwargs or {})))
-        node.meta["val"] = results  # which keeps it alive, so that no other tensor gets its id
-        for number, result in enumerate(results) if not isinstance(results, torch.Tensor) else ():
-            self.nodes[id(result)] = self.graph.call_function(operator.getitem, (node, number))
-            self.nodes[id(result)].meta["val"] = result
-        if isinstance(results, torch.Tensor):
-            self.nodes[id(results)] = node
-        return results
+        return super().__torch_dispatch__(func, types, args, kwargs)

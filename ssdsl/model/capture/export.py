@@ -29,7 +29,6 @@ from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import NoLoss, NoSuchOutput
-from ssdsl.model.rewrite.recurrent import split_recurrent
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
@@ -121,7 +120,6 @@ def export(model: Model) -> Exported:
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)
-    split_recurrent(program.graph_module)
     return Exported(program, frozenset(constants.used), wrapped.call.written)
 
 

@@ -58,10 +58,9 @@ class Trial:
         if time.process_time() - self.started > self.limit_s:
             raise TooLong
         rest = iter(given)
-        named = tuple(self.call.kwargs.items())
-        args, kwargs = replace_refs((self.call.args, named), lambda _: next(rest), _on_cpu)
+        args, kwargs = replace_refs((self.call.args, self.call.kwargs), lambda _: next(rest), _on_cpu)
         try:
-            result = self.call.target(*args, **dict(kwargs))
+            result = self.call.target(*args, **kwargs)
         except Exception as error:  # an operator may raise anything
             raise _failure(error) from error
         results = result if isinstance(result, (tuple, list)) else (result,)

@@ -5,26 +5,28 @@ seq, class] and last [batch], it is gather(x, 1, last as [batch, 1, class]), of 
 """
 
 import math
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from ssdsl.model.capture.call import CapturedCall, Tensor
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
+from ssdsl.model.rewrite.inline import inline
 from ssdsl.model.rewrite.known_numbers import known_numbers
-from ssdsl.model.rewrite.new_call import new_call
 
-aten = torch.ops.aten
+Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class _Aligned:
     """An indexed tensor of `shape`: `axes[dim]` is the axis of the index that counts along `dim`, `along` the one other
     indexed dimension, `index` its index, and `full` the shape of all indices together. The axes of the index stand in
-    x[i, j] behind `first` of the kept dimensions."""
+    x[i, j] behind `first` of the kept dimensions.
+
+    An axis of x[i, j] is the number of an axis of the index, or ~dim for a dimension that is kept.
+    """
 
     shape: tuple[int, ...]
     axes: dict[int, int]
@@ -33,141 +35,92 @@ class _Aligned:
     full: tuple[int, ...]
     first: int
 
-    @property
-    def free(self) -> list[int]:
-        """The axes of the index that count along no dimension."""
-        return [a for a in range(len(self.full)) if a not in self.axes.values()]
-
-    @property
-    def order(self) -> list[int]:
-        """The axes of the index in the order of the dimensions."""
-        return [a for d in range(len(self.shape)) for a in self.of(d)]
-
     def of(self, dim: int) -> list[int]:
-        """The axes of the index that stand for a dimension; none for one that is not indexed."""
-        return [self.axes[dim]] if dim in self.axes else self.free if dim == self.along else []
+        """The axes of x[i, j] that stand for a dimension."""
+        if dim == self.along:
+            return [a for a in range(len(self.full)) if a not in self.axes.values()]
+        return [self.axes.get(dim, ~dim)]
 
-    @property
-    def kept(self) -> list[int]:
-        """The dimensions that are not indexed."""
-        return [d for d in range(len(self.shape)) if d not in self.axes and d != self.along]
+    def by_dimension(self) -> list[int]:
+        """The axes in the order of the dimensions that they stand for."""
+        return [axis for dim in range(len(self.shape)) for axis in self.of(dim)]
 
-    def taken(self, *, kept: bool) -> tuple[int, ...]:
+    def by_result(self) -> list[int]:
+        """The axes in the order of x[i, j], where those of the index stand together."""
+        kept = [~d for d in range(len(self.shape)) if d not in (*self.axes, self.along)]
+        return [*kept[: self.first], *range(len(self.full)), *kept[self.first :]]
+
+    def size(self, axis: int) -> int:
+        return self.full[axis] if axis >= 0 else self.shape[~axis]
+
+    def taken(self, *, kept: bool = True) -> list[int]:
         """The shape of the gather's index: kept dimensions have their size if `kept`, else size one."""
-        sizes = (math.prod(self.full[a] for a in self.of(d)) for d in range(len(self.shape)))
-        return tuple(n if kept or d not in self.kept else 1 for d, n in enumerate(self._kept_sizes(sizes)))
-
-    def _kept_sizes(self, sizes: Iterator[int]) -> list[int]:
-        return [self.shape[d] if d in self.kept else n for d, n in enumerate(sizes)]
+        axes = (self.of(d) for d in range(len(self.shape)))
+        return [math.prod(self.size(a) for a in of if kept or a >= 0) for of in axes]
 
 
-def aligned_index(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
+def aligned_index(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     """Calls in place of x[i, j]: a gather, if all but one index count along an axis of the indices.
 
     x[arange(n)] becomes a reshape of x, a repeated arange an expand.
     """
-    if _is_all(call, capture):
-        yield _last(call, aten.reshape.default, call.args[0], capture.tensors[call.outputs[0]].shape)
-        return
+    x, shape = call.args[0], capture.tensors[call.outputs[0]].shape
     if (times := _repeated(call, capture)) is not None:
-        yield from _repeat(call, capture, *times)
-        return
+        return inline(lambda x: _repeat(x, *times).reshape(shape), call, capture, (x,))
     if (found := _aligned(call, capture)) is None:
-        yield call
-        return
-    x, out = capture.tensors[call.args[0].value], capture.tensors[call.outputs[0]]
-    index = yield from _index(call, capture, found)
-    taken = Tensor(found.taken(kept=True), x.dtype)
-    rows = yield from new_call(call, "rows", capture, taken, aten.gather.default, call.args[0], found.along, index)
-    apart = [n for d in range(len(found.shape)) for n in _sizes(found, d)]
-    where = {a: k for k, a in enumerate(_positions(found))}
-    order = tuple(where[a] for a in _result(found))
-    last = order == tuple(range(len(order)))
-    shape = out.shape if last else tuple(apart)
-    if last:
-        yield _last(call, aten.reshape.default, rows, shape)
-        return
-    parts = yield from new_call(call, "apart", capture, Tensor(shape, x.dtype), aten.reshape.default, rows, shape)
-    yield _last(call, aten.permute.default, parts, order)
+        return [call]
+
+    def gather(x: Tensor, index: Tensor) -> Tensor:
+        rows = x.gather(found.along, _index(index, found))
+        apart = rows.reshape([found.size(a) for a in found.by_dimension()])
+        return _permuted(apart, found.by_dimension(), found.by_result())
+
+    return inline(gather, call, capture, (x, Ref(found.index)))
 
 
-def _repeat(call: CapturedCall, capture: Capture, whole: int, each: int) -> Iterator[CapturedCall]:
-    """Calls that expand x in place of x[index], where the index repeats each number `each` times, and all `whole`
-    times."""
-    x, out = capture.tensors[call.args[0].value], capture.tensors[call.outputs[0]]
-    count, *rest = x.shape
-    thin, wide = (1, count, 1, *rest), (whole, count, each, *rest)
-    row = yield from new_call(call, "row", capture, Tensor(thin, x.dtype), aten.reshape.default, call.args[0], thin)
-    rows = yield from new_call(call, "rows", capture, Tensor(wide, x.dtype), aten.expand.default, row, wide)
-    yield _last(call, aten.reshape.default, rows, out.shape)
+def _repeat(x: Tensor, dim: int, whole: int, each: int) -> Tensor:
+    """x[index], where the index repeats each number of a dimension `each` times, and all `whole` times, before their
+    axes are one."""
+    if whole == each == 1:
+        return x
+    before, count, after = x.shape[:dim], x.shape[dim], x.shape[dim + 1 :]
+    row = x.reshape(*before, 1, count, 1, *after)
+    rows = row.expand(*before, whole, count, each, *after)
+    return rows
 
 
-def aligned_index_put(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
+def aligned_index_put(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     """Calls in place of a write to x[i, j]: a scatter, if all but one index count along an axis of the indices."""
     found = _aligned(call, capture)
     if found is None:
-        yield call
-        return
-    x, values = capture.tensors[call.args[0].value], call.args[2]
-    index = yield from _index(call, capture, found)
-    by_result = [n for a in _result(found) for n in ([found.full[a[1]]] if a[0] == "index" else [found.shape[a[1]]])]
-    full = Tensor(tuple(by_result), x.dtype)
-    wide = yield from new_call(call, "wide", capture, full, aten.expand.default, values, full.shape)
-    where = {a: k for k, a in enumerate(_result(found))}
-    order = tuple(where[a] for a in _positions(found))
-    turned = Tensor(tuple(full.shape[k] for k in order), x.dtype)
-    wide = yield from new_call(call, "turned", capture, turned, aten.permute.default, wide, order)
-    shape = found.taken(kept=True)
-    source = yield from new_call(call, "source", capture, Tensor(shape, x.dtype), aten.reshape.default, wide, shape)
-    target = aten.scatter_add.default if call.argument("accumulate") else aten.scatter.src
-    yield _last(call, target, call.args[0], found.along, index, source)
+        return [call]
+
+    def scatter(x: Tensor, index: Tensor, values: Tensor) -> Tensor:
+        wide = values.expand([found.size(a) for a in found.by_result()])
+        turned = _permuted(wide, found.by_result(), found.by_dimension())
+        source = turned.reshape(found.taken())
+        places = _index(index, found)
+        if call.argument("accumulate"):
+            return x.scatter_add(found.along, places, source)
+        return x.scatter(found.along, places, source)
+
+    return inline(scatter, call, capture, (call.args[0], Ref(found.index), call.args[2]))
 
 
-def _index(call: CapturedCall, capture: Capture, found: _Aligned) -> Generator[CapturedCall, None, Ref]:
-    """Makes the index of the gather, in the shape of its result; negative indices are counted from the start."""
-
-    def tensor(shape: Sequence[int]) -> Tensor:
-        return Tensor(tuple(shape), "int64")
-
-    size = found.shape[found.along]
-    given = tensor(capture.tensors[found.index].shape)
-    index = yield from new_call(call, "index", capture, given, aten.remainder.Scalar, Ref(found.index), size)
-    index = yield from new_call(call, "full", capture, tensor(found.full), aten.expand.default, index, found.full)
-    if found.order != list(range(len(found.full))):
-        order = tuple(found.order)
-        turned = tensor([found.full[a] for a in order])
-        index = yield from new_call(call, "ordered", capture, turned, aten.permute.default, index, order)
-    thin, wide = found.taken(kept=False), found.taken(kept=True)
-    index = yield from new_call(call, "thin", capture, tensor(thin), aten.reshape.default, index, thin)
-    if thin != wide:
-        index = yield from new_call(call, "index_rows", capture, tensor(wide), aten.expand.default, index, wide)
-    return index
+def _index(index: Tensor, found: _Aligned) -> Tensor:
+    """The index of the gather, in the shape of its result; negative indices are counted from the start."""
+    index = index % found.shape[found.along]
+    full = index.expand(found.full)
+    ordered = _permuted(full, range(len(found.full)), [a for a in found.by_dimension() if a >= 0])
+    thin = ordered.reshape(found.taken(kept=False))
+    index_rows = thin if list(thin.shape) == found.taken() else thin.expand(found.taken())
+    return index_rows
 
 
-Position = tuple[str, int]  # an axis of the index, or a dimension that is kept
-
-
-def _positions(found: _Aligned) -> list[Position]:
-    """The positions of the axes of the gather's result, where `along` has an axis for each of its index's axes."""
-    places: list[Position] = []
-    for d in range(len(found.shape)):
-        places += [("dim", d)] if d in found.kept else [("index", a) for a in found.of(d)]
-    return places
-
-
-def _sizes(found: _Aligned, dim: int) -> list[int]:
-    return [found.shape[dim]] if dim in found.kept else [found.full[a] for a in found.of(dim)]
-
-
-def _result(found: _Aligned) -> list[Position]:
-    """The positions of the axes of x[i, j]: those of the index stand together."""
-    index: list[Position] = [("index", a) for a in range(len(found.full))]
-    kept: list[Position] = [("dim", d) for d in found.kept]
-    return [*kept[: found.first], *index, *kept[found.first :]]
-
-
-def _last(call: CapturedCall, target: Any, *args: object) -> CapturedCall:
-    return replace(call, kind=str(target).split(".")[1], target=target, args=args, kwargs={})
+def _permuted(x: Tensor, given: Sequence[int], wanted: Sequence[int]) -> Tensor:
+    """The tensor with its axes, which are those `given`, in another order."""
+    order = [given.index(axis) for axis in wanted]
+    return x if order == sorted(order) else x.permute(order)
 
 
 # -- which indices count -----------------------------------------------------------------------------------------------
@@ -181,7 +134,7 @@ def _aligned(call: CapturedCall, capture: Capture) -> _Aligned | None:
     if any(t.dtype not in ("int64", "int32") for t in tensors):
         return None
     full = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]
-    calls = {o: c for c in capture.calls for o in c.outputs}
+    calls = capture.makers()
     axes: dict[int, int] = {}
     others: list[int] = []
     for dim, value in indices.items():
@@ -197,36 +150,22 @@ def _aligned(call: CapturedCall, capture: Capture) -> _Aligned | None:
     return _Aligned(shape, axes, others[0], indices[others[0]], full, first)
 
 
-def _is_all(call: CapturedCall, capture: Capture) -> bool:
-    """Whether a call has one index, and it counts along its whole dimension: the result is the tensor itself."""
-    indices = [(d, i.value) for d, i in enumerate(call.args[1]) if i is not None]
-    calls = {o: c for c in capture.calls for o in c.outputs}
-    size = capture.tensors[call.args[0].value].shape
-    return len(indices) == 1 and all(
-        capture.tensors[v].shape == (size[d],) and _counted(known_numbers(v, calls, capture), (size[d],), size[d]) == 0
-        for d, v in indices
-    )
-
-
-def _repeated(call: CapturedCall, capture: Capture) -> tuple[int, int] | None:
-    """(whole, 1) if the only index is `arange(n).repeat(whole)`, (1, each) if `arange(n).repeat_interleave(each)`.
+def _repeated(call: CapturedCall, capture: Capture) -> tuple[int, int, int] | None:
+    """(dim, whole, 1) if the only index, that of a dimension, is `arange(n).repeat(whole)`, (dim, 1, each) if it is
+    `arange(n).repeat_interleave(each)`.
 
     It may have any shape. None for other indices.
     """
-    if len(call.args[1]) != 1:
+    given = {dim: index.value for dim, index in enumerate(call.args[1]) if index is not None}
+    (dim, value), *others = given.items()
+    count = capture.tensors[call.args[0].value].shape[dim]
+    index = None if others else known_numbers(value, capture.makers(), capture)
+    if index is None or index.dtype not in (torch.int64, torch.int32) or not count or index.numel() % count:
         return None
-    count = capture.tensors[call.args[0].value].shape[0]
-    calls = {o: c for c in capture.calls for o in c.outputs}
-    index = known_numbers(call.args[1][0].value, calls, capture)
-    if index is None or index.is_floating_point() or index.dtype == torch.bool or not count:
-        return None
-    times, left = divmod(index.numel(), count)
-    if left or not times:
-        return None
-    counted = torch.arange(count)
+    times, counted = index.numel() // count, torch.arange(count)
     if torch.equal(index.flatten(), counted.repeat_interleave(times)):
-        return 1, times
-    return (times, 1) if torch.equal(index.flatten(), counted.repeat(times)) else None
+        return dim, 1, times
+    return (dim, times, 1) if times and torch.equal(index.flatten(), counted.repeat(times)) else None
 
 
 def _counted(index: torch.Tensor | None, full: tuple[int, ...], size: int) -> int | None:

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import torch
 
-from ssdsl.model.capture.call import CapturedCall, Tensor
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.capture.errors import StatisticsRead
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.rewrite.new_call import replace_call, temporary
+from ssdsl.model.rewrite.calls import changed_statistics, temporary
+from ssdsl.model.rewrite.inline import inline
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
@@ -24,13 +25,6 @@ def check_statistics(capture: Capture) -> None:
         for name in sorted(changed.intersection(call.refs())) if call.kind != "batch_norm" else ():
             raise PlanError(StatisticsRead(None, call.kind, name, call.path or "the model", call.source))
         changed.update(changed_statistics(call))
-
-
-def changed_statistics(call: CapturedCall) -> tuple[str, ...]:
-    """The buffers that a normalised call changes in place: the running statistics of a batch norm in training."""
-    if call.kind != "batch_norm" or call.args[5] is not True:
-        return ()
-    return tuple(a.value for a in call.args[3:5] if isinstance(a, Ref))
 
 
 def compute_updates(capture: Capture) -> None:
@@ -61,10 +55,10 @@ def _place(capture: Capture, buffer: str, value: str) -> int:
 
 def _choice(capture: Capture, near: CapturedCall, buffer: str, value: str) -> list[CapturedCall]:
     """Calls that choose between the new and the old value of a buffer, and always take the new one."""
-    name = f"{buffer.replace('.', '_')}_next"
-    kwargs = {"dtype": torch.bool, "device": torch.device("cpu")}
-    always = temporary(near, f"{name}_always", capture, Tensor((), "bool"))
-    made = replace(near, kind="ones", target=aten.ones.default, args=((),), kwargs=kwargs)
-    new = temporary(near, name, capture, capture.tensors[buffer])
-    chosen = replace_call(near, aten.where.self, (Ref(always), Ref(value), Ref(buffer)), new)
-    return [replace(made, name=always, outputs=(always,)), chosen]
+
+    def copy(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+        always = aten.ones.default((), dtype=torch.bool, device=torch.device("cpu"))
+        return torch.where(always, new, old)
+
+    name = temporary(f"{near.name}_{buffer.replace('.', '_')}_next", capture, capture.tensors[buffer])
+    return inline(copy, replace(near, name=name, outputs=(name,)), capture, (Ref(value), Ref(buffer)))

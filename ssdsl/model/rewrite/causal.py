@@ -10,7 +10,6 @@ cross-attention. A choice between a bias and the least number that hides nothing
 
 import functools
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +30,9 @@ FILLED = {aten.zeros.default: 0, aten.ones.default: 1}
 
 
 def flag_causal(capture: Capture) -> Capture:
-    """The capture with `is_causal` or nothing in place of such masks, without calls that only these masks needed."""
+    """The capture with `is_causal` or nothing in place of such masks, which then may be unread."""
     masks = _Masks(capture)
-    calls = [_unmasked(call, masks) for call in capture.calls]
-    gone = {r for old, new in zip(capture.calls, calls, strict=True) if old is not new for r in old.refs()}
-    return replace(capture, calls=_without(calls, gone, capture.results()))
+    return replace(capture, calls=[_unmasked(call, masks) for call in capture.calls])
 
 
 def _unmasked(call: CapturedCall, masks: "_Masks") -> CapturedCall:
@@ -55,25 +52,12 @@ def _with(call: CapturedCall, words: dict[str, Any]) -> CapturedCall:
     return replace(call, args=args, kwargs=kwargs)
 
 
-def _without(calls: Iterable[CapturedCall], gone: set[str], results: set[str]) -> list[CapturedCall]:
-    """The calls without those whose results only dropped calls read; `gone` are values that dropped calls read."""
-    kept: list[CapturedCall] = []
-    read = set(results)
-    for call in reversed([*calls]):
-        if gone.isdisjoint(call.outputs) or not read.isdisjoint(call.outputs):
-            kept.append(call)
-            read.update(call.refs())
-        else:
-            gone = gone | set(call.refs())
-    return kept[::-1]
-
-
 class _Masks:
     """The masks of a capture, each computed once."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
-        self.calls = {o: c for c in capture.calls for o in c.outputs}
+        self.calls = capture.makers()
         self.numbers: dict[str, torch.Tensor | None] = {}
         self.is_triangle = functools.cache(self._is_triangle)
 

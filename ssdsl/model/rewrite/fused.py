@@ -6,14 +6,13 @@ heads can be split.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
-from ssdsl.model.capture.call import CapturedCall, Tensor
-from ssdsl.model.capture.capture import Capture, kind_of
-from ssdsl.model.graph import Ref
+from ssdsl.model.capture.call import CapturedCall
+from ssdsl.model.capture.capture import Capture
 from ssdsl.model.ops.registry import find
+from ssdsl.model.rewrite.inline import inline
 
 aten = torch.ops.aten
 
@@ -56,15 +55,13 @@ def _bounds(call: CapturedCall, shape: tuple[int, ...]) -> tuple[int, int] | Non
     return (start, size) if aligned and call.argument("step") == 1 else None
 
 
-def _part(call: CapturedCall, capture: Capture) -> Iterator[CapturedCall]:
-    given = capture.tensors[call.refs()[0]]
-    bounds = _bounds(call, given.shape)
+def _part(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    bounds = _bounds(call, capture.tensors[call.refs()[0]].shape)
     assert bounds is not None
     start, size = bounds
-    shape = (*given.shape[:-1], given.shape[-1] // size, size)
-    name = f"{call.name}_parts"
-    capture.tensors[name] = Tensor(shape, given.dtype, given.differentiable)
-    parts, select = aten.reshape.default, aten.select.int
-    yield replace(call, kind="reshape", target=parts, args=(call.args[0], shape), kwargs={}, name=name, outputs=(name,))
-    at = len(shape) - 2
-    yield replace(call, kind=kind_of(select), target=select, args=(Ref(name), at, start // size), kwargs={})
+
+    def slice_of(x: torch.Tensor, *_: object) -> torch.Tensor:
+        parts = x.reshape(*x.shape[:-1], x.shape[-1] // size, size)
+        return parts.select(x.dim() - 1, start // size)
+
+    return inline(slice_of, call, capture)

@@ -61,6 +61,6 @@ def with_numbers(call: CapturedCall, known: Mapping[str, torch.Tensor]) -> torch
 
     if call.orders:
         known = {**known, **{r: contiguous(known[r], order) for r, order in zip(call.refs(), call.orders, strict=True)}}
-    kwargs = {k: replace_refs(v, known.__getitem__) for k, v in call.kwargs.items() if k != "device"}
-    found = call.target(*replace_refs(call.args, known.__getitem__), **kwargs)
+    args, kwargs = replace_refs((call.args, call.kwargs), known.__getitem__)
+    found = call.target(*args, **{word: item for word, item in kwargs.items() if word != "device"})
     return found if isinstance(found, torch.Tensor) else None

@@ -12,20 +12,19 @@ product of runs of rows becomes `routed_mm`, a product of rows that name their w
 The table of operators tells whether an operator works on each row by itself.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from ssdsl.model.capture.call import CapturedCall, Tensor
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.analyse import signature_of
 from ssdsl.model.dims.signature import Axis
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.registry import row
-from ssdsl.model.rewrite.normalise import rename
+from ssdsl.model.rewrite.calls import rename, rename_results, retarget, without_unread
+from ssdsl.model.rewrite.inline import inline
 
-aten = torch.ops.aten
 SORTS = {"aten::sort": 1, "aten::sort.stable": 1, "aten::argsort": 0, "aten::argsort.stable": 0}  # number of the order
 PRODUCTS = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 COUNTS = ("histc", "bincount")
@@ -63,8 +62,9 @@ class _Region:
     def __post_init__(self) -> None:
         self.ids = self.sort.refs()[0]
         self.rows = self.capture.tensors[self.ids].shape[0]
-        self.tensors = dict(self.capture.tensors)
-        self.makers = {o: c for c in self.capture.calls for o in c.outputs}
+        self.capture = replace(self.capture, tensors=dict(self.capture.tensors))
+        self.tensors = self.capture.tensors
+        self.makers = self.capture.makers()
 
     def walk(self) -> bool:
         """Rewrites all calls; returns whether the sort can be left out."""
@@ -78,20 +78,9 @@ class _Region:
 
     def result(self) -> Capture:
         """The capture without the sort, and without calls that only served it."""
-        found = replace(self.capture, calls=self.calls, tensors=self.tensors)
-        found.updates = {b: self.same.get(v, v) for b, v in found.updates.items()}
-        found.loss = self.same.get(found.loss, found.loss)
-        found.outputs = {n: self.same.get(v, v) for n, v in found.outputs.items()}
-        served = {self.sort.name} | set(self._chain())
-        while idle := served & _unread(found):
-            found.calls = [c for c in found.calls if c.name not in idle]
-        return found
-
-    def _chain(self) -> Iterator[str]:
-        """The calls that made the order, its inverse, and the ends of the experts' runs."""
-        for call in self.capture.calls:
-            if self._touches(call) or not call.refs() or call.kind in (*COUNTS, *CASTS, "cumsum"):
-                yield call.name
+        found = replace(self.capture, calls=self.calls)
+        rename_results(found, self.same)
+        return without_unread(found)
 
     def _touches(self, call: CapturedCall) -> bool:
         known = {*self.order, *self.inverse, *self.owners, *self.moved, *self.same}
@@ -171,36 +160,32 @@ class _Region:
             return []
         if at in self.owners and rows * self.owners[at] == self.rows:
             self.moved[out] = out
-            return [*self._repeated(call, source, self.owners[at])]
+            return self._repeated(call, source, self.owners[at])
         return None
 
-    def _repeated(self, call: CapturedCall, source: str, count: int) -> Iterator[CapturedCall]:
+    def _repeated(self, call: CapturedCall, source: str, count: int) -> list[CapturedCall]:
         """Calls that repeat each row `count` times, like `repeat_interleave`."""
-        tensor = self.tensors[source]
-        rows, rest = tensor.shape[0], tensor.shape[1:]
-        one, many = f"{call.name}_one", f"{call.name}_many"
-        self.tensors[one] = replace(tensor, shape=(rows, 1, *rest))
-        self.tensors[many] = replace(tensor, shape=(rows, count, *rest))
-        yield _shaped(call, "reshape", aten.reshape.default, source, one, self.tensors)
-        yield _shaped(call, "expand", aten.expand.default, one, many, self.tensors)
-        yield _shaped(call, "reshape", aten.reshape.default, many, call.outputs[0], self.tensors)
+
+        def rule(x: torch.Tensor) -> torch.Tensor:
+            one = x.reshape(len(x), 1, *x.shape[1:])
+            many = one.expand(len(x), count, *x.shape[1:])
+            return many.reshape(len(x) * count, *x.shape[1:])
+
+        return inline(rule, call, self.capture, (Ref(source),))
 
     def _added(self, call: CapturedCall) -> list[CapturedCall]:
         """Calls in place of adding sorted rows to their owners: sums of each owner's rows, which lie together now."""
         target, at, rows = call.refs()
-        count, tensor = self.owners[at], self.tensors[rows] if rows in self.moved else None
-        shape = self.tensors[target].shape
-        if tensor is None or call.args[1] != 0 or call.kwargs or shape[0] * count != self.rows:
+        count, shape = self.owners[at], self.tensors[target].shape
+        if rows not in self.moved or call.args[1] != 0 or call.kwargs or shape[0] * count != self.rows:
             raise _Leaves
-        groups, total = f"{call.name}_groups", f"{call.name}_total"
-        self.tensors[groups] = Tensor((shape[0], count, *tensor.shape[1:]), tensor.dtype)
-        self.tensors[total] = Tensor(shape, tensor.dtype)
-        target = self.same.get(target, target)
-        return [
-            _shaped(call, "reshape", aten.reshape.default, self.moved[rows], groups, self.tensors),
-            _made(call, "sum", aten.sum.dim_IntList, (Ref(groups), (1,)), total),
-            _made(call, "add", aten.add.Tensor, (Ref(target), Ref(total)), call.outputs[0]),
-        ]
+
+        def rule(x: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+            groups = given.reshape(x.shape[0], count, *given.shape[1:])
+            total = groups.sum(1)
+            return x + total
+
+        return inline(rule, call, self.capture, (Ref(self.same.get(target, target)), Ref(self.moved[rows])))
 
     def _are_ends(self, values: tuple[str, ...]) -> bool:
         """Whether a value has the ends of the experts' runs: the running sum of the counts of their rows."""
@@ -231,7 +216,7 @@ class _Region:
         self.made += 1
         self.moved[call.outputs[0]] = call.outputs[0]
         args = (Ref(self.moved[rows]), Ref(self.same.get(weights, weights)), Ref(self.ids))
-        return [_made(call, "routed_mm", torch.ops.ssdsl.routed_mm.default, args, call.outputs[0])]
+        return [retarget(call, torch.ops.ssdsl.routed_mm.default, *args)]
 
     def _each(self, call: CapturedCall) -> list[CapturedCall]:
         """The call itself, on unsorted rows: allowed if it works on each row by itself, or sums over the rows."""
@@ -299,21 +284,3 @@ def _first(axes: tuple[Axis, ...]) -> str:
 
 def _occurs(letter: str, axes: tuple[Axis, ...]) -> bool:
     return any(x.name == letter for axis in axes for x in axis)
-
-
-def _made(
-    call: CapturedCall, kind: str, target: torch._ops.OpOverload, args: tuple[object, ...], out: str
-) -> CapturedCall:
-    return replace(call, name=out, kind=kind, target=target, args=args, kwargs={}, outputs=(out,))
-
-
-def _shaped(
-    call: CapturedCall, kind: str, target: torch._ops.OpOverload, source: str, out: str, tensors: dict[str, Tensor]
-) -> CapturedCall:
-    return _made(call, kind, target, (Ref(source), tensors[out].shape), out)
-
-
-def _unread(capture: Capture) -> set[str]:
-    """The names of the calls without a result that is read."""
-    read = {r for c in capture.calls for r in c.refs()} | capture.results()
-    return {c.name for c in capture.calls if read.isdisjoint(c.outputs)}

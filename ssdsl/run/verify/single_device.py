@@ -80,10 +80,10 @@ class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
         self.given: Iterator[torch.dtype] = iter(given)
 
     def draw(
-        self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
+        self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, near: Any
     ) -> torch.Tensor:
         self.types.append(next(self.given, dtype))
-        return super().draw(name, first, second, sizes, self.types[-1], device)
+        return super().draw(name, first, second, sizes, self.types[-1], near)
 
 
 def _take(module: torch.nn.Module, grads: Tensors) -> None:

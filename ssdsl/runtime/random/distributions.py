@@ -5,13 +5,15 @@ part, 1-D; `sizes`, the logical sizes; and the generator ("hash" or "philox"). S
 have two parameters each; some use only one.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 
 from ..layout.regions import Runs
-from .counter_rng import Generator, fill, further_key
+from .counter_rng import Generator, Take, fill, further_key
 
 Index = Sequence[torch.Tensor]
 Sizes = Sequence[int]
@@ -21,80 +23,126 @@ DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat1
 LONG = (1 << 62) - 1
 
 
-def uniform(
-    low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
+class Words(NamedTuple):
+    """The random words of the elements of a part, and numbers made of them."""
+
+    key: torch.Tensor
+    positions: Index
+    sizes: Sizes
+    generator: Generator
+
+    def filled(self, dtype: torch.dtype, take: Take) -> torch.Tensor:
+        return fill(dtype, *self, take)
+
+    def further(self, number: int) -> "Words":
+        return self._replace(key=further_key(self.key, number))
+
+    def copied(self) -> torch.Tensor:
+        """The words as int64."""
+        return self.filled(torch.int64, lambda words, out: out.copy_(words))
+
+    def long(self) -> torch.Tensor:
+        """Words of 62 bits, int64."""
+        return (self.copied() << 32 | (self.further(1).copied() & (1 << 32) - 1)) & LONG
+
+    def fraction(self, dtype: torch.dtype) -> torch.Tensor:
+        """Numbers in [0, 1)."""
+        digits = DIGITS[dtype]
+        if digits > 32:
+            return (self.long() >> (62 - digits)).to(dtype).mul_(2.0**-digits)
+
+        def take(words: torch.Tensor, out: torch.Tensor) -> None:
+            torch.mul((words >> (32 - digits)).bitwise_and_((1 << digits) - 1), 2.0**-digits, out=out)
+
+        return self.filled(dtype, take)
+
+    def positive(self, dtype: torch.dtype) -> torch.Tensor:
+        """Numbers in (0, 1] that get finer towards zero, so that their logarithm reaches its tail; float64 if that is
+        the dtype, else float32."""
+        if dtype == torch.float64:
+            return self.long().to(dtype).add_(0.5).mul_(2.0**-62)
+
+        def take(words: torch.Tensor, out: torch.Tensor) -> None:
+            torch.add(words.bitwise_and_((1 << 31) - 1), 0.5, out=out).mul_(2.0**-31)
+
+        return self.filled(torch.float32, take)
+
+
+DISTRIBUTIONS: dict[str, Draw] = {}
+
+
+def _distribution(numbers: Callable[[float, float, Words, torch.dtype], torch.Tensor]) -> Draw:
+    """The function that takes key, positions, sizes and generator one by one."""
+
+    @functools.wraps(numbers)
+    def draw(
+        first: float,
+        second: float,
+        key: torch.Tensor,
+        index: Index,
+        sizes: Sizes,
+        generator: Generator,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        return numbers(first, second, Words(key, index, sizes, generator), dtype).to(dtype)
+
+    DISTRIBUTIONS[numbers.__name__] = draw
+    return draw
+
+
+@_distribution
+def uniform(low: float, high: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """Numbers in [low, high). For [0, 1) they are multiples of the largest spacing of the type in this interval, as in
     torch."""
-    found = _fraction(key, index, sizes, generator, dtype)
+    found = words.fraction(dtype)
     return found if (low, high) == (0, 1) else found.mul_(high - low).add_(low)
 
 
-def normal(
-    mean: float, std: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
+@_distribution
+def normal(mean: float, std: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """Normally distributed numbers (Box and Muller 1958)."""
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    radius = _positive(key, index, sizes, generator, wide).log_().mul_(-2).sqrt_()
-    angle = _fraction(further_key(key, 2), index, sizes, generator, wide).mul_(2 * math.pi)
+    radius = words.positive(dtype).log_().mul_(-2).sqrt_()
+    angle = words.further(2).fraction(radius.dtype).mul_(2 * math.pi)
     found = radius.mul_(angle.cos_())
-    return (found if (mean, std) == (0, 1) else found.mul_(std).add_(mean)).to(dtype)
+    return found if (mean, std) == (0, 1) else found.mul_(std).add_(mean)
 
 
-def log_normal(
-    mean: float, std: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
-    return normal(mean, std, key, index, sizes, generator, dtype).exp_()
+@_distribution
+def log_normal(mean: float, std: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
+    return normal(mean, std, *words, dtype).exp_()
 
 
-def exponential(
-    rate: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
+@_distribution
+def exponential(rate: float, _: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """Numbers above zero with density rate exp(-rate x)."""
-    return _smooth(key, index, sizes, generator, dtype, lambda u: u.log_().mul_(-1 / rate))
+    return words.positive(dtype).log_().mul_(-1 / rate)
 
 
-def geometric(
-    chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
+@_distribution
+def geometric(chance: float, _: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """The number of trials up to the first success at this chance: 1, 2, ..."""
     scale = 1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
-    return _smooth(key, index, sizes, generator, dtype, lambda u: u.log_().mul_(scale).ceil_().clamp_(min=1))
+    return words.positive(dtype).log_().mul_(scale).ceil_().clamp_(min=1)
 
 
-def cauchy(
-    median: float, sigma: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
+@_distribution
+def cauchy(median: float, sigma: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """Cauchy-distributed numbers."""
-
-    def bent(u: torch.Tensor) -> torch.Tensor:
-        return u.sub_(0.5).mul_(math.pi).tan_().mul_(sigma).add_(median)
-
-    return _smooth(key, index, sizes, generator, dtype, bent)
+    return words.positive(dtype).sub_(0.5).mul_(math.pi).tan_().mul_(sigma).add_(median)
 
 
-def integers(
-    low: float, high: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
+@_distribution
+def integers(low: float, high: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """Integers from `low` to `high - 1`: a word modulo the range, of 62 bits if 32 bits would favour the low ones."""
     count = int(high) - int(low)
-    if count > 1 << 16:
-        words = _long(key, index, sizes, generator)
-    else:
-        words = fill(torch.int64, key, index, sizes, generator, lambda words, out: out.copy_(words)) & (1 << 32) - 1
-    return words.remainder_(count).add_(int(low)).to(dtype)
+    found = words.long() if count > 1 << 16 else words.copied() & (1 << 32) - 1
+    return found.remainder_(count).add_(int(low))
 
 
-def bernoulli(
-    chance: float, _: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype
-) -> torch.Tensor:
+@_distribution
+def bernoulli(chance: float, _: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """Ones with this chance (precise to 2**-32), else zeros."""
-    return keep(chance, key, index, sizes, generator).to(dtype)
-
-
-DISTRIBUTIONS: dict[str, Draw] = {
-    f.__name__: f for f in (uniform, normal, log_normal, exponential, geometric, cauchy, integers, bernoulli)
-}
+    return keep(chance, *words)
 
 
 # -- dropout -----------------------------------------------------------------------------------------------------------
@@ -153,51 +201,3 @@ def attention_dropout(
     else:
         chances = (scores if mask is None else scores + mask).softmax(-1)
     return dropout(chances, p, key, index, sizes, generator) @ values
-
-
-# -- words to numbers ------------------------------------------------------------------------------------------------
-
-
-def _fraction(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
-    """Numbers in [0, 1)."""
-    digits = DIGITS[dtype]
-    if digits > 32:
-        return (_long(key, index, sizes, generator) >> (62 - digits)).to(dtype).mul_(2.0**-digits)
-
-    def take(words: torch.Tensor, out: torch.Tensor) -> None:
-        torch.mul((words >> (32 - digits)).bitwise_and_((1 << digits) - 1), 2.0**-digits, out=out)
-
-    return fill(dtype, key, index, sizes, generator, take)
-
-
-def _positive(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator, dtype: torch.dtype) -> torch.Tensor:
-    """Numbers in (0, 1] that get finer towards zero, so that their logarithm reaches its tail; in a wide type."""
-    if dtype == torch.float64:
-        return _long(key, index, sizes, generator).to(dtype).add_(0.5).mul_(2.0**-62)
-
-    def take(words: torch.Tensor, out: torch.Tensor) -> None:
-        torch.add(words.bitwise_and_((1 << 31) - 1), 0.5, out=out).mul_(2.0**-31)
-
-    return fill(dtype, key, index, sizes, generator, take)
-
-
-def _smooth(
-    key: torch.Tensor,
-    index: Index,
-    sizes: Sizes,
-    generator: Generator,
-    dtype: torch.dtype,
-    bend: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
-    """Applies `bend` to numbers in (0, 1], in float32 or float64."""
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return bend(_positive(key, index, sizes, generator, wide)).to(dtype)
-
-
-def _long(key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator) -> torch.Tensor:
-    """Words of 62 bits, int64."""
-    high, low = (
-        fill(torch.int64, further_key(key, n), index, sizes, generator, lambda words, out: out.copy_(words))
-        for n in (0, 1)
-    )
-    return (high << 32 | (low & (1 << 32) - 1)) & LONG

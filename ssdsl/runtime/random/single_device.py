@@ -4,7 +4,7 @@ The draws of a step are numbered in the order in which they run, as a captured g
 draw takes its key by its number, and all positions of its tensor.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..ranks.control import bytes_of
 from .counter_rng import Generator, step_keys
 from .distributions import DISTRIBUTIONS
+from .operators import RULES, Given, Rule
 
-Given = dict[str, Any]
 MANY = 64
 
 
@@ -76,9 +76,16 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.keys[number].to(device)
 
     def draw(
-        self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, device: torch.device
+        self,
+        name: str,
+        first: float,
+        second: float,
+        sizes: Sequence[int],
+        dtype: torch.dtype,
+        near: torch.Tensor | torch.device,
     ) -> torch.Tensor:
-        """A tensor of random numbers from a distribution."""
+        """A tensor of random numbers from a distribution, on a device or on that of a tensor."""
+        device = near.device if isinstance(near, torch.Tensor) else near
         if 0 in sizes:
             return torch.empty(*sizes, dtype=dtype, device=device)
         index, sizes = self.index(sizes, device)
@@ -112,146 +119,24 @@ class _MathAttention(TorchFunctionMode):
             return function(*args, **kwargs)
 
 
-# -- each random operator ----------------------------------------------------------------------------------------------
-
-
-def _filling(name: str, *parameters: str) -> Callable[[Draws, Given], torch.Tensor]:
-    """An operator that fills a tensor, or a new one like it, from a distribution with these parameters."""
-
-    def run(draws: Draws, given: Given) -> torch.Tensor:
-        first, second = ([float(given[p]) for p in parameters] + [0.0])[:2]
-        like = given["self"]
-        return draws.draw(name, first, second, like.shape, like.dtype, like.device)
-
-    return run
-
-
-def _new(name: str, first: float, second: float) -> Callable[[Draws, Given], torch.Tensor]:
-    """An operator that makes a tensor of a fixed distribution, of a size or like another tensor."""
-
-    def run(draws: Draws, given: Given) -> torch.Tensor:
-        return draws.draw(name, first, second, *_form(given, torch.get_default_dtype()))
-
-    return run
-
-
-def _form(given: Given, dtype: torch.dtype) -> tuple[Sequence[int], torch.dtype, torch.device]:
-    """The shape, dtype and device of a new tensor."""
-    like = given.get("self")
-    sizes = given["size"] if like is None else like.shape
-    device = given.get("device") or (torch.device("cpu") if like is None else like.device)
-    wanted = given.get("dtype")  # a number if it is the schema's default
-    return (
-        sizes,
-        wanted if isinstance(wanted, torch.dtype) else (dtype if like is None else like.dtype),
-        torch.device(device),
-    )
-
-
-def _integers(draws: Draws, given: Given) -> torch.Tensor:
-    sizes, dtype, device = _form(given, torch.int64)
-    return draws.draw("integers", given.get("low", 0), int(given["high"]), sizes, dtype, device)
-
-
-def _random(draws: Draws, given: Given) -> torch.Tensor:
-    """Tensor.random_: integers up to the largest that the type holds exactly."""
-    like = given["self"]
-    low, high = given.get("from", 0), given.get("to")
-    return draws.draw(
-        "integers", low, end_of(like.dtype) if high is None else high, like.shape, like.dtype, like.device
-    )
-
-
-def end_of(dtype: torch.dtype) -> int:
-    """One more than the largest integer that `random_` draws without bounds."""
-    if dtype.is_floating_point:
-        return int(2 / torch.finfo(dtype).eps) + 1
-    return min(int(torch.iinfo(dtype).max) if dtype != torch.bool else 1, 1 << 53) + 1
-
-
-def _bernoulli(draws: Draws, given: Given) -> torch.Tensor:
-    like = given["self"]
-    p: Any = given.get("p", like)
-    if not isinstance(p, torch.Tensor):
-        return draws.draw("bernoulli", float(p), 0.0, like.shape, like.dtype, like.device)
-    if not p.is_meta and bool(((p < 0) | (p > 1)).any()):
-        raise RuntimeError("bernoulli needs chances between 0 and 1")
-    dtype = p.dtype if p.is_floating_point() else torch.float32
-    return (draws.draw("uniform", 0.0, 1.0, like.shape, dtype, like.device) < p).to(like.dtype)
-
-
-def _normal(draws: Draws, given: Given) -> torch.Tensor:
-    """Tensor.normal_, and torch.normal with numbers or tensors."""
-    mean: Any = given["mean"]
-    std: Any = given["std"]
-    if "self" in given or "size" in given:
-        return draws.draw("normal", float(mean), float(std), *_form(given, torch.get_default_dtype()))
-    like = mean if isinstance(mean, torch.Tensor) else std
-    sizes = torch.broadcast_tensors(*(t for t in (mean, std) if isinstance(t, torch.Tensor)))[0].shape  # type: ignore[no-untyped-call]
-    found: torch.Tensor = draws.draw("normal", 0.0, 1.0, sizes, like.dtype, like.device) * std + mean
-    return found
-
-
 def _dropout(draws: Draws, given: Given) -> Any:
     x, p = given["input"], given["p"]
     if given["train"] is False or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     if p == 1 or not x.numel():
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-    mask = draws.draw("bernoulli", 1 - p, 0.0, x.shape, torch.bool, x.device)
-    return (x * mask).mul_(1 / (1 - p)), mask
+    return RULES["native_dropout"](draws, given)
 
 
 def _rrelu(draws: Draws, given: Given) -> Any:
-    x, noise = given["self"], given["noise"]
-    slope = draws.draw("uniform", float(given["lower"]), float(given["upper"]), x.shape, x.dtype, x.device)
-    slope = torch.where(x <= 0, slope, torch.ones_like(slope))
-    noise.copy_(slope)
-    return x * slope
+    found, slopes = RULES["rrelu"](draws, given)
+    given["noise"].copy_(slopes)
+    return found
 
 
-def _multinomial(draws: Draws, given: Given) -> Any:
-    """Exponential race: each outcome gets a random time at its weight's rate, and the first ones are drawn."""
-    weights, count = given["self"], given["num_samples"]
-    if given["replacement"]:
-        sizes = [*weights.shape[:-1], count, weights.shape[-1]]
-        waits = draws.draw("exponential", 1.0, 0.0, sizes, weights.dtype, weights.device)
-        return (weights.unsqueeze(-2) / waits).argmax(-1)
-    waits = draws.draw("exponential", 1.0, 0.0, weights.shape, weights.dtype, weights.device)
-    return (weights / waits).topk(count).indices
+def _in_place(rule: Rule) -> Rule:
+    return lambda draws, given: given["self"].copy_(rule(draws, given))
 
 
-def _permutation(draws: Draws, given: Given) -> torch.Tensor:
-    device = torch.device(given.get("device") or "cpu")
-    order = draws.draw("integers", 0, 1 << 53, [given["n"]], torch.int64, device)
-    wanted = given.get("dtype")
-    return order.argsort(stable=True).to(wanted if isinstance(wanted, torch.dtype) else torch.int64)
-
-
-def _in_place(draw: Callable[[Draws, Given], torch.Tensor]) -> Callable[[Draws, Given], torch.Tensor]:
-    return lambda draws, given: given["self"].copy_(draw(draws, given))
-
-
-FILLING: dict[str, Callable[[Draws, Given], torch.Tensor]] = {
-    "uniform": _filling("uniform", "from", "to"),
-    "log_normal": _filling("log_normal", "mean", "std"),
-    "exponential": _filling("exponential", "lambd"),
-    "geometric": _filling("geometric", "p"),
-    "cauchy": _filling("cauchy", "median", "sigma"),
-    "bernoulli": _bernoulli,
-    "random": _random,
-    "normal": _normal,
-}
-DRAWN: dict[str, Callable[[Draws, Given], Any]] = {
-    **FILLING,
-    **{f"{name}_": _in_place(draw) for name, draw in FILLING.items()},
-    **dict.fromkeys(("rand", "rand_like"), _new("uniform", 0.0, 1.0)),
-    **dict.fromkeys(("randn", "randn_like"), _new("normal", 0.0, 1.0)),
-    **dict.fromkeys(("randint", "randint_like"), _integers),
-    "normal_functional": _normal,
-    "native_dropout": _dropout,
-    "rrelu_with_noise": _rrelu,
-    "rrelu_with_noise_": lambda draws, given: given["self"].copy_(_rrelu(draws, given)),
-    "multinomial": _multinomial,
-    "randperm": _permutation,
-}
+FUNCTIONAL: dict[str, Any] = {**RULES, "native_dropout": _dropout, "rrelu_with_noise": _rrelu}
+DRAWN = {**FUNCTIONAL, **{f"{name}_": _in_place(rule) for name, rule in FUNCTIONAL.items()}}

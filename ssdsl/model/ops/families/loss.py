@@ -1,4 +1,4 @@
-"""The rows of losses: sums over all elements, or over the labels. `normalise.py` has turned means into sums."""
+"""The rows of losses: sums over all elements, or over the labels. `rewrite/rules.py` has turned means into sums."""
 
 import functools
 from collections.abc import Mapping

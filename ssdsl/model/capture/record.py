@@ -1,0 +1,63 @@
+"""Records the calls of operators that a function makes, on tensors without numbers."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A call of an operator, with the tensors that it reads and makes: while it is kept, no others have their ids."""
+
+    target: Any
+    args: Any
+    kwargs: dict[str, Any]
+    result: Any
+
+    @property
+    def results(self) -> list[torch.Tensor]:
+        return [leaf for leaf in tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records calls that return tensors, where they arrive: below autograd, that is before torch decomposes any."""
+
+    def __init__(self, device: str | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[Recorded] = []
+        self.elsewhere = {} if device is None else {"device": device}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        result = func(*args, **given | self.elsewhere) if "device" in given else func(*args, **given)
+        recorded = Recorded(func, args, given, result)
+        if recorded.results:  # not a device, for example
+            self.calls.append(recorded)
+        return result
+
+
+class _AsWritten(TorchFunctionMode):
+    """Gives recorded calls of overloads all arguments that were written: torch leaves out those that are defaults."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(func, torch._ops.OpOverload):
+            self.recorder.calls[-1] = Recorded(func, args, kwargs or {}, result)
+        return result
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Recorded]]:
+    """The calls that run inside, on meta tensors: overloads as they are written, torch's functions as they arrive."""
+    recorder = Recorder("meta")
+    with torch._C._AutoDispatchBelowAutograd(), recorder, _AsWritten(recorder):
+        yield recorder.calls

@@ -1,0 +1,276 @@
+"""Rules for captured calls: the operators that a plan can split in place of one that it cannot.
+
+Most rules are functions of torch's operators with the parameters of the operator that they replace (see `inline.py`).
+Those that look at other calls, or only change a call, take the call and the capture, and give calls.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ssdsl.model.capture.call import CapturedCall
+from ssdsl.model.capture.call import Tensor as TensorType
+from ssdsl.model.capture.capture import Capture
+from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.ops.families.loss import LOSSES
+from ssdsl.model.ops.families.move import REGROUPINGS
+from ssdsl.model.rewrite.aligned_index import aligned_index, aligned_index_put
+from ssdsl.model.rewrite.calls import retarget, temporary, with_arguments
+from ssdsl.model.rewrite.inline import Rule, inline
+
+Rewrite = Callable[[CapturedCall, Capture], list[CapturedCall]]
+Tensor = torch.Tensor
+aten = torch.ops.aten
+SUM = 2  # the number of `reduction="sum"` in ATen
+MEAN = 1
+CPU = torch.device("cpu")
+
+
+def rewritten(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """The calls in place of one: those of its rule, or the call itself if it has none."""
+    if call.target.namespace != "aten":
+        return [call]
+    if (rule := RULES.get(call.kind)) is not None:
+        return inline(rule, call, capture)
+    rewrite = REWRITES.get(call.kind)
+    return rewrite(call, capture) if rewrite is not None else [call]
+
+
+# -- rules that need the arguments of a call alone ---------------------------------------------------------------------
+
+
+def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **dtype: Any) -> Any:
+    """mean(x, dims) = sum(x, dims) / n."""
+    total = aten.sum.dim_IntList(x, tuple(d % x.dim() for d in dim or range(x.dim())), keepdim, **dtype)
+    return total / (x.numel() // max(1, total.numel()))
+
+
+def _pool_to_one(x: Tensor, sizes: Any) -> Any:
+    """Adaptive average pooling to size one is the mean over the pooled axes."""
+    return _mean(x, tuple(range(-len(sizes), 0)), True) if all(n == 1 for n in sizes) else NotImplemented
+
+
+def _embedding(weight: Tensor, ids: Tensor, padding: int = -1, by_frequency: bool = False, sparse: bool = False) -> Any:
+    """An embedding whose padding row has no gradient: one without padding, detached where that row was taken."""
+    if padding < 0 or by_frequency:
+        return NotImplemented
+    rows = aten.embedding.default(weight, ids, *_sparse(sparse))
+    still = rows.detach()
+    word = ids != padding
+    mask = word.reshape(*ids.shape, 1)
+    return torch.where(mask, rows, still)
+
+
+def _sparse(is_sparse: bool) -> tuple[Any, ...]:
+    """Further arguments of an embedding without padding and frequencies, whose gradient may be sparse."""
+    return (-1, False, True) if is_sparse else ()
+
+
+def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    """A copy into a tensor is its source, cast and expanded to the tensor's dtype and shape."""
+    converted = source if source.dtype == x.dtype else aten._to_copy.default(source, dtype=x.dtype)
+    return converted.expand(x.shape)
+
+
+def _repeat(x: Tensor, repeats: Any) -> Any:
+    """Repeats axes of size one by `expand`, whose axes may be split."""
+    old = (1,) * (len(repeats) - x.dim()) + x.shape
+    new = [n * times for n, times in zip(old, repeats, strict=True)]
+    return x.expand(new) if all(n in (1, m) for n, m in zip(old, new, strict=True)) else NotImplemented
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
+    """g v / |v| for a direction v and a length g, where |v| is taken over all axes but `dim`."""
+    squares = v * v
+    total = squares.sum([d for d in range(g.dim()) if d != dim % g.dim()], True)
+    length = total.sqrt()
+    scale = g / length
+    return v * scale
+
+
+def _scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """A sum into a tensor is `scatter_add`, of which what is added may be cut too."""
+    is_sum = reduce == "sum" and include_self
+    return aten.scatter_add.default(x, dim, index, source) if is_sum else NotImplemented
+
+
+RULES: dict[str, Rule] = {
+    "mean": _mean,
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
+    "embedding": _embedding,
+    "copy": _copy,
+    "repeat": _repeat,
+    "scatter_reduce": _scatter_reduce,
+    "_weight_norm_interface": _weight_norm,
+}
+
+# -- rules that look at other calls, or change a call ------------------------------------------------------------------
+
+
+def _reshape(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    if call.target is aten.view.dtype:  # the same bytes as numbers of another dtype
+        return [call]
+    return [retarget(call, aten.reshape.default, call.args[0], capture.tensors[call.outputs[0]].shape)]
+
+
+def _becomes(target: Any) -> Rewrite:
+    """A rewrite to another operator with the same parameters."""
+    return lambda call, capture: [retarget(call, target, *call.args, **call.kwargs)]
+
+
+def _filled(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """`new_full` and the like as `full`, a constant: they take only the dtype from their operand."""
+    out = capture.tensors[call.outputs[0]]
+    value = {"new_zeros": 0, "new_empty": 0, "new_ones": 1}.get(call.kind, call.argument("fill_value"))
+    return [retarget(call, aten.full.default, out.shape, value, dtype=getattr(torch, out.dtype), device=CPU)]
+
+
+def _add_number(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """Makes a number that is added to a scalar a constant tensor: an addend that only one part of a sum may add.
+
+    Calls in half precision stay as they are: torch adds the number in float32 there.
+    """
+    out, other, alpha = capture.tensors[call.outputs[0]], call.argument("other"), call.argument("alpha")
+    if out.shape or out.dtype not in ("float32", "float64") or isinstance(other, Ref):
+        return [call]
+    is_reversed = call.kind == "rsub"  # other - alpha * x
+
+    def rule(x: Tensor, *_: Any, **__: Any) -> Any:
+        scaled = other if is_reversed else other * alpha
+        number = aten.full.default((), scaled, dtype=getattr(torch, out.dtype), device=CPU)
+        if is_reversed:
+            return aten.sub.Tensor(number, x, alpha=alpha)
+        return getattr(aten, call.kind).Tensor(x, number)
+
+    return inline(rule, call, capture)
+
+
+def _mean_loss(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """An elementwise loss with `reduction="mean"` is its sum over the number of elements."""
+    if call.argument("reduction") != MEAN:
+        return [call]
+
+    def rule(x: Tensor, target: Tensor, *rest: Any, **words: Any) -> Any:
+        total = call.target(x, target, *rest, **words)
+        shape = torch.broadcast_shapes(x.shape, target.shape)  # type: ignore[no-untyped-call]
+        return total / math.prod(shape)
+
+    return inline(rule, with_arguments(call, reduction=SUM), capture)
+
+
+def _cross_entropy(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """The mean over valid labels is a sum over the count (or the total weight) of all labels that are not ignored."""
+
+    def rule(scores: Tensor, labels: Tensor, weight: Tensor | None, reduction: int, ignored: int, *rest: Any) -> Any:
+        total = call.target(scores, labels, weight, SUM, ignored, *rest)
+        if labels.is_floating_point():
+            return total / (labels.numel() // labels.shape[1 if labels.dim() > 1 else 0])
+        valid = labels != ignored
+        if weight is None:
+            count = valid.sum()
+            return total / count
+        inside = labels * valid  # an ignored label is no index of `weight`: row 0 is taken, times 0
+        picked = weight[inside]
+        shares = picked * valid
+        count = shares.sum()
+        return total / count
+
+    return inline(rule, call, capture) if call.argument("reduction") == MEAN else [with_arguments(call)]
+
+
+def _batch_norm(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """A batch norm in the form that updates running statistics in place, as the program calls it."""
+    mean, variance = call.argument("running_mean"), call.argument("running_var")
+    training = call.argument("training") if call.kind != "_native_batch_norm_legit_no_training" else False
+    for statistics in (mean, variance):
+        if training and statistics is not None:
+            capture.updates.pop(statistics.value, None)
+    x, weight, bias, momentum, eps = (call.argument(n) for n in ("input", "weight", "bias", "momentum", "eps"))
+    made = retarget(call, aten.batch_norm.default, x, weight, bias, mean, variance, training, momentum, eps, False)
+    return [replace(made, outputs=call.outputs[:1])]
+
+
+def _ctc_loss(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """Makes lengths tensors, which split with the batch. The mean divides each loss by its target's length, and their
+    sum by the number of sequences."""
+    ranks = [len(capture.tensors[call.argument(n).value].shape) for n in ("log_probs", "targets")]
+    if ranks != [3, 2]:
+        return [call]
+    lengths = {n: call.argument(n) for n in ("input_lengths", "target_lengths")}
+    for at, (parameter, given) in enumerate(lengths.items()):
+        if not isinstance(given, Ref):
+            name = temporary(f"{call.name}_lengths{at}", capture, TensorType((len(given),), "int64"))
+            capture.origins[name], capture.constants[name] = Origin.CONSTANT, torch.tensor(given)
+            lengths[parameter] = Ref(name)
+    call = replace(with_arguments(call, **lengths), kind="ctc_loss", target=aten.ctc_loss.Tensor)
+
+    def rule(scores: Tensor, targets: Tensor, given: Tensor, wanted: Tensor, blank: int, _: int, zero: bool) -> Any:
+        losses = aten.ctc_loss.Tensor(scores, targets, given, wanted, blank, 0, zero)
+        length = wanted.clamp_min(1)
+        shares = losses / length
+        total = shares.sum()
+        return total / scores.shape[1]
+
+    return inline(rule, call, capture) if call.argument("reduction") == MEAN else [call]
+
+
+def _embedding_bag(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """Bags of one size are an embedding and a reduction, which split by bags; other calls stay as they are."""
+    ids, offsets = (call.argument(n).value for n in ("indices", "offsets"))
+    count, words = (capture.tensors[value].shape[0] for value in (offsets, ids))
+    bags = next((c for c in capture.calls if offsets in c.outputs), None)
+    is_even = bags is not None and bags.kind == "arange" and count and bags.args == (0, words, words // count)
+    others = (call.argument("scale_grad_by_freq"), call.argument("include_last_offset"))
+    if not is_even or any(others) or call.argument("padding_idx") >= 0:
+        return [call]
+
+    def rule(
+        weight: Tensor, ids: Tensor, _: Any, __: Any, mode: int, sparse: bool, scale: Tensor | None, *rest: Any
+    ) -> Any:
+        bags = ids.reshape(count, words // count)
+        rows = aten.embedding.default(weight, bags, *_sparse(sparse))
+        if scale is not None:
+            scale = scale.reshape(*bags.shape, 1)
+            rows = rows * scale
+        if mode == 2:  # the largest; 0 is the sum, 1 the mean
+            return rows.max(1)
+        total = rows.sum(1)
+        return total / bags.shape[1] if mode == 1 else total
+
+    return inline(rule, call, capture)
+
+
+def _put(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    """A write of one value by a mask becomes `where`; a write by other indices may become a scatter."""
+
+    def rule(x: Tensor, places: tuple[Tensor | None, ...], value: Tensor, accumulate: bool = False) -> Any:
+        at = places[0] if len(places) == 1 else None
+        if at is None or at.dtype != torch.bool or value.dim() or accumulate:
+            return NotImplemented
+        mask = at.reshape(*at.shape, *[1] * (x.dim() - at.dim()))
+        return torch.where(mask, value, x)
+
+    calls = inline(rule, call, capture)
+    return aligned_index_put(call, capture) if calls == [call] else calls
+
+
+REWRITES: dict[str, Rewrite] = {
+    **dict.fromkeys(REGROUPINGS, _reshape),
+    **dict.fromkeys(LOSSES, _mean_loss),
+    **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd"), _cross_entropy),
+    **dict.fromkeys([f"_native_batch_norm_legit{form}" for form in ("", "_functional", "_no_training")], _batch_norm),
+    **dict.fromkeys(("add", "sub", "rsub"), _add_number),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _filled),
+    "index": aligned_index,
+    "index_put": _put,
+    "unsafe_split": _becomes(aten.split.Tensor),  # no captured call changes the parts in place
+    "_conj": _becomes(aten.conj_physical.default),  # torch only marks a view, a program computes the conjugate
+    "_neg_view": _becomes(aten.neg.default),
+    "_embedding_bag": _embedding_bag,
+    "ctc_loss": _ctc_loss,
+}
