@@ -45,14 +45,17 @@ class Meet(NamedTuple):
 
 class Post(NamedTuple):
     """One end of an exchange. The role continues at once; if the post `blocks`, a source continues when its data has
-    left. The data leaves when all `sources` have posted, and not before it can arrive at a posted target. Exchanges in
-    one `lane` between the same roles leave one after another."""
+    left. The data leaves when all `sources` have posted, and not before it can arrive at a posted target.
+
+    A role sends one message at a time, whoever receives it, and receives one at a time: its link carries both ways at
+    once. Collectives in one `lane` run one after another, beside messages.
+    """
 
     action: Action
     key: Hashable
     sources: Roles
     targets: Roles
-    lane: Hashable
+    lane: Hashable = None
     blocks: bool = False
 
     @property
@@ -146,11 +149,12 @@ def execute(steps: Steps, cost: Callable[[int, Action], Cost]) -> Trace[Cost]:
 
 @dataclass(slots=True)
 class _Exchange(Generic[Cost]):
-    """A running exchange: the roles that have posted it, each with the time; the started journeys, by target; the roles
-    that wait for it."""
+    """A running exchange: the roles that have posted it, each with the time; the started journeys, by target, and when
+    the first of them `left`; the roles that wait for it."""
 
     posted: dict[int, float] = field(default_factory=dict)
     journeys: dict[int, Interval[Cost]] = field(default_factory=dict)
+    left: float | None = None
     waiting: list[int] = field(default_factory=list)
 
 
@@ -161,7 +165,7 @@ class _Execution(Generic[Cost]):
         self.clock, self.position = [0.0] * count, [0] * count
         self.meetings: dict[Hashable, dict[int, float]] = {}
         self.exchanges: dict[Hashable, _Exchange[Cost]] = {}
-        self.lanes: dict[tuple[Hashable, int, int], float] = {}
+        self.free: dict[tuple[Hashable, int], float] = {}  # by the end of a role's link, or a lane of collectives
         self.ready = [(0.0, r) for r in range(count)]  # a heap, by clock
         self.trace: Trace[Cost] = Trace()
 
@@ -237,13 +241,18 @@ class _Execution(Generic[Cost]):
         return woken
 
     def _travel(self, step: Post, target: int, exchange: _Exchange[Cost]) -> Interval[Cost]:
-        """The journey to a target: it starts once all sources have posted, the lane is free, and the target will have
-        posted when the first byte arrives."""
+        """The journey to a target: it starts once all sources have posted, the links are free, and the target will have
+        posted when the first byte arrives. A message's journeys to several targets leave together."""
         source, cost = step.sources[0], self.cost(target, step.action)
-        lane, latency = (step.lane, source, target), cost.latency_s
-        sent = max(exchange.posted[s] for s in step.sources)
-        start = max(sent, exchange.posted[target] - latency, self.lanes.get(lane, 0.0))
-        end = self.lanes[lane] = start + cost.time_s
+        latency = cost.latency_s
+        links: list[tuple[Hashable, int]] = [(step.lane, target)] if step.is_collective else [("in", target)]
+        if exchange.left is None and not step.is_collective:
+            links += [("out", s) for s in step.sources]
+        ready = max(exchange.posted[s] for s in step.sources) if exchange.left is None else exchange.left
+        start = max(ready, exchange.posted[target] - latency, *(self.free.get(link, 0.0) for link in links))
+        end = start + cost.time_s
+        exchange.left = start if exchange.left is None else exchange.left
+        self.free.update(dict.fromkeys(links, end))
         journey = Interval(target, step.action, start + latency, end + latency, cost, ActionPart.RECEIVED)
         if not step.is_collective:
             self.trace.flows.append((len(self.trace.intervals), len(self.trace.intervals) + 1))

@@ -89,7 +89,7 @@ class _Translation:
     def _start(self, action: Start) -> Step:
         sources, targets = self.members.ends(self.messages[action.message], action.gradient)
         key = action.message, action.at, action.gradient
-        return Post(action, key, sources, targets, action.gradient, self.blocks)
+        return Post(action, key, sources, targets, blocks=self.blocks)
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ def task(number: int, *roles: int) -> Meet:
 
 
 def posted(number: int, sources: tuple[int, ...], targets: tuple[int, ...]) -> Post:
-    return Post(StartReduce(number), number, sources, targets, "lane")
+    return Post(StartReduce(number), number, sources, targets)
 
 
 def awaited(number: int, *sources: int) -> Await:
@@ -55,7 +55,7 @@ def test_what_is_posted_travels_while_its_roles_go_on() -> None:
     assert trace.intervals[sent].part is ActionPart.SENT and trace.intervals[received].part is ActionPart.RECEIVED
 
 
-def test_a_lane_carries_first_what_can_travel_first() -> None:
+def test_a_link_carries_first_what_can_travel_first() -> None:
     """Role 0 posts the second long after the first, whose other source has yet to run."""
     both, late = posted(0, (0, 1), (2,)), posted(1, (0,), (2,))
     trace = run(
@@ -69,10 +69,40 @@ def test_a_lane_carries_first_what_can_travel_first() -> None:
     assert arrived == {StartReduce(0): 11.0, StartReduce(1): 6.0}
 
 
-def test_a_lane_carries_one_after_another() -> None:
+def arrivals(trace: Trace[Seconds]) -> list[tuple[int, float, float]]:
+    """The messages that arrive, each with the role, its start and its end."""
+    return [(x.role, x.start, x.end) for x in trace.intervals if x.part is ActionPart.RECEIVED]
+
+
+def test_a_link_carries_one_message_after_another() -> None:
     ends: list[Step] = [posted(0, (0,), (1,)), posted(1, (0,), (1,))]
     trace = run(ends, [*ends, awaited(1, 0)], StartReduce=3.0)
-    assert [(x.start, x.end) for x in trace.intervals if x.role == 1] == [(0.0, 3.0), (3.0, 6.0)]
+    assert arrivals(trace) == [(1, 0.0, 3.0), (1, 3.0, 6.0)]
+
+
+def test_a_role_sends_to_one_role_after_another() -> None:
+    first, second = posted(0, (0,), (1,)), posted(1, (0,), (2,))
+    trace = run([first, second], [first, awaited(0, 0)], [second, awaited(1, 0)], StartReduce=3.0)
+    assert arrivals(trace) == [(1, 0.0, 3.0), (2, 3.0, 6.0)]
+
+
+def test_a_role_receives_from_one_role_after_another() -> None:
+    first, second = posted(0, (0,), (2,)), posted(1, (1,), (2,))
+    trace = run([first], [second], [first, second, awaited(0, 0), awaited(1, 1)], StartReduce=3.0)
+    assert arrivals(trace) == [(2, 0.0, 3.0), (2, 3.0, 6.0)]
+
+
+def test_a_role_sends_while_it_receives() -> None:
+    there, back = posted(0, (0,), (1,)), posted(1, (1,), (0,))
+    trace = run([there, back, awaited(1, 1)], [there, back, awaited(0, 0)], StartReduce=3.0)
+    assert arrivals(trace) == [(1, 0.0, 3.0), (0, 0.0, 3.0)]
+
+
+def test_a_message_to_several_roles_leaves_once() -> None:
+    """Its cost is that of all its pieces."""
+    ends: list[Step] = [posted(0, (0,), (1, 2)), posted(1, (0,), (1,))]
+    trace = run(ends, [*ends, awaited(1, 0)], [ends[0], awaited(0, 0)], StartReduce=3.0)
+    assert sorted(arrivals(trace)) == [(1, 0.0, 3.0), (1, 3.0, 6.0), (2, 0.0, 3.0)]
 
 
 def test_a_collective_begins_when_all_are_there_and_has_no_flow() -> None:
