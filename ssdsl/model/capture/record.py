@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, device: str | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Recorded] = []
+        self.words: dict[int, str] = {}  # names that `named` gave, by the tensors' ids
         self.elsewhere = {} if device is None else {"device": device}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -55,9 +57,23 @@ class _AsWritten(TorchFunctionMode):
         return result
 
 
+_running: ContextVar[Recorder] = ContextVar("the recorder of the running rule")
+
+
 @contextlib.contextmanager
-def recording() -> Iterator[list[Recorded]]:
-    """The calls that run inside, on meta tensors: overloads as they are written, torch's functions as they arrive."""
+def recording() -> Iterator[Recorder]:
+    """Records calls that run inside, on meta tensors: overloads as they are written, torch's functions as they
+    arrive."""
     recorder = Recorder("meta")
-    with torch._C._AutoDispatchBelowAutograd(), recorder, _AsWritten(recorder):
-        yield recorder.calls
+    before = _running.set(recorder)
+    try:
+        with torch._C._AutoDispatchBelowAutograd(), recorder, _AsWritten(recorder):
+            yield recorder
+    finally:
+        _running.reset(before)
+
+
+def named(word: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor. In generated code its name ends in `word`, where it would end in that of its operator."""
+    _running.get().words[id(tensor)] = word
+    return tensor

@@ -2,7 +2,7 @@
 
 A rule is a function of torch's operators that computes what the call computes. It runs on tensors without numbers, so
 torch tells shapes and types. Its results get the names of the call's results; other values are named after the call and
-the operators that make them: `cross_entropy_loss_sum`.
+what they are, as the rule says (`named`), or the operators that make them: `cross_entropy_loss_count`, `mean_div`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ def inline(
     tensors = {} if tensors is None else tensors
     tensors.update((name, on_meta(capture.tensors[name])) for name in whole.refs())
     args, kwargs = replace_refs((whole.args, whole.kwargs), tensors.__getitem__)
-    with recording() as recorded:
+    with recording() as recorder:
         results = rule(*args, **kwargs)
     if results is NotImplemented:
         return [call]
@@ -46,15 +46,14 @@ def inline(
     names = {id(tensor): name for name, tensor in tensors.items()}
     for tensor, name in zip(results, call.outputs, strict=False):
         names[id(tensor)], capture.tensors[name] = name, tensor_like(tensor)
-    for made in recorded:
-        word = kind_of(made.target)
-        name = f"{call.name}_{word if word != call.kind else 'inner'}"
+    for made in recorder.calls:
         for tensor in (t for t in made.results if id(t) not in names):
-            names[id(tensor)] = temporary(name, capture, tensor_like(tensor))
-    return [_named(made, call, names, kind) for made in recorded]
+            word = recorder.words.get(id(tensor), kind_of(made.target))
+            names[id(tensor)] = temporary(f"{call.name}_{word}", capture, tensor_like(tensor))
+    return [_as_call(made, call, names, kind) for made in recorder.calls]
 
 
-def _named(made: Recorded, call: CapturedCall, names: Mapping[int, str], kind: str) -> CapturedCall:
+def _as_call(made: Recorded, call: CapturedCall, names: Mapping[int, str], kind: str) -> CapturedCall:
     """A recorded call as a captured one, at the place of another call."""
     outputs = tuple(names[id(tensor)] for tensor in made.results)
     args, kwargs = (_with_names(item, names) for item in (made.args, made.kwargs))

@@ -14,6 +14,7 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.call import Tensor as TensorType
 from ssdsl.model.capture.capture import Capture
+from ssdsl.model.capture.record import named
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.families.loss import LOSSES
 from ssdsl.model.ops.families.move import REGROUPINGS
@@ -44,7 +45,8 @@ def rewritten(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
 
 def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **dtype: Any) -> Any:
     """mean(x, dims) = sum(x, dims) / n."""
-    total = aten.sum.dim_IntList(x, tuple(d % x.dim() for d in dim or range(x.dim())), keepdim, **dtype)
+    dims = tuple(d % x.dim() for d in dim or range(x.dim()))
+    total = named("total", aten.sum.dim_IntList(x, dims, keepdim, **dtype))
     return total / (x.numel() // max(1, total.numel()))
 
 
@@ -57,11 +59,9 @@ def _embedding(weight: Tensor, ids: Tensor, padding: int = -1, by_frequency: boo
     """An embedding whose padding row has no gradient: one without padding, detached where that row was taken."""
     if padding < 0 or by_frequency:
         return NotImplemented
-    rows = aten.embedding.default(weight, ids, *_sparse(sparse))
-    still = rows.detach()
-    word = ids != padding
-    mask = word.reshape(*ids.shape, 1)
-    return torch.where(mask, rows, still)
+    rows = named("rows", aten.embedding.default(weight, ids, *_sparse(sparse)))
+    is_word = named("is_word", ids != padding).reshape(*ids.shape, 1)
+    return torch.where(is_word, rows, rows.detach())
 
 
 def _sparse(is_sparse: bool) -> tuple[Any, ...]:
@@ -156,7 +156,7 @@ def _mean_loss(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
         return [call]
 
     def rule(x: Tensor, target: Tensor, *rest: Any, **words: Any) -> Any:
-        total = call.target(x, target, *rest, **words)
+        total = named("total", call.target(x, target, *rest, **words))
         shape = torch.broadcast_shapes(x.shape, target.shape)  # type: ignore[no-untyped-call]
         return total / math.prod(shape)
 
@@ -167,18 +167,14 @@ def _cross_entropy(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     """The mean over valid labels is a sum over the count (or the total weight) of all labels that are not ignored."""
 
     def rule(scores: Tensor, labels: Tensor, weight: Tensor | None, reduction: int, ignored: int, *rest: Any) -> Any:
-        total = call.target(scores, labels, weight, SUM, ignored, *rest)
+        total = named("total", call.target(scores, labels, weight, SUM, ignored, *rest))
         if labels.is_floating_point():
             return total / (labels.numel() // labels.shape[1 if labels.dim() > 1 else 0])
-        valid = labels != ignored
+        valid = named("valid", labels != ignored)
         if weight is None:
-            count = valid.sum()
-            return total / count
+            return total / named("count", valid.sum())
         inside = labels * valid  # an ignored label is no index of `weight`: row 0 is taken, times 0
-        picked = weight[inside]
-        shares = picked * valid
-        count = shares.sum()
-        return total / count
+        return total / named("count", (weight[inside] * valid).sum())
 
     return inline(rule, call, capture) if call.argument("reduction") == MEAN else [with_arguments(call)]
 
@@ -210,11 +206,8 @@ def _ctc_loss(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     call = replace(with_arguments(call, **lengths), kind="ctc_loss", target=aten.ctc_loss.Tensor)
 
     def rule(scores: Tensor, targets: Tensor, given: Tensor, wanted: Tensor, blank: int, _: int, zero: bool) -> Any:
-        losses = aten.ctc_loss.Tensor(scores, targets, given, wanted, blank, 0, zero)
-        length = wanted.clamp_min(1)
-        shares = losses / length
-        total = shares.sum()
-        return total / scores.shape[1]
+        losses = named("losses", aten.ctc_loss.Tensor(scores, targets, given, wanted, blank, 0, zero))
+        return (losses / wanted.clamp_min(1)).sum() / scores.shape[1]
 
     return inline(rule, call, capture) if call.argument("reduction") == MEAN else [call]
 
