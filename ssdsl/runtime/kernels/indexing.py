@@ -71,7 +71,7 @@ def scatter_reduce_part(
     reduced = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
     longer = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
     found = longer.scatter_reduce(dim, local.masked_fill_(outside, n), reduced, reduce, include_self=include_self)
-    return found.narrow(dim, 0, n).contiguous()
+    return found.narrow(dim, 0, n).clone(memory_format=torch.contiguous_format)  # no view of what autograd keeps
 
 
 def index_add_part(
