@@ -11,7 +11,7 @@ from ..layout.cut import Piece
 from ..layout.parts import kept_outputs, pieces_of
 from ..ranks.rank_setup import completions_of, messages_of, role_of
 from ..ranks.world import World
-from ..step.flat_params import Completion
+from ..step.flat_params import GradientCompletion
 from ..step.runner import Runner
 from ..step.weights import Weights
 from .initial_state import InitialState
@@ -78,7 +78,7 @@ class RankProgram:
     def complete_gradients(self) -> None:
         """Makes the weights' gradients be completed as this program leaves them."""
         for flat in self.runner.weights.flats:
-            flat.completion = self.completions.get(flat.number, Completion())
+            flat.completion = self.completions.get(flat.number, GradientCompletion())
 
     def run(self, batch: Mapping[str, torch.Tensor], seed: int, step: int, scale: float = 1.0) -> None:
         """Runs one step on this rank's part of a batch. Gradients are those of `scale` times the loss. Raises

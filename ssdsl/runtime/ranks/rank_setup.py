@@ -9,7 +9,7 @@ from ..layout.parts import pieces_of
 from ..layout.transfers import Leg, Message, SentSignal, ValueTransfer
 from ..program.initial_state import InitialState
 from ..program.table import MoveEntry, RoleEntry, SignalEntry, Steps, SubmeshEntry, Table
-from ..step.flat_params import Completion, CompletionStep, Levels, Tie, make_flat_param
+from ..step.flat_params import CompletionStep, GradientCompletion, Levels, Tie, make_flat_param
 from ..step.weights import Weights
 from .world import Group, World
 
@@ -103,13 +103,13 @@ def weights_of(
     return Weights(flats, others, world)
 
 
-def completions_of(role: RoleEntry, world: World) -> dict[int, Completion]:
+def completions_of(role: RoleEntry, world: World) -> dict[int, GradientCompletion]:
     """The completions of the gradients of each of a role's flat parameters, by its number."""
 
     def steps(found: Steps) -> tuple[CompletionStep, ...]:
         return tuple(CompletionStep(kind, world.groups[role.mesh, axes]) for kind, axes in found if axes)
 
-    return {flat.number: Completion(*map(steps, flat.completion)) for flat in role.flats}
+    return {flat.number: GradientCompletion(*map(steps, flat.completion)) for flat in role.flats}
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:

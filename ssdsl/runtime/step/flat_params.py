@@ -98,7 +98,7 @@ def _gathered(part: torch.Tensor, group: Group) -> torch.Tensor:
 Steps = tuple[CompletionStep, ...]
 
 
-class Completion(NamedTuple):
+class GradientCompletion(NamedTuple):
     """The steps that complete a gradient: in the backward of weights that were gathered, behind each backward that adds
     to the gradient, and behind the last one."""
 
@@ -144,7 +144,7 @@ class FlatWeights:
 
     def __init__(self, number: int, values: Tensors, tied: Tie | None, parts: int) -> None:
         self.number, self.tied = number, tied
-        self.completion = Completion()
+        self.completion = GradientCompletion()
         self._reduction: Reduction | None = None
         self.parameters: dict[str, torch.Tensor] = {}
         starts = [0, *itertools.accumulate(value.numel() for value in values.values())]
