@@ -19,7 +19,7 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, Tens
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.capture.grad_mode_regions import AUTOCAST
-from ssdsl.model.capture.record import Recorded, Recorder
+from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of
 from ssdsl.model.memory.memory_order import AS_STRIDED
 from ssdsl.model.ops.registry import is_known
@@ -276,7 +276,7 @@ class _Parts:
     """The calls that a call is composed of, the tensors that it reads, and its results."""
 
     tensors: list[torch.Tensor]
-    calls: list[Recorded]
+    calls: list[RecordedCall]
     results: Any
 
 
@@ -299,7 +299,7 @@ def _decomposition(target: Any) -> Any:
     return with_dropout(target.decompose) if target in RECURRENT else target.decompose
 
 
-class _Composed(Recorder):  # type: ignore[no-untyped-call]
+class _Composed(CallRecorder):  # type: ignore[no-untyped-call]
     """Records calls of operators with rules: those that torch composes of others as these."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

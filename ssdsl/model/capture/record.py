@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCall:
     """A call of an operator, with the tensors that it reads and makes: while it is kept, no others have their ids."""
 
     target: Any
@@ -26,19 +26,19 @@ class Recorded:
         return [leaf for leaf in tree_leaves(self.result) if isinstance(leaf, torch.Tensor)]
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CallRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records calls that return tensors, where they arrive: below autograd, that is before torch decomposes any."""
 
     def __init__(self, device: str | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[Recorded] = []
+        self.calls: list[RecordedCall] = []
         self.words: dict[int, str] = {}  # names that `named` gave, by the tensors' ids
         self.elsewhere = {} if device is None else {"device": device}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
         result = func(*args, **given | self.elsewhere) if "device" in given else func(*args, **given)
-        recorded = Recorded(func, args, given, result)
+        recorded = RecordedCall(func, args, given, result)
         if recorded.results:  # not a device, for example
             self.calls.append(recorded)
         return result
@@ -47,24 +47,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class _AsWritten(TorchFunctionMode):
     """Gives recorded calls of overloads all arguments that were written: torch leaves out those that are defaults."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: CallRecorder) -> None:
         self.recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(func, torch._ops.OpOverload):
-            self.recorder.calls[-1] = Recorded(func, args, kwargs or {}, result)
+            self.recorder.calls[-1] = RecordedCall(func, args, kwargs or {}, result)
         return result
 
 
-_running: ContextVar[Recorder] = ContextVar("the recorder of the running rule")
+_running: ContextVar[CallRecorder] = ContextVar("the recorder of the running rule")
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[Recorder]:
+def recording() -> Iterator[CallRecorder]:
     """Records calls that run inside, on meta tensors: overloads as they are written, torch's functions as they
     arrive."""
-    recorder = Recorder("meta")
+    recorder = CallRecorder("meta")
     before = _running.set(recorder)
     try:
         with torch._C._AutoDispatchBelowAutograd(), recorder, _AsWritten(recorder):

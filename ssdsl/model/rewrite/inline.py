@@ -13,7 +13,7 @@ import torch
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
-from ssdsl.model.capture.record import Recorded, recording
+from ssdsl.model.capture.record import RecordedCall, recording
 from ssdsl.model.graph import Ref, replace_refs
 from ssdsl.model.rewrite.calls import temporary, with_arguments
 
@@ -53,7 +53,7 @@ def inline(
     return [_as_call(made, call, names, kind) for made in recorder.calls]
 
 
-def _as_call(made: Recorded, call: CapturedCall, names: Mapping[int, str], kind: str) -> CapturedCall:
+def _as_call(made: RecordedCall, call: CapturedCall, names: Mapping[int, str], kind: str) -> CapturedCall:
     """A recorded call as a captured one, at the place of another call."""
     outputs = tuple(names[id(tensor)] for tensor in made.results)
     args, kwargs = (_with_names(item, names) for item in (made.args, made.kwargs))

@@ -18,11 +18,12 @@ from pathlib import Path
 from ..program.codec import from_json, to_json
 from .heartbeat import Heartbeat, attempt
 from .stall import BEATS_S, StalledRank, State, find_stall
-from .status_store import StatusStore
+from .status_store import PATIENCE_S, StatusStore
 
 BEAT_S = 1.0
 LOOK_S = 2 * BEATS_S  # a rank begins to read the others' status so long before the limit
 VERDICT = "verdict"
+
 RUN = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")  # variables that only processes of one run share
 
 
@@ -45,15 +46,20 @@ class Watchdog:
         self.started = time.time()
         self.seen: dict[int, tuple[State, float]] = {}  # the last status of each rank, and its arrival
         self.over = threading.Event()
-        threading.Thread(target=self._run, daemon=True, name="watchdog").start()
+        self.thread = threading.Thread(target=self._run, daemon=True, name="watchdog")
+        self.thread.start()
 
     def use_attempt(self, name: str) -> None:
         """Moves to the store of this attempt, once all ranks have joined it."""
         self.store = StatusStore(name)
 
     def end(self) -> None:
-        """Stops checking: the rank has finished, or fails by itself."""
+        """Stops checking: the rank has finished, or fails by itself.
+
+        A thread that asks the store while Python ends would abort the process, so it is waited for.
+        """
         self.over.set()
+        self.thread.join(PATIENCE_S)
         if self.store.is_open:  # else no status was sent, and the store may have ended with rank 0
             self._put(self.heartbeat.state(), 0.0)
 

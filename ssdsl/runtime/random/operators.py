@@ -13,7 +13,7 @@ Given = dict[str, Any]
 Tensor = torch.Tensor
 
 
-class Source(Protocol):
+class DrawSource(Protocol):
     """A source of random tensors."""
 
     def draw(
@@ -28,13 +28,13 @@ class Source(Protocol):
         """A tensor of numbers of a distribution with these parameters, beside another tensor or on a device."""
 
 
-Rule = Callable[[Source, Given], Any]
+Rule = Callable[[DrawSource, Given], Any]
 
 
 def _filling(name: str, *parameters: str) -> Rule:
     """An operator that fills a tensor, or a new one like it, from a distribution with these parameters."""
 
-    def rule(source: Source, given: Given) -> Tensor:
+    def rule(source: DrawSource, given: Given) -> Tensor:
         first, second = ([float(given[p]) for p in parameters] + [0.0])[:2]
         like = given["self"]
         return source.draw(name, first, second, like.shape, like.dtype, like)
@@ -64,11 +64,11 @@ def _device(given: Given) -> torch.device:
     return torch.device(given.get("device") or "cpu")
 
 
-def _integers(source: Source, given: Given) -> Tensor:
+def _integers(source: DrawSource, given: Given) -> Tensor:
     return source.draw("integers", given.get("low", 0), int(given["high"]), *_form(given, torch.int64))
 
 
-def _random(source: Source, given: Given) -> Tensor:
+def _random(source: DrawSource, given: Given) -> Tensor:
     """Tensor.random_: integers up to the largest that the type holds exactly."""
     like, high = given["self"], given.get("to")
     end = _end_of(like.dtype) if high is None else high
@@ -82,7 +82,7 @@ def _end_of(dtype: torch.dtype) -> int:
     return min(int(torch.iinfo(dtype).max) if dtype != torch.bool else 1, 1 << 53) + 1
 
 
-def _bernoulli(source: Source, given: Given) -> Tensor:
+def _bernoulli(source: DrawSource, given: Given) -> Tensor:
     """Ones with a chance; with a tensor of chances, where a uniform number is below the chance."""
     like = given["self"]
     p: Any = given.get("p", like)
@@ -95,7 +95,7 @@ def _bernoulli(source: Source, given: Given) -> Tensor:
     return torch.ops.aten._to_copy.default(below, dtype=like.dtype)  # type: ignore[no-any-return]
 
 
-def _normal(source: Source, given: Given) -> Any:
+def _normal(source: DrawSource, given: Given) -> Any:
     """Tensor.normal_, and torch.normal with numbers or tensors; no gradient flows to these."""
     mean: Any
     std: Any
@@ -110,7 +110,7 @@ def _normal(source: Source, given: Given) -> Any:
     return spread + mean
 
 
-def _dropout(source: Source, given: Given) -> tuple[Tensor, Tensor]:
+def _dropout(source: DrawSource, given: Given) -> tuple[Tensor, Tensor]:
     """The result and the mask of a dropout that drops something."""
     x, p = given["input"], given["p"]
     mask = source.draw("bernoulli", 1 - p, 0.0, x.shape, torch.bool, x)
@@ -118,7 +118,7 @@ def _dropout(source: Source, given: Given) -> tuple[Tensor, Tensor]:
     return kept * (1 / (1 - p)), mask
 
 
-def _rrelu(source: Source, given: Given) -> tuple[Tensor, Tensor]:
+def _rrelu(source: DrawSource, given: Given) -> tuple[Tensor, Tensor]:
     """Leaky ReLU with a random slope for each element below zero, and the slopes of all."""
     x = given["self"]
     slope = source.draw("uniform", float(given["lower"]), float(given["upper"]), x.shape, x.dtype, x)
@@ -127,7 +127,7 @@ def _rrelu(source: Source, given: Given) -> tuple[Tensor, Tensor]:
     return torch.where(below, bent, x), torch.where(below, slope, 1.0)
 
 
-def _multinomial(source: Source, given: Given) -> Any:
+def _multinomial(source: DrawSource, given: Given) -> Any:
     """The outcomes with the shortest exponential waiting times, whose rates are the weights."""
     weights, count = given["self"], given["num_samples"]
     if not given["replacement"]:
@@ -141,7 +141,7 @@ def _multinomial(source: Source, given: Given) -> Any:
     return rates.argmax(-1)
 
 
-def _permutation(source: Source, given: Given) -> Tensor:
+def _permutation(source: DrawSource, given: Given) -> Tensor:
     dtype = _dtype(given, torch.int64)
     integers = source.draw("integers", 0, 1 << 53, (given["n"],), torch.int64, _device(given))
     order = integers.sort(stable=True).indices

@@ -1,9 +1,12 @@
 """A watchdog that ends leaves the process free to end: the store may be gone already, with rank 0."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+import ssdsl.runtime.health.watchdog as watchdog_module
 from ssdsl.runtime.health.heartbeat import Heartbeat
 from ssdsl.runtime.health.status_store import StatusStore
 from ssdsl.runtime.health.watchdog import Watchdog
@@ -32,3 +35,21 @@ def test_one_that_was_heard_of_says_that_it_ends(monkeypatch: pytest.MonkeyPatch
     heartbeat.end()
     watchdog.end()
     assert said == ["rank1"]
+
+
+def test_its_thread_has_ended_where_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that still asks the store while Python ends would abort the process."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    asking = threading.Event()
+
+    def put(self: StatusStore, key: str, text: str) -> None:
+        asking.set()
+        time.sleep(0.3)
+
+    monkeypatch.setattr(StatusStore, "put", put)
+    monkeypatch.setattr(watchdog_module, "BEAT_S", 0.01)
+    watchdog = Watchdog(Heartbeat(tmp_path, 0), ranks=2, limit_s=60)
+    assert asking.wait(10)
+    watchdog.end()
+    assert not watchdog.thread.is_alive()
