@@ -48,7 +48,8 @@ class Heartbeat:
         if folder is not None:
             self.file = os.open(folder / f"rank{rank}.state", os.O_RDWR | os.O_CREAT, 0o644)
         self._write()
-        threading.Thread(target=self._run, daemon=True, name="heartbeat").start()
+        self.thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
+        self.thread.start()
 
     def report(self, doing: str, role: str = "") -> None:
         """Sets what the rank does from now on; used before and after training."""
@@ -68,8 +69,12 @@ class Heartbeat:
         return self.known | {"beat": time.time()}
 
     def stop(self) -> None:
-        """Updates the status for the last time: the rank has failed."""
+        """Updates the status for the last time: the rank has failed, or its script ends.
+
+        The thread is waited for: one that asks torch while Python ends would abort the process.
+        """
         self.over.set()
+        self.thread.join()
         self.known["line"] = ""
         if self.look is not None:
             self.known["step"], self.known["doing"] = self.look()
@@ -90,6 +95,7 @@ class Heartbeat:
     def end(self) -> None:
         """Marks that the rank has finished its work."""
         self.over.set()
+        self.thread.join()
         self.known["ended"] = True
         self._write()
 
