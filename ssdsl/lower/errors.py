@@ -140,8 +140,8 @@ class NeedsWhole:
 
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
     read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside` is
-    an index that cuts the same dimension outside this one, so the positions of a part depend on it. `between`: parts also
-    read what it makes, so all parts of what is in front of it come before any of what is behind.
+    an index that cuts the same dimension outside this one, so the positions of a part depend on it. `between`: parts
+    also read what it makes, so all parts of what is in front of it come before any of what is behind.
     """
 
     kind: str

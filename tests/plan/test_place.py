@@ -109,7 +109,10 @@ def test_a_schedule_for_other_micro_batches_than_the_split_makes_gets_a_warning(
     assert text.format(4, 8)[more.span.start : more.span.end].startswith(schedule)
     if schedule != "gpipe":  # which is no clock
         (fewer,) = plan.warnings(text.format(4, 2))
-        assert (fewer.code, fewer.text(fewer.title)) == ("E0277", "`m` has 4 parts, and the clock names m = 0 to 1 only")
+        assert (fewer.code, fewer.text(fewer.title)) == (
+            "E0277",
+            "`m` has 4 parts, and the clock names m = 0 to 1 only",
+        )
 
 
 @pytest.mark.parametrize(
