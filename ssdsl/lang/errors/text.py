@@ -57,6 +57,7 @@ class UnexpectedWord(Diagnostic):
     statement: str  # the first word of the line
     has_slashes: bool  # whether `//` stands in the line, which other languages begin comments with
     unquoted: str = ""  # the name of a dimension that has to be in quotes
+    path: str = ""  # the selection by a path in quotes that was meant
 
     @property
     def comment(self) -> str:
@@ -64,12 +65,14 @@ class UnexpectedWord(Diagnostic):
 
     @property
     def quoted(self) -> str:
+        if self.path:
+            return f"numbers and stars stand in brackets: `{self.path}`"
         return f'a name with such characters is in quotes: `by "{self.unquoted}"`' if self.unquoted else ""
 
     @property
     def suggestion(self) -> str:
         """The keyword that was probably meant; where no form of the statement is known, what is expected."""
-        if self.unquoted:
+        if self.unquoted or self.path:
             return ""
         if self.word.isidentifier() and (found := suggest(self.word, self.keywords)):
             return found

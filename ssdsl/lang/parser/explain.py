@@ -40,6 +40,8 @@ WORDS = {
 }
 EXPRESSION = {"NAME", "NUMBER", "STRING", "LPAR", "LSQB", "MINUS", "NOT"}
 UNQUOTED = re.compile(r"[\w.*-]+(?=\s)")  # what may be meant as the name of a dimension
+RUN = re.compile(r"[\w.*]+")  # a path with the numbers or the stars of layers, which has to be in quotes
+BEHIND = ("fwd", "bwd", "dgrad", "wgrad", "weights", "grads", "optimizer", "gathers")  # words that stand behind a path
 GOES_ON = {"PLUS", "MINUS", "TIMES", "STAR", "RANGE", "COMPARE", "AND", "OR", "IF", "DOT", "LPAR", "LSQB"}
 
 
@@ -68,7 +70,7 @@ def explain_token(layout: Indentation, token: Token, accepted: set[str]) -> Diag
     has_slashes = any(t.value == "//" for t in line)
     first = str(line[0]) if line else ""
     said = _expected(accepted), _found(token), str(token)
-    return UnexpectedWord(place, *said, keywords, first, has_slashes, _unquoted(layout, line))
+    return UnexpectedWord(place, *said, keywords, first, has_slashes, _unquoted(layout, line), _path(layout, token))
 
 
 def _last(layout: Indentation, token: Token) -> Token:
@@ -110,6 +112,20 @@ def _unquoted(layout: Indentation, line: list[Token]) -> str:
         return ""
     found = UNQUOTED.match(layout.source.text, span_of(layout.source, name[0]).start)
     return "" if found is None or found[0] == str(name[0]) else found[0]
+
+
+def _path(layout: Indentation, token: Token) -> str:
+    """The selection by a path in quotes that was probably meant, where a number or a star stands behind a dot; or an
+    empty text."""
+    if token.type not in ("STAR", "NUMBER") or _last(layout, token).type != "DOT":
+        return ""
+    at = span_of(layout.source, token).start
+    run = next(m[0] for m in RUN.finditer(layout.source.text) if m.end() > at)
+    base, *path = run.split(".")
+    end = f".{path.pop()}" if path[-1] in BEHIND else ""
+    if base != "model" and len(path) == 1 and path[0].isdecimal():
+        return f"{base}[{path[0]}]{end}"  # an item of a list
+    return f'{base}["{".".join(path)}"]{end}'
 
 
 def _expected(accepted: set[str]) -> str:
