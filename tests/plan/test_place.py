@@ -3,6 +3,7 @@
 import pytest
 
 from ssdsl.plan.plan import Phase
+from ssdsl.text.diagnostic import PlanError
 
 STAGES = "mesh gpus(pp = 2)\nlet stage = balance(model, 2)\nassign stage[s] to gpus[pp = s] for s in 0..2\n"
 
@@ -129,6 +130,14 @@ def test_a_schedule_for_other_micro_batches_than_the_split_makes_gets_a_warning(
 )
 def test_schedules_may_go_past_the_first_and_the_last_part(plan, orders: str) -> None:
     assert plan.warnings("split model by batch into m = 4\n" + STAGES + orders) == ()
+
+
+def test_state_is_split_by_row_in_the_number_of_its_words(plan) -> None:
+    said = {"weights": "weights are", "grads": "grads are", "optimizer": "the optimizer's state is"}
+    for state, words in said.items():
+        with pytest.raises(PlanError) as raised:
+            plan(f"mesh gpus(dp = 2)\nsplit model.{state} by batch into dp\n")
+        assert raised.value.diagnostics[0].text(raised.value.diagnostics[0].title) == f"{words} split by `row`"
 
 
 def test_recompute_units(plan) -> None:
