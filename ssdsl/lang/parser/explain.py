@@ -108,7 +108,7 @@ def _unquoted(layout: Indentation, line: list[Token]) -> str:
     empty text."""
     by = next((k for k, token in enumerate(line) if token.type == "BY"), len(line))
     name = line[by + 1 :]
-    if str(line[0]) != "split" or not name or any(a.end_pos != b.start_pos for a, b in pairwise(name)):
+    if not name or str(line[0]) != "split" or any(a.end_pos != b.start_pos for a, b in pairwise(name)):
         return ""
     found = UNQUOTED.match(layout.source.text, span_of(layout.source, name[0]).start)
     return "" if found is None or found[0] == str(name[0]) else found[0]
