@@ -74,6 +74,8 @@ def test_empty(text: str) -> None:
         ("split model.h.*.mlp by ffn into dp", "E0111", '`model["h.*.mlp"]`'),
         ("order model.h.0.fwd -> model.h.1.fwd", "E0111", '`model["h.0"].fwd`'),
         ("assign stage.0 to gpus", "E0111", "`stage[0]`"),
+        ("assign model. * to gpus", "E0111", "expected a name, found `*`"),
+        ("assign stage[0].* to gpus", "E0111", "expected a name, found `*`"),
         ("assign model too gpus", "E0111", "did you mean `to`?"),
         ("order a > b", "E0111", "expected `->`, found the end of the line"),
         ("mesh gpus(dp = )", "E0111", "expected a value, found `)`"),

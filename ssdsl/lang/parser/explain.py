@@ -122,6 +122,8 @@ def _path(layout: Indentation, token: Token) -> str:
     at = span_of(layout.source, token).start
     run = next(m[0] for m in RUN.finditer(layout.source.text) if m.end() > at)
     base, *path = run.split(".")
+    if not base or not path:  # behind a bracket or a space
+        return ""
     end = f".{path.pop()}" if path[-1] in BEHIND else ""
     if base != "model" and len(path) == 1 and path[0].isdecimal():
         return f"{base}[{path[0]}]{end}"  # an item of a list
