@@ -140,7 +140,8 @@ class NeedsWhole:
 
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
     read its result, whose gradient is the sum. With `beside`, its own part `part` needs only these parts. `outside` is
-    an index that cuts the same dimension outside this one, so the positions of a part depend on it.
+    an index that cuts the same dimension outside this one, so the positions of a part depend on it. `between`: parts
+    also read what it makes, so all parts of what is in front of it come before any of what is behind.
     """
 
     kind: str
@@ -154,6 +155,7 @@ class NeedsWhole:
     beside: tuple[int, ...] = ()
     part: int = 0
     outside: str = ""
+    between: bool = False
 
     @property
     def fact(self) -> str:
@@ -185,6 +187,9 @@ class NeedsWhole:
             )
         if self.split:
             return f"leave `{self.kind}` and what follows out of the split into `{self.index}`, or remove the `order`"
+        if self.between:
+            apart = "puts some parts of what is behind it before others of what is in front"
+            return f"remove the `order`, which {apart}: without it, each task runs as soon as it can"
         loss = f"train with a loss that is a sum over the parts, without this `{self.kind}`"
         return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
 

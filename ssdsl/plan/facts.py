@@ -73,6 +73,10 @@ class Facts:
     clocks: list[ClockOrder] = field(default_factory=list)
     pairs: dict[Span, int] = field(default_factory=dict)  # the number of pairs that each `order` relates
     named: dict[Span, int] = field(default_factory=dict)  # in how many turns a row of `order by clock` names tasks
+    past_last: dict[tuple[Span, str, int], frozenset[int]] = field(
+        default_factory=dict
+    )  # parts that orders name and that do not exist, by the order or the call, the index and its number of parts
+    before_first: set[Span] = field(default_factory=set)  # orders and calls that name parts before the first one
     sets: dict[frozenset[str], int] = field(default_factory=dict)  # the sets of operators that orders name, numbered
     checkpoints: int = 0  # how many there are
     shards: list[StateShard] = field(default_factory=list)

@@ -86,7 +86,8 @@ class SearchResult:
     device-seconds. `settings` is the number of settings that the sketches leave open. Of these, `reasons` counts the
     refused ones, each with its diagnostic; `cannot_fit` need more memory than there is for their weights and one
     micro-batch (`miss` is the nearest to fit); `elsewhere` take another number of devices; `left` may still beat the
-    best by their bounds, and none of these takes less than `bound_s` device-seconds.
+    best by their bounds, and none of these takes less than `bound_s` device-seconds. `beaten` are not simulated, as
+    their bounds are not below the best.
     """
 
     sketches: tuple[Sketch, ...]
@@ -101,6 +102,7 @@ class SearchResult:
     devices: range
     reasons: tuple[tuple[Diagnostic, int], ...] = ()
     miss: Tried | None = None
+    beaten: int = 0
 
     @property
     def simulated(self) -> int:
@@ -230,6 +232,8 @@ class Search:
         def found(left: int, bound: float) -> SearchResult:
             reasons = tuple((those[0], len(those)) for those in self._refusals.values())
             spent = time.monotonic() - began
+            known = sum(t.setting.refused is None for t in self._tried.values())
+            known += sum(count for _, count in reasons) + self._cannot_fit + self._elsewhere + left
             return SearchResult(
                 sketches=tuple(self.sketches),
                 baseline=base,
@@ -243,6 +247,7 @@ class Search:
                 devices=self.devices,
                 reasons=reasons,
                 miss=self._miss,
+                beaten=max(0, len(points) - known),
             )
 
         yield found(len(points), 0.0)

@@ -106,6 +106,7 @@ def test_help_of_a_plan_lists_its_params() -> None:
         (["run", "megatron", "--model", "gpt", "--steps", "0"], "should be greater than or equal to 1"),
         (["show", "megatron", "opps", "--model", "gpt"], "there is no `opps` here; did you mean `ops`?"),
         (["explain", "E9999"], "no diagnostic"),
+        (["explain", "203"], "there is no diagnostic `203`; did you mean `E0203`?"),
     ],
 )
 def test_wrong_usage_is_2_and_on_stderr(words: list[str], said: str) -> None:

@@ -195,6 +195,11 @@ def correlation(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> T
     return 1 - (a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt())
 
 
+def centred(net: Any, out: Any, left: Any, y: Any, labels: Any, z: Any) -> Tensor:
+    """A sum over the parts, of what a mean over all of them is taken from."""
+    return F.cross_entropy(net.extra(out - out.detach().mean(0).sigmoid()), labels)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -221,5 +226,5 @@ LINEAR += (numbers, weighted, tasks, orthogonal, chosen, added)
 GRADIENTS = (aside, zeros, rounded, several, frozen)
 OTHERS = (product, ratio, exponential, perplexity, root, gated, balanced, clip, correlation)
 
-for _loss in (*LINEAR, *GRADIENTS, *OTHERS):
+for _loss in (*LINEAR, *GRADIENTS, *OTHERS, centred):
     globals()[f"net_{_loss.__name__}"] = functools.partial(_net, _loss)

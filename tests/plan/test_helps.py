@@ -121,6 +121,11 @@ def out_of_brackets(h: Help) -> str:
     return re.sub(rf"{h.quoted[0]} = \d+, ", "", h.text)
 
 
+def loop_to(h: Help) -> str:
+    """The loop over `m`, ended at the number of parts."""
+    return re.sub(r"(m in 0\.\.)\d+", rf"\g<1>{h.said.split()[1]}", h.text)
+
+
 def devices(h: Help) -> str:
     """What `assign model[m = 0] to ...` was meant for: the axis `m`, and one statement for all parts."""
     return axis(Help(h.with_line("assign model to gpus"), (0, 0), f"`{h.quoted[1]}`"))
@@ -195,6 +200,8 @@ WAYS: dict[str, tuple[Follow, ...]] = {  # one for each line of a help
     "E0381": (settings,),
     "E0382": (change(r"where \w+", "{0}"),),
     "E0274": (out_of_brackets,),
+    "E0276": (loop_to,),
+    "E0277": (loop_to,),
 }
 CODES = sorted({path.stem for path in FOLDER.glob("E*.ssp")} - GENERAL.keys())
 CASES = [(code, way) for code in CODES for way in range(len(WAYS.get(code, (by_words,))))]

@@ -3,6 +3,7 @@
 import pytest
 
 from ssdsl.plan.plan import Phase
+from ssdsl.text.diagnostic import PlanError
 
 STAGES = "mesh gpus(pp = 2)\nlet stage = balance(model, 2)\nassign stage[s] to gpus[pp = s] for s in 0..2\n"
 
@@ -95,6 +96,48 @@ def test_schedules(plan) -> None:
         made = plan(text.format("one_f_one_b", micro))
         fixed = {(dict(o.before.fixed).get("m", 0), dict(o.after.fixed).get("m", 0)) for o in made.orders}
         assert all(abs(a - b) <= 2 for a, b in fixed)
+
+
+SCHEDULES = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2", "v_half", "zb_v")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedule_for_other_micro_batches_than_the_split_makes_gets_a_warning(plan, schedule: str) -> None:
+    text = f"use pipeline: {schedule}\nsplit model by batch into m = {{}}\n{STAGES}{schedule}(stage, {{}})\n"
+    assert plan.warnings(text.format(4, 4)) == ()
+    (more,) = plan.warnings(text.format(4, 8))
+    assert (more.code, more.text(more.title)) == ("E0276", "`m` has 4 parts, and the order names m = 4 to 7")
+    assert text.format(4, 8)[more.span.start : more.span.end].startswith(schedule)
+    if schedule != "gpipe":  # which is no clock
+        (fewer,) = plan.warnings(text.format(4, 2))
+        assert (fewer.code, fewer.text(fewer.title)) == (
+            "E0277",
+            "`m` has 4 parts, and the clock names m = 0 to 1 only",
+        )
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        "order stage[0].fwd[m = 0] -> stage[0].bwd[m = 1]",
+        "order stage[0].fwd[m = m] -> stage[0].fwd[m = m + 1] for m in 0..4",
+        "order stage[s].fwd[m = t - s] -> stage[s].bwd[m = t - s - 1] for t in 0..6, s in 0..2",
+        "order by clock for t in 0..6, s in 0..2:\n    stage[s].fwd[m = t - s] at t\n",
+        "order by clock for m in 0..5:\n    stage[0].fwd[m = m] at m\n    stage[1].fwd[m = m - 1] at m\n",
+        "order by clock for s in 0..2:\n    stage[s].fwd[m = 0] at s\n",
+        "order by clock for m in 0..2:\n    stage[0].fwd[m = m] at m\norder stage[0].fwd[m = 3] -> stage[0].bwd[m = 3]",
+    ],
+)
+def test_schedules_may_go_past_the_first_and_the_last_part(plan, orders: str) -> None:
+    assert plan.warnings("split model by batch into m = 4\n" + STAGES + orders) == ()
+
+
+def test_state_is_split_by_row_in_the_number_of_its_words(plan) -> None:
+    said = {"weights": "weights are", "grads": "grads are", "optimizer": "the optimizer's state is"}
+    for state, words in said.items():
+        with pytest.raises(PlanError) as raised:
+            plan(f"mesh gpus(dp = 2)\nsplit model.{state} by batch into dp\n")
+        assert raised.value.diagnostics[0].text(raised.value.diagnostics[0].title) == f"{words} split by `row`"
 
 
 def test_recompute_units(plan) -> None:

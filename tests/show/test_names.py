@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.fuzz.trial import try_plan
+from ssdsl.lang.formatter.spell import spell_dim
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
@@ -53,7 +54,17 @@ def test_split_takes_what_show_dims_prints(file: str) -> None:
         plan, _ = made(f"mesh gpus(x = {size})\nsplit model by {name} into x where possible\n{ASSIGN}", graph)
         cut = [op.dims[i.dim] for op in graph.operators for i in plan.of(op.name).indices]
         assert bool(cut) is not is_fixed, name
+        name = name.strip('"')
         assert all(name in (starred(dim.name), starred(graph.dim_names[dim.cls])) for dim in cut)
+
+
+def test_a_name_that_a_plan_has_in_quotes_is_shown_in_quotes() -> None:
+    assert [*map(spell_dim, ("seq", "h.*.up.0", "h.*.weight.0_inner1", "into"))] == [
+        "seq",
+        "h.*.up.0",
+        '"h.*.weight.0_inner1"',
+        '"into"',
+    ]
 
 
 @pytest.mark.parametrize("file", ["tiny.py:chain_norm", "rooted.py:rooted"])

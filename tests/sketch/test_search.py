@@ -11,6 +11,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
+from ssdsl.show.tables.search import search_views
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.profile import Profile
 from ssdsl.simulate.profile.profiled import Profiled
@@ -165,6 +166,28 @@ def test_what_was_not_looked_at_is_left() -> None:
     refused = work(load_cluster("a100x8"), range(7, 8), "data_parallel")
     *_, none = refused.run()
     assert none.best is None and none.refused == none.settings == 1 and none.left == 0
+
+
+def shown(searching: Search, found: SearchResult) -> str:
+    views = search_views("search", found, searching.graph, searching.cluster, 5)
+    return "\n".join(line for view in views for line in view.notes)
+
+
+def test_every_setting_is_accounted_for() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+    *_, found = searching.run()
+    assert found.beaten > 0
+    others = found.refused, found.elsewhere, found.cannot_fit, found.left
+    assert found.simulated + found.beaten + sum(others) == found.settings
+    assert f"{found.beaten} not simulated, whose bounds are not below the best" in shown(searching, found)
+
+
+def test_without_a_simulation_there_is_no_best_to_compare_with() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+    said = shown(searching, found := next(searching.run()))
+    assert f"no plan fits so far: 0 of {found.settings} settings are simulated" in said
+    assert f"{found.settings} left, not simulated" in said
+    assert "best" not in said.replace("how wrong", "")
 
 
 def test_what_is_open() -> None:

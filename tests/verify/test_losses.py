@@ -92,6 +92,26 @@ def test_a_circle_is_explained_by_the_operator_that_needs_the_whole(name: str, k
     assert "it waits for m = 0, 1" in text
 
 
+@pytest.mark.parametrize("plan", ["gpipe", "1f1b", "zero_bubble"])
+def test_the_help_for_what_stands_between_parts_is_to_remove_the_order(plan: str) -> None:
+    """An order of all forwards is as impossible as others; without it, the parts in front come before those behind."""
+    with pytest.raises(PlanError) as raised:
+        compiled("centred", plan)
+    diagnostic = raised.value.diagnostics[0]
+    assert diagnostic.code == "E0403" and diagnostic.text(diagnostic.help).startswith("remove the `order`")
+    order = PLANS[plan].splitlines()[-1]
+    outcome = try_plan(*captured("losses.py:net_centred"), PLANS[plan].replace(order, ""), Training(1, lr=0.02))
+    assert outcome.kind == "equal", outcome.text
+
+
+@pytest.mark.parametrize("plan", ["1f1b", "zero_bubble"])
+def test_the_help_for_what_stands_behind_all_parts_is_to_run_all_forwards_first(plan: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        compiled("exponential", plan)
+    assert "as `gpipe` does" in raised.value.diagnostics[0].text(raised.value.diagnostics[0].help)
+    assert compiled("exponential", "gpipe").functions
+
+
 @pytest.mark.parametrize("schedule", ["one_f_one_b", "zb_h1", "zb_h2"])
 @pytest.mark.parametrize("kind", ["max", "var", "cumsum"])
 def test_so_is_a_circle_of_backwards(schedule: str, kind: str) -> None:

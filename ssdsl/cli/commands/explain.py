@@ -25,7 +25,8 @@ def explain(code: Code = "") -> None:
         return
     name = code.upper().removeprefix("ERROR[").removesuffix("]")
     if name not in known:
-        raise typer.BadParameter(f"there is no diagnostic `{code}` {suggest(name, known)}", param_hint="CODE")
+        meant = suggest(name, known)
+        raise typer.BadParameter(f"there is no diagnostic `{code}`{meant and f'; {meant}'}", param_hint="CODE")
     found = REGISTRY[name]
     results.print(f"{name}: {found.headline()}", style="bold", markup=False)
     results.print(f"\n{inspect.getdoc(found)}", markup=False)

@@ -151,7 +151,7 @@ def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -
         except KeyboardInterrupt:
             if last is None:
                 raise
-            talk.print("stopped: this is the best so far")
+            talk.print("stopped: no plan fits so far" if last.best is None else "stopped: this is the best so far")
     assert last is not None, "a search gives the baseline first"
     return last
 

@@ -49,21 +49,31 @@ class UnexpectedWord(Diagnostic):
 
     code = "E0111"
     title = "expected {expected}, found {found}"
-    help = "{comment}\n{suggestion}\n{form}"
+    help = "{comment}\n{quoted}\n{suggestion}\n{form}"
     expected: str
     found: str
     word: str
     keywords: tuple[str, ...]  # those that could stand here
     statement: str  # the first word of the line
     has_slashes: bool  # whether `//` stands in the line, which other languages begin comments with
+    unquoted: str = ""  # the name of a dimension that has to be in quotes
+    path: str = ""  # the selection by a path in quotes that was meant
 
     @property
     def comment(self) -> str:
         return "comments begin with `#`; `//` divides whole numbers" if self.has_slashes else ""
 
     @property
+    def quoted(self) -> str:
+        if self.path:
+            return f"numbers and stars stand in brackets: `{self.path}`"
+        return f'a name with such characters is in quotes: `by "{self.unquoted}"`' if self.unquoted else ""
+
+    @property
     def suggestion(self) -> str:
         """The keyword that was probably meant; where no form of the statement is known, what is expected."""
+        if self.unquoted or self.path:
+            return ""
         if self.word.isidentifier() and (found := suggest(self.word, self.keywords)):
             return found
         if self.form or self.comment:

@@ -1,9 +1,13 @@
 """The text of an expression, with the parentheses it needs and no others."""
 
+import re
+
 from ssdsl.lang import nodes
+from ssdsl.lang.parser.layout import KEYWORDS
 
 BINDING = {"or": 1, "and": 2, "not": 3, "..": 5, "+": 6, "|": 6, "-": 6, "*": 7, "//": 7, "%": 7, "&": 7}
 COMPARE, MINUS, POST, ATOM = 4, 8, 9, 10
+PLAIN = re.compile(r"[A-Za-z_]\w*(\.([A-Za-z_]\w*|[0-9]+|\*))*", re.ASCII)  # a name without quotes
 
 
 def spell(e: nodes.Expr, least: int = 0) -> str:
@@ -60,3 +64,9 @@ def _tight(e: nodes.Expr, least: int) -> str:
 
 def _arguments(arguments: tuple[nodes.Expr | nodes.Keyed, ...]) -> str:
     return ", ".join(f"{a.name.text} = {spell(a.value)}" if isinstance(a, nodes.Keyed) else spell(a) for a in arguments)
+
+
+def spell_dim(name: str) -> str:
+    """The name of a dimension as `split` takes it: in quotes if it has other characters than the path of a module."""
+    is_plain = PLAIN.fullmatch(name) and name.split(".")[0] not in KEYWORDS
+    return name if is_plain else f'"{name}"'

@@ -6,11 +6,8 @@ from dataclasses import dataclass, fields
 from typing import get_args
 
 from ssdsl.lang import nodes
-from ssdsl.lang.formatter.spell import spell
-from ssdsl.lang.parser.layout import KEYWORDS
+from ssdsl.lang.formatter.spell import spell, spell_dim
 from ssdsl.text.source import Span
-
-PLAIN = re.compile(r"[A-Za-z_]\w*(\.([A-Za-z_]\w*|[0-9]+|\*))*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ def _simple(s: nodes.Statement) -> str:
             return f"require {spell(test)}" + ("" if why is None else f', "{why}"')
         case nodes.SplitStatement(operators, dim, cuts, where):
             suffix = f" where {where.text}" if where else ""
-            return f"split {spell(operators)} by {_dim_name(dim.text)} into {', '.join(map(_cut, cuts))}{suffix}"
+            return f"split {spell(operators)} by {spell_dim(dim.text)} into {', '.join(map(_cut, cuts))}{suffix}"
         case nodes.OrderStatement(steps):
             return "order " + " -> ".join(map(spell, steps))
         case nodes.ForStatement(bindings, body, True):
@@ -125,11 +122,6 @@ def _cut(cut: nodes.Into) -> str:
     if cut.phrase is not None and cut.chunks is not None:
         words += [cut.phrase.text, spell(cut.chunks)]
     return " ".join(words)
-
-
-def _dim_name(text: str) -> str:
-    is_plain = PLAIN.fullmatch(text) and text.split(".")[0] not in KEYWORDS
-    return text if is_plain else f'"{text}"'
 
 
 def _where(bindings: tuple[nodes.Binding, ...]) -> str:

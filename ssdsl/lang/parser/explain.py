@@ -1,5 +1,8 @@
 """Turns the parser's complaint about a text into a diagnostic in the user's words."""
 
+import re
+from itertools import pairwise
+
 from lark import Token
 
 from ssdsl.lang.errors.text import (
@@ -36,6 +39,9 @@ WORDS = {
     "_INDENT": "an indented block",
 }
 EXPRESSION = {"NAME", "NUMBER", "STRING", "LPAR", "LSQB", "MINUS", "NOT"}
+UNQUOTED = re.compile(r"[\w.*-]+(?=\s)")  # what may be meant as the name of a dimension
+RUN = re.compile(r"[\w.*]+")  # a path with the numbers or the stars of layers, which has to be in quotes
+BEHIND = ("fwd", "bwd", "dgrad", "wgrad", "weights", "grads", "optimizer", "gathers")  # words that stand behind a path
 GOES_ON = {"PLUS", "MINUS", "TIMES", "STAR", "RANGE", "COMPARE", "AND", "OR", "IF", "DOT", "LPAR", "LSQB"}
 
 
@@ -63,7 +69,8 @@ def explain_token(layout: Indentation, token: Token, accepted: set[str]) -> Diag
     keywords = tuple(t.lower() for t in sorted(accepted) if t.lower() in KEYWORDS)
     has_slashes = any(t.value == "//" for t in line)
     first = str(line[0]) if line else ""
-    return UnexpectedWord(place, _expected(accepted), _found(token), str(token), keywords, first, has_slashes)
+    said = _expected(accepted), _found(token), str(token)
+    return UnexpectedWord(place, *said, keywords, first, has_slashes, _unquoted(layout, line), _path(layout, token))
 
 
 def _last(layout: Indentation, token: Token) -> Token:
@@ -94,6 +101,33 @@ def _first_word(layout: Indentation, line: list[Token]) -> Diagnostic | None:
     if not is_like_statement and token.type not in EXPRESSION | {k.upper() for k in KEYWORDS}:
         return None
     return UnknownStatement(place, str(first))
+
+
+def _unquoted(layout: Indentation, line: list[Token]) -> str:
+    """The name of a dimension in a `split` without the quotes that it needs, if the last token belongs to one; or an
+    empty text."""
+    by = next((k for k, token in enumerate(line) if token.type == "BY"), len(line))
+    name = line[by + 1 :]
+    if not name or str(line[0]) != "split" or any(a.end_pos != b.start_pos for a, b in pairwise(name)):
+        return ""
+    found = UNQUOTED.match(layout.source.text, span_of(layout.source, name[0]).start)
+    return "" if found is None or found[0] == str(name[0]) else found[0]
+
+
+def _path(layout: Indentation, token: Token) -> str:
+    """The selection by a path in quotes that was probably meant, where a number or a star stands behind a dot; or an
+    empty text."""
+    if token.type not in ("STAR", "NUMBER") or _last(layout, token).type != "DOT":
+        return ""
+    at = span_of(layout.source, token).start
+    run = next(m[0] for m in RUN.finditer(layout.source.text) if m.end() > at)
+    base, *path = run.split(".")
+    if not base or not path:  # behind a bracket or a space
+        return ""
+    end = f".{path.pop()}" if path[-1] in BEHIND else ""
+    if base != "model" and len(path) == 1 and path[0].isdecimal():
+        return f"{base}[{path[0]}]{end}"  # an item of a list
+    return f'{base}["{".".join(path)}"]{end}'
 
 
 def _expected(accepted: set[str]) -> str:

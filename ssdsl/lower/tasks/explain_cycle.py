@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from ssdsl.ir.action import At, Compute
@@ -146,7 +146,15 @@ def _whole(graph: TaskGraph, tasks: list[Compute]) -> NeedsWhole | None:
         if (before.phase is FORWARD) is (task.phase is FORWARD):  # backward goes from reader to producer
             pairs.append((first, then, task.at) if task.phase is FORWARD else (then, first, before.at))
     found = (find(graph, *pair) for find in (_joins, _read_by_all) for pair in pairs)
-    return next((whole for whole in found if whole is not None), None)
+    whole = next((whole for whole in found if whole is not None), None)
+    return whole and replace(whole, between=_is_between(graph, tasks, whole))
+
+
+def _is_between(graph: TaskGraph, tasks: list[Compute], whole: NeedsWhole) -> bool:
+    """Whether a task on a cycle that runs once is followed by one of a part, both in the phase that needs all parts."""
+    in_parts = [any(t.name == whole.index for t in graph.functions[task.function].time) for task in tasks]
+    waits = [(task.phase is FORWARD) is not whole.backward for task in tasks]
+    return any(in_parts[k] and not in_parts[k - 1] and waits[k] and waits[k - 1] for k in range(len(tasks)))
 
 
 def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> NeedsWhole | None:

@@ -18,13 +18,14 @@ from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.family import ConfigSize, ModelFamily, ModelSize
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Span
 
 
 def load_zoo(spec: ModelSpec, seed: int, generator: Generator, meta: bool | None) -> Model:
     """The model of a name of the zoo; with `meta` None only laptop sizes have numbers. Raises PlanError."""
     name = spec.name.text
     if name not in ZOO:
-        raise PlanError(_unknown_model(spec.name))
+        raise PlanError(_unknown_model(spec))
     family, (first, *others) = ZOO[name], spec.words or (SpecWord(spec.source, "", 0),)
     label = first.text if first.text and "=" not in first.text else family.default
     if label not in family.sizes:
@@ -70,7 +71,12 @@ def _build(size: ModelSize, name: str, seed: int, generator: Generator, meta: bo
     return Model(name, module, batches, axes_of(module, batches[0], size.AXES), generator, recipes)
 
 
-def _unknown_model(name: SpecWord) -> UnknownModel:
+def _unknown_model(spec: ModelSpec) -> UnknownModel:
+    name = spec.name
+    if name.text.endswith(".py"):
+        function = spec.words[0].text.partition(":")[0] if spec.words else "function"
+        hint = f"behind a file there is one function: `{name.text}:{function}`"
+        return UnknownModel(Span(spec.source, 0, len(spec.source.text)), spec.source.text, hint, ", ".join(ZOO))
     hint = suggest(name.text, ZOO) or suggest(f"hf:{name.text}", _of_transformers(name.text))
     return UnknownModel(name.span(), name.text, hint, ", ".join(ZOO))
 

@@ -9,6 +9,7 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate, turns
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Number, is_number
+from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import ClockOrder, ClockRow, TaskSet
 from ssdsl.plan.statements.order import is_of_one, task_set
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -25,9 +26,10 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
     said: set[tuple[int, TaskSet, Number]] = set()  # turns that a row does not depend on repeat it
     of_one = False
     for inner in turns(ctx, scope, s.bindings):
-        for number, row in enumerate(s.rows):
+        values = [evaluate(ctx, inner, row.tasks) for row in s.rows]
+        note_turn(ctx, s.span, values)
+        for number, (row, value) in enumerate(zip(s.rows, values, strict=True)):
             ctx.budget.spend(row)
-            value = evaluate(ctx, inner, row.tasks)
             tasks = task_set(ctx, row.tasks, value)
             alone = is_of_one(ctx, value)
             of_one = of_one or alone

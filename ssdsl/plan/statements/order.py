@@ -8,6 +8,7 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Selection, Value
+from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import HALVES, Order, TaskSet
 from ssdsl.text.diagnostic import PlanError
 
@@ -23,6 +24,7 @@ def order(ctx: Context, scope: Scope, s: nodes.OrderStatement) -> None:
         return
     values = [evaluate(ctx, scope, step) for step in s.steps]
     tasks = [task_set(ctx, step, value) for step, value in zip(s.steps, values, strict=True)]
+    note_turn(ctx, s.span, values)
     site = ctx.stack.site
     orders = [Order(a, b, s.span, site) for a, b in pairwise(tasks) if a is not None and b is not None]
     ctx.facts.orders.extend(orders)

@@ -51,11 +51,15 @@ class OnlyByRow(Traced, Diagnostic):
     """State is sharded by rows: `split model.weights by row into dp`. Rows need not be even."""
 
     code = "E0217"
-    title = "{state} are split by `row`"
+    title = "{verb} split by `row`"
     label = "not by `{dim}`"
     help = "write `by row`"
     state: State
     dim: str
+
+    @property
+    def verb(self) -> str:
+        return "the optimizer's state is" if self.state is State.OPTIMIZER else f"{self.state} are"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,15 @@ from ssdsl.show.view import seconds, size
 HEIGHT = 12
 
 
-def scatter(points: Sequence[tuple[float, float]], named: Sequence[tuple[str, float, float]], width: int) -> str:
-    """The plot: times across, bytes upwards, both on logarithmic scales. `o` is on the front, `.` is not; named points
-    have their names. Empty for fewer than two points."""
+def scatter(
+    points: Sequence[tuple[float, float]],
+    named: Sequence[tuple[str, float, float]],
+    width: int,
+    times: str,
+    sizes: str,
+) -> str:
+    """The plot: times across, bytes upwards, both on logarithmic scales, which have the words `times` and `sizes`. `o`
+    is on the front, `.` is not; named points have their names. Empty for fewer than two points."""
     if len(points) < 2:
         return ""
     every = [*points, *((x, y) for _, x, y in named)]
@@ -25,7 +31,8 @@ def scatter(points: Sequence[tuple[float, float]], named: Sequence[tuple[str, fl
     lines = [f"{label:>10} |{''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
     low, high = seconds(across.low), seconds(across.high)
     axis = f"{'':>10} +{'-' * across.cells}"
-    return "\n".join([*lines, axis, f"{'':>12}{low}{high:>{across.cells - len(low)}}"])
+    ends = f"{'':>12}{low}{high:>{across.cells - len(low)}}"
+    return "\n".join([f"{'':>11}{sizes}", *lines, axis, ends, f"{'':>12}{times:^{across.cells}}".rstrip()])
 
 
 class _Scale:

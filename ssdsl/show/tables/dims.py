@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ssdsl.lang.formatter.spell import spell_dim
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.show.pattern import merged
@@ -27,7 +28,7 @@ class _Found:
 
 
 def dims_view(graph: Graph, every: bool = False) -> View:
-    """A row per name and size, or with `every` a row per dimension."""
+    """A row per name and size, or with `every` a row per dimension. Names are as `split` takes them."""
     groups: dict[tuple[object, ...], list[_Found]] = {}
     for operator in graph.operators:
         if operator.stage is Stage.COMPUTE:
@@ -46,7 +47,8 @@ def _row(name: str, size: object, found: list[_Found]) -> tuple[str | int, ...]:
     fixed = {f.operator.name: f.operator.kind for f in found if f.fixed}
     kinds = ", ".join(dict.fromkeys(fixed.values()))
     blocked = f"{kinds} ({'all' if len(fixed) == len(operators) else len(fixed)})" if fixed else ""
-    return name, size, len({f.cls for f in found}), len(operators), _example((free or found)[0], found), blocked
+    example = _example((free or found)[0], found)
+    return spell_dim(name), size, len({f.cls for f in found}), len(operators), example, blocked
 
 
 def _example(first: _Found, found: list[_Found]) -> str:

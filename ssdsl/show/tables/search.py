@@ -115,6 +115,8 @@ def why(tried: Tried, found: SearchResult) -> str:
 def _headline(found: SearchResult) -> str:
     base, best = found.baseline, found.best
     if best is None:
+        if found.left:
+            return f"no plan fits so far: {found.simulated} of {found.settings:,} settings are simulated"
         return "no plan fits" if found.settings else f"no plan fits: {_no_setting(found)}"
     if not base.fits:
         return f"the baseline does not run; best {seconds(best.report.step_s)}"
@@ -148,7 +150,8 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
         "refused": found.refused,
         "for another number of devices": found.elsewhere,
         "too large for the memory by their weights and one micro-batch": found.cannot_fit,
-        "left, whose bounds are below the best": found.left,
+        "not simulated, whose bounds are not below the best": found.beaten,
+        f"left, {'not simulated' if found.best is None else 'whose bounds are below the best'}": found.left,
     }
     if any(counts.values()):
         yield "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -184,7 +187,8 @@ def pareto_text(found: SearchResult, width: int) -> str:
     best."""
     points = [_point(t) for t in found.tried if t.setting.report is not None]
     named = {"B": found.baseline, "*": found.best}
-    return scatter(points, [(m, *_point(t)) for m, t in named.items() if t and t.setting.report is not None], width)
+    marked = [(m, *_point(t)) for m, t in named.items() if t and t.setting.report is not None]
+    return scatter(points, marked, width, "device-seconds of a step (step x devices)", "memory of the fullest device")
 
 
 def _point(tried: Tried) -> tuple[float, float]:
@@ -212,6 +216,7 @@ def search_json(found: SearchResult, graph: Graph, cluster: Cluster, top: int) -
         "reasons": [{"code": d.code, "message": d.text(d.title), "settings": n} for d, n in found.reasons],
         "other_devices": found.elsewhere,
         "cannot_fit": found.cannot_fit,
+        "beaten": found.beaten,
         "left": found.left,
         "bound_device_s": found.bound_s if found.left else None,
         "seconds": found.seconds,

@@ -142,7 +142,7 @@ def changed(old: str, new: str) -> Callable[[Path], str]:
 
 RETURN = 'return Net(), {"x": torch.randn(2, 4)}, {"x": ("batch", "feature")}'
 WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
-    "E0301": {"misspelt": lambda _: "gtp", "unknown": lambda _: "qwen2:7b"},
+    "E0301": {"misspelt": lambda _: "gtp", "unknown": lambda _: "qwen2:7b", "two functions": lambda _: "a.py:net:x"},
     "E0302": {"misspelt": lambda _: "gpt:smal", "unknown": lambda _: "swin:9000b,window=2"},
     "E0303": {
         "misspelt": lambda _: "gpt:small,layer=2",
