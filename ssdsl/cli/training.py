@@ -158,6 +158,14 @@ def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
         yield Path(temporary)
 
 
+def warn_of_nothing(result: "RunResult", steps: int) -> None:
+    """Shows a warning if the run continued a checkpoint that already has `steps` steps."""
+    from ssdsl.run.errors import NothingToTrain
+
+    if not result.steps:
+        show_diagnostics([NothingToTrain(None, result.first, steps)])
+
+
 def warn_of_losses(result: "RunResult", lr: float) -> None:
     """Shows a warning if the loss is no longer a finite number."""
     from ssdsl.run.errors import LossNotFinite

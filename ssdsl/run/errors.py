@@ -291,6 +291,27 @@ class LossNotFinite(Diagnostic):
 
 
 @dataclass(frozen=True)
+class NothingToTrain(Diagnostic):
+    """A resumed run begins where it should end: the checkpoint has as many steps as `--steps`, or more.
+
+    `--steps` is the number of steps of the whole training, so that the command of a run that was interrupted can be
+    typed again as it was, with `--resume`. Such a run neither trains nor saves, and has no report.
+    """
+
+    code: ClassVar[str] = "E0542"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "the checkpoint is of step {first}, and --steps is {steps}: nothing left to train"
+    help: ClassVar[str] = "--steps counts those before a resumed run: for {steps} more steps give --steps {more}"
+    first: int
+    steps: int
+
+    @property
+    def more(self) -> int:
+        """The number of steps with which the run trains for `steps` more."""
+        return self.first + self.steps
+
+
+@dataclass(frozen=True)
 class PiecesDisagree(Diagnostic):
     """Two ranks hold the same part of a tensor, with different numbers in it.
 

@@ -126,7 +126,8 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     observers = _observers(engine, options)
     steps: list[ObservedStep] = []
-    for number in range(engine.steps, options.steps):
+    first = engine.steps
+    for number in range(first, options.steps):
         with ExitStack() as around:
             for observer in observers:
                 around.enter_context(observer.around(number))
@@ -142,9 +143,11 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
             engine.save(options.save, keep=options.keep)
     engine.close()
     if options.out is not None:
-        _write_report(options.out, _report(engine, steps, options.steps, base, observers))
+        _write_report(options.out, _report(engine, steps, first, base, observers))
     elif engine.rank == 0 and steps:
         print(f"median step {statistics.median(step.time_s for step in steps) * 1e3:.1f} ms")
+    elif engine.rank == 0:
+        print(f"the checkpoint is of step {first}, and --steps is {options.steps}: nothing left to train")
 
 
 def _resume(engine: Engine, options: argparse.Namespace) -> None:
@@ -161,9 +164,9 @@ def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:
 
 
 def _report(
-    engine: Engine, steps: list[ObservedStep], end: int, base: int, observers: list[Observer]
+    engine: Engine, steps: list[ObservedStep], first: int, base: int, observers: list[Observer]
 ) -> dict[str, Any]:
-    """This rank's report on the run, which was to end before the step `end`."""
+    """This rank's report on the run, which began with the step `first`."""
     report = {
         "rank": engine.rank,
         "role": engine.training.name,
@@ -172,7 +175,7 @@ def _report(
         "peak_bytes": peak_memory_bytes(engine.device),
         "comm": engine.world.counts,
         "base_bytes": base,
-        "first": end - len(steps),
+        "first": first,
         "evaluated": {step.number: step.eval_loss for step in steps if step.eval_loss is not None},
     }
     for observer in observers:

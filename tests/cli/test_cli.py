@@ -12,6 +12,7 @@ import pytest
 
 import ssdsl as package
 from ssdsl.cli.main import main
+from ssdsl.run.results import RankResult, RunResult
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = """\
@@ -244,6 +245,19 @@ def test_run_reports(here: Callable[..., Done], model: str, tmp_path: Path) -> N
     assert "median step time" in done.stdout and "all_reduce" in done.stdout and "peak memory" in done.stdout
     assert (tmp_path / "out" / "program" / "main.py").exists()
     assert (tmp_path / "out" / "results" / "rank1.json").exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_resumed_run_without_steps_left_says_so(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    ranks = tuple(RankResult(rank, "g", (), (), 1 << 20, {}, first=3) for rank in range(2))
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: RunResult(0, ranks, tmp_path))
+    words = ["--steps", "2", "--resume", str(tmp_path), "--trace", str(tmp_path / "t.json"), *more]
+    done = here("run", "data_parallel", "--model", model, *words)
+    assert done.returncode == 0, done.stderr
+    assert "the checkpoint is of step 3, and --steps is 2: nothing left to train" in done.stderr
+    assert not (tmp_path / "t.json").exists() and "median" not in done.stdout
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from ssdsl.cli.options import DeviceOption, Generator, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, workplace
+from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, warn_of_nothing, workplace
 from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(
     model: options.Model,
     set_: options.Set,
     data: options.Data = None,
-    steps: options.Steps = 10,
+    steps: options.AllSteps = 10,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
     cluster: options.ForCluster = None,
@@ -122,12 +122,13 @@ def run(
         talk.print(f"node {nodes.rank} of {nodes.count}: its {len(result.ranks)} ranks have trained; node 0 reports")
         return
     warn_of_losses(result, lr)
-    if recorded:
+    warn_of_nothing(result, steps)
+    if recorded and result.steps:
         _save(program, result, profile, trace)
     if json:
         print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
         return
-    for view in run_views(result):
+    for view in run_views(result) if result.steps else ():
         results.print(table(view, results.width))
     results.print(loaded.comparison)
 
