@@ -260,6 +260,17 @@ def test_a_resumed_run_without_steps_left_says_so(
     assert not (tmp_path / "t.json").exists() and "median" not in done.stdout
 
 
+@pytest.mark.parametrize("option", ["--save", "--trace", "--profile", "--out"])
+def test_what_cannot_be_written_is_refused_before_training(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: pytest.fail("it trains"))
+    (tmp_path / "file").write_text("")
+    done = here("run", "data_parallel", "--model", model, option, str(tmp_path / "file" / "new"))
+    assert done.returncode == 1 and ("E0125" in done.stderr or "E0508" in done.stderr)
+    assert str(tmp_path / "file" / "new") in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [["--optimizer", "sgd"], ["--optimizer", "adamw", "--lr", "1e-3"]])
 def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> None:
