@@ -312,6 +312,25 @@ class NothingToTrain(Diagnostic):
 
 
 @dataclass(frozen=True)
+class NothingCompared(Diagnostic):
+    """The loss is NaN or infinite in every step, on the single device too, so that `verify` had nothing to compare.
+
+    A NaN equals a NaN, whatever the plan computed before, so that a mistake of the plan would not show. The places are
+    those of one step of the model on one device: a mask has infinities on purpose, a NaN mostly is a mistake. If only
+    later losses are NaN, `verify` says how many steps it compared.
+    """
+
+    code: ClassVar[str] = "E0543"
+    title: ClassVar[str] = "the loss is {loss} from step 0 on, on one device too: nothing was compared"
+    note: ClassVar[str] = "{places}"
+    help: ClassVar[str] = (
+        "correct the model there, such as a division by zero or a logarithm of it, or its weights and example batch"
+    )
+    loss: str
+    places: str
+
+
+@dataclass(frozen=True)
 class PiecesDisagree(Diagnostic):
     """Two ranks hold the same part of a tensor, with different numbers in it.
 
