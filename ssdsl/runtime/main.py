@@ -153,8 +153,24 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
 def _resume(engine: Engine, options: argparse.Namespace) -> None:
     """Continues from `--resume`, or from what an earlier attempt of this run saved."""
     folder = options.resume or (options.save if attempt() else None)
+    if folder is not None:
+        engine.control.vote(_other_optimizer(folder, options.optimizer) if engine.rank == 0 else None)
     if folder is not None and engine.resume(folder) is None and folder != options.save:
         raise EngineError(f"`{folder}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
+
+
+def _other_optimizer(folder: Path, name: str) -> str | None:
+    """The mistake of a checkpoint with the state of another optimizer than `--optimizer` says."""
+    from .checkpoints.reader import Checkpoint  # which loads torch.distributed.checkpoint
+
+    try:
+        saved = (Checkpoint.open(folder).facts.get("optimizer") or {}).get("class")
+    except EngineError:  # `resume` says why
+        return None
+    if saved is None or saved.lower() not in optimizers() or saved.lower() == name.lower():
+        return None
+    reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"
+    return str(EngineError(reason, f"give --optimizer {saved.lower()}, or another folder with --resume"))
 
 
 def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:

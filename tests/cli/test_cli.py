@@ -296,6 +296,8 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     source = Path(model.removesuffix(":net"))
     done = here(*words, str(source.parent))
     assert done.returncode == 1 and "E0507" in done.stderr and source.exists()
+    done = here(*words, str(source / "sub"))
+    assert done.returncode == 1 and "sub`: not a directory" in done.stderr and "E0508" in done.stderr
 
 
 def test_show_program(here: Callable[..., Done], model: str) -> None:
