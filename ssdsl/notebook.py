@@ -24,10 +24,12 @@ from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import TRIES, SearchResult, Tried, search_of
 from ssdsl.sketch.sketch import wanted_devices
 from ssdsl.sketch.texts import read_texts
+from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.model.load.model import Model
 
+MODEL = "make one of the module and a batch, ssdsl.model_of(module, batch), or give a name, as for --model"
 WIDTH = 160  # characters of the tables as text
 
 
@@ -43,7 +45,8 @@ class SearchReport:
 
     @property
     def best(self) -> Tried | None:
-        """The best plan that fits: `best.values` are its params, `best.report` its simulated step."""
+        """The best plan that fits: `best.values` are its params, with those set by `params`; `best.report` is its
+        simulated step."""
         return self.found.best
 
     @property
@@ -118,6 +121,11 @@ def search(
 
     Raises PlanError for mistakes in plans, model or cluster, ValueError for numbers out of range.
     """
+    for name, number in {"tries": tries, "top": top}.items():
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"`{name}` is a whole number of at least 1, not {number!r}")
+    if not seconds > 0:
+        raise ValueError(f"`seconds` is more than 0, not {seconds!r}")
     on = load_cluster(cluster)
     graph = _graph(model, meta)
     span = (on.size, on.size) if devices is None else devices
@@ -137,9 +145,13 @@ def _graph(model: "str | Model", meta: bool) -> Graph:
     """The graph of a model. For a name, the cached graph where a command has captured it before."""
     if isinstance(model, str):
         return captured(ModelRequest(model, meta=meta)).graph
-    from ssdsl.model.load.model import computing  # which loads torch, as the model did
+    from ssdsl.model.load.batch import kind
+    from ssdsl.model.load.errors import BadModel
+    from ssdsl.model.load.model import Model, computing  # which loads torch, as the model did
     from ssdsl.model.trace import capture
 
+    if not isinstance(model, Model):
+        raise PlanError(BadModel(None, f"the model is {kind(model)}, not a model of ssdsl", MODEL))
     return capture(computing(model))
 
 

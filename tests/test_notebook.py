@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import ssdsl
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
 
 
 def test_a_report(tmp_path: Path) -> None:
@@ -25,6 +27,9 @@ def test_a_report(tmp_path: Path) -> None:
         ({"devices": range(1, 1)}, ValueError),
         ({"devices": 64}, ValueError),
         ({"devices": 0}, ValueError),
+        ({"tries": 0}, ValueError),
+        ({"top": 0}, ValueError),
+        ({"seconds": 0}, ValueError),
         ({"params": {"M": []}}, ValueError),
         ({"params": {"M": "4"}}, ValueError),
         ({"params": {"XX": 3}}, PlanError),
@@ -33,3 +38,19 @@ def test_a_report(tmp_path: Path) -> None:
 def test_numbers_that_are_none(given: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         ssdsl.search("megatron", "gpt:tiny", "a100x8", **given)
+
+
+def test_a_module_or_a_tuple_is_told_how_to_become_a_model() -> None:
+    module = torch.nn.Linear(2, 2)
+    for given in (module, (module, {"input": torch.zeros(2, 2)})):
+        with pytest.raises(PlanError, match=r"E0309: the model is a (Linear|tuple), not a model of ssdsl") as refused:
+            ssdsl.search("megatron", given, "a100x8")  # type: ignore[arg-type]
+        assert "ssdsl.model_of(module, batch)" in render(refused.value.diagnostics[0])
+
+
+def test_the_best_values_have_the_params_that_were_set() -> None:
+    report = ssdsl.search("megatron", "gpt:tiny", "a100x8", params={"T": [1, 2], "M": 2}, tries=3, orders=False)
+    assert report.best is not None and report.best.values["M"] == 2 and report.best.values["T"] in (1, 2)
+    assert report.baseline.values["M"] == 2
+    with_others = ssdsl.search("megatron", "gpt:tiny", "a100x8", params=report.best.values, tries=1, orders=False)
+    assert with_others.baseline.report.step_s == report.best.report.step_s

@@ -109,6 +109,7 @@ WithGenerator = Annotated[
     Generator, typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10.")
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
+AllSteps = Annotated[int, typer.Option(min=1, help="Training steps, with those before a resumed run.")]
 OnDevice = Annotated[DeviceOption, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
 WithBackend = Annotated[
     Backend | None,

@@ -158,6 +158,28 @@ def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
         yield Path(temporary)
 
 
+def warn_of_nothing(result: "RunResult", steps: int) -> None:
+    """Shows a warning if the run continued a checkpoint that already has `steps` steps."""
+    from ssdsl.run.errors import NothingToTrain
+
+    if not result.steps:
+        show_diagnostics([NothingToTrain(None, result.first, steps)])
+
+
+def writable(folder: str) -> str:
+    """The absolute path of a folder for results, created if need be. Raises PlanError if it cannot be written, for use
+    before long work."""
+    from ssdsl.run.failures import unwritable
+
+    path = Path(folder).absolute()  # because processes may start in another folder
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return str(path)
+    except OSError as error:
+        raise PlanError(unwritable(error, path)) from error
+
+
 def warn_of_losses(result: "RunResult", lr: float) -> None:
     """Shows a warning if the loss is no longer a finite number."""
     from ssdsl.run.errors import LossNotFinite

@@ -1,6 +1,8 @@
 """Writes a program's folder under another name first, then renames it, so that no half-written folder is ever
 visible."""
 
+import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -67,10 +69,13 @@ def write_program(
 
     The files of the program that evaluates, if there is one, are in `evaluate`; it runs on the same weights. The folder
     is a package. Without a model, or if that has no batches, or neither weights nor recipes, the program can be read
-    but not run. An existing folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise.
+    but not run. An existing folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise,
+    and OSError where nothing can be written.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
         raise FileExistsError(folder)
+    if folder.parent.is_file():  # where mkdir says that it exists
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

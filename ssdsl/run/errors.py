@@ -291,6 +291,46 @@ class LossNotFinite(Diagnostic):
 
 
 @dataclass(frozen=True)
+class NothingToTrain(Diagnostic):
+    """A resumed run begins where it should end: the checkpoint has as many steps as `--steps`, or more.
+
+    `--steps` is the number of steps of the whole training, so that the command of a run that was interrupted can be
+    typed again as it was, with `--resume`. Such a run neither trains nor saves, and has no report.
+    """
+
+    code: ClassVar[str] = "E0542"
+    severity: ClassVar[str] = "warning"
+    title: ClassVar[str] = "the checkpoint is of step {first}, and --steps is {steps}: nothing left to train"
+    help: ClassVar[str] = "--steps counts those before a resumed run: for {steps} more steps give --steps {more}"
+    first: int
+    steps: int
+
+    @property
+    def more(self) -> int:
+        """The number of steps with which the run trains for `steps` more."""
+        return self.first + self.steps
+
+
+@dataclass(frozen=True)
+class NothingCompared(Diagnostic):
+    """The loss is NaN or infinite in every step, on the single device too, so that `verify` had nothing to compare.
+
+    A NaN equals a NaN, whatever the plan computed before, so that a mistake of the plan would not show. The places are
+    those of one step of the model on one device: a mask has infinities on purpose, a NaN mostly is a mistake. If only
+    later losses are NaN, `verify` says how many steps it compared.
+    """
+
+    code: ClassVar[str] = "E0543"
+    title: ClassVar[str] = "the loss is {loss} from step 0 on, on one device too: nothing was compared"
+    note: ClassVar[str] = "{places}"
+    help: ClassVar[str] = (
+        "correct the model there, such as a division by zero or a logarithm of it, or its weights and example batch"
+    )
+    loss: str
+    places: str
+
+
+@dataclass(frozen=True)
 class PiecesDisagree(Diagnostic):
     """Two ranks hold the same part of a tensor, with different numbers in it.
 

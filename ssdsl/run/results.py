@@ -70,7 +70,8 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A finished run; `out` is the folder with the files of every rank."""
+    """A finished run of `steps` steps, without those before a resumed run; `out` is the folder with the files of every
+    rank."""
 
     steps: int
     ranks: tuple[RankResult, ...]
@@ -104,7 +105,7 @@ class RunResult:
 def read_result(out: Path, steps: int, ranks: range) -> RunResult:
     """The results of some ranks; raises PlanError if one is missing or malformed."""
     found = tuple(_read_rank(out / f"rank{rank}.json", rank) for rank in ranks)
-    return RunResult(steps - max((rank.first for rank in found), default=0), found, out)
+    return RunResult(max(0, steps - max((rank.first for rank in found), default=0)), found, out)
 
 
 def _read_rank(path: Path, rank: int) -> RankResult:

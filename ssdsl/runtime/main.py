@@ -126,7 +126,8 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
     batches: Iterator[Batch] = loader.epochs() if loader is not None else _cycle(own, engine.micro_steps)
     observers = _observers(engine, options)
     steps: list[ObservedStep] = []
-    for number in range(engine.steps, options.steps):
+    first = engine.steps
+    for number in range(first, options.steps):
         with ExitStack() as around:
             for observer in observers:
                 around.enter_context(observer.around(number))
@@ -142,16 +143,34 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
             engine.save(options.save, keep=options.keep)
     engine.close()
     if options.out is not None:
-        _write_report(options.out, _report(engine, steps, options.steps, base, observers))
+        _write_report(options.out, _report(engine, steps, first, base, observers))
     elif engine.rank == 0 and steps:
         print(f"median step {statistics.median(step.time_s for step in steps) * 1e3:.1f} ms")
+    elif engine.rank == 0:
+        print(f"the checkpoint is of step {first}, and --steps is {options.steps}: nothing left to train")
 
 
 def _resume(engine: Engine, options: argparse.Namespace) -> None:
     """Continues from `--resume`, or from what an earlier attempt of this run saved."""
     folder = options.resume or (options.save if attempt() else None)
+    if folder is not None:
+        engine.control.vote(_other_optimizer(folder, options.optimizer) if engine.rank == 0 else None)
     if folder is not None and engine.resume(folder) is None and folder != options.save:
         raise EngineError(f"`{folder}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
+
+
+def _other_optimizer(folder: Path, name: str) -> str | None:
+    """The mistake of a checkpoint with the state of another optimizer than `--optimizer` says."""
+    from .checkpoints.reader import Checkpoint  # which loads torch.distributed.checkpoint
+
+    try:
+        saved = (Checkpoint.open(folder).facts.get("optimizer") or {}).get("class")
+    except EngineError:  # `resume` says why
+        return None
+    if saved is None or saved.lower() not in optimizers() or saved.lower() == name.lower():
+        return None
+    reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"
+    return str(EngineError(reason, f"give --optimizer {saved.lower()}, or another folder with --resume"))
 
 
 def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:
@@ -161,9 +180,9 @@ def _observers(engine: Engine, options: argparse.Namespace) -> list[Observer]:
 
 
 def _report(
-    engine: Engine, steps: list[ObservedStep], end: int, base: int, observers: list[Observer]
+    engine: Engine, steps: list[ObservedStep], first: int, base: int, observers: list[Observer]
 ) -> dict[str, Any]:
-    """This rank's report on the run, which was to end before the step `end`."""
+    """This rank's report on the run, which began with the step `first`."""
     report = {
         "rank": engine.rank,
         "role": engine.training.name,
@@ -172,7 +191,7 @@ def _report(
         "peak_bytes": peak_memory_bytes(engine.device),
         "comm": engine.world.counts,
         "base_bytes": base,
-        "first": end - len(steps),
+        "first": first,
         "evaluated": {step.number: step.eval_loss for step in steps if step.eval_loss is not None},
     }
     for observer in observers:

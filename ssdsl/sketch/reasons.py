@@ -88,7 +88,7 @@ def _by_level(report: Report) -> dict[str, int]:
 
 def notes(found: SearchResult, best: Tried) -> dict[str, str]:
     """For each open param and each change of the best plan, a note on what the best plan without it lacks."""
-    said = {name: f"{name} = {value}: {_note(found, best, name)}" for name, value in best.values.items()}
+    said = {name: f"{name} = {value}: {_note(found, best, name)}" for name, value in best.opened.items()}
     for number, change in enumerate(best.changes):
         plain, changed = (_with(found, best, best.changes[:end]) for end in (number, number + 1))
         if plain is not None and changed is not None:
@@ -100,20 +100,20 @@ def notes(found: SearchResult, best: Tried) -> dict[str, str]:
 
 def _with(found: SearchResult, best: Tried, changes: tuple[PlanChange, ...]) -> Tried | None:
     """The same plan with exactly these changes."""
-    alike = (t for t in found.ranked if t.sketch.file == best.sketch.file and t.values == best.values)
+    alike = (t for t in found.ranked if t.sketch.file == best.sketch.file and t.opened == best.opened)
     return next((t for t in alike if t.changes == changes), None)
 
 
 def _note(found: SearchResult, best: Tried, name: str) -> str:
     def with_another(tried: Tried) -> bool:
-        return tried.sketch.file == best.sketch.file and tried.values[name] != best.values[name]
+        return tried.sketch.file == best.sketch.file and tried.opened[name] != best.opened[name]
 
     if (other := next(filter(with_another, found.ranked), None)) is not None:
         why = reason(other.report, best.report)
         slower = other.setting.device_s / best.setting.device_s - 1
         if slower < SAME:
-            return f"with {name} = {other.values[name]} it is the same"
-        return f"with {name} = {other.values[name]} at best {slower:.1%} slower{', ' if why else ''}{why}"
+            return f"with {name} = {other.opened[name]} it is the same"
+        return f"with {name} = {other.opened[name]} at best {slower:.1%} slower{', ' if why else ''}{why}"
     if (over := next(filter(with_another, found.over), None)) is not None:
-        return f"with {name} = {over.values[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
+        return f"with {name} = {over.opened[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
     return "no other number promised as much"

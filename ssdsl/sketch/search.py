@@ -49,17 +49,22 @@ class PlanChange(StrEnum):
 class Tried:
     """A setting of a sketch that was simulated, refused, or cannot fit.
 
-    `over_bytes` is how much more the fullest device needs than it may use. `unproved` is the proof's objection to a
-    compiled program, which is a bug of the compiler.
+    `opened` are the values of the params that the sketch leaves open. `over_bytes` is how much more the fullest device
+    needs than it may use. `unproved` is the proof's objection to a compiled program, which is a bug of the compiler.
     """
 
     sketch: Sketch
-    values: Mapping[str, int]
+    opened: Mapping[str, int]
     setting: Setting
     family: str = ""
     over_bytes: int = 0
     changes: tuple[PlanChange, ...] = ()  # made to the sketch
     unproved: Diagnostic | None = None
+
+    @property
+    def values(self) -> Values:
+        """The plan's params: those that the search chose, and those that the user set."""
+        return {**self.sketch.overrides(self.opened), **self.setting.params}
 
     @property
     def report(self) -> Report:
@@ -294,10 +299,10 @@ class Search:
             known.sort(key=lambda t: (not t.fits, t.cost))
             first: dict[int | None, Tried] = {}
             for tried in known:
-                first.setdefault(tried.values.get(name), tried)
+                first.setdefault(tried.opened.get(name), tried)
             counts = next((p.tried for p in sketch.open if p.name == name), ())
-            others = [{**t.values, name: count} for t in known[:1] for count in counts]
-            new = [self._simulated(sketch, v) for v in others if all(v != t.values for t in known)]
+            others = [{**t.opened, name: count} for t in known[:1] for count in counts]
+            new = [self._simulated(sketch, v) for v in others if all(v != t.opened for t in known)]
             for tried in (*first.values(), *new):
                 yield from (tried,) if tried in new else ()
                 if tried.setting.report is not None and time.monotonic() < self._until:
@@ -311,7 +316,7 @@ class Search:
             if over and sketch.source.text == over[-1].sketch.source.text:
                 over.append(over[-1])  # the same plan again; with less memory there may be another one
                 continue
-            tried = replace(self._simulated(sketch, {}), values=best.values, changes=(*best.changes, change))
+            tried = replace(self._simulated(sketch, {}), opened=best.opened, changes=(*best.changes, change))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
                 return
@@ -322,12 +327,12 @@ class Search:
         candidate, model = self.candidate(best.sketch, self._open(best)), self._workspace.model
         program, share = candidate.lowered.program, self.memory * SMALLER ** len(over)
         paths = cuts.cuts_of(candidate.plan, program, best.report, model, self.cluster, self.state, share)
-        return None if paths is None else cuts.with_cuts(best.sketch, dict(best.values), paths)
+        return None if paths is None else cuts.with_cuts(best.sketch, dict(best.opened), paths)
 
     def _spread(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with other numbers of devices for its stages, and other cuts; with less memory for each of `over`,
         which took too much."""
-        values, share = dict(best.values), self.memory * SMALLER ** len(over)
+        values, share = dict(best.opened), self.memory * SMALLER ** len(over)
         like = self.candidate(best.sketch, self._open(best))
         found = self._widths.of(best.sketch, values, like, best.report, share)
         return None if found is None else widths.with_widths(best.sketch, values, found)
@@ -336,7 +341,7 @@ class Search:
         """The plan with another order; with less memory for activations for each of `over`, which took too much."""
         room = math.prod(SMALLER * min(1.0, _least_share(tried.report, self.memory)) for tried in over)
         schedule = orders.schedule_of(best.report, room, self.memory)
-        return None if schedule is None else orders.with_order(best.sketch, dict(best.values), schedule)
+        return None if schedule is None else orders.with_order(best.sketch, dict(best.opened), schedule)
 
     def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too
@@ -347,12 +352,12 @@ class Search:
             found = clocks.clock_of(best.sketch, values, model, self.cluster, self.state, share)
         except PlanError:
             return None
-        return None if found is None else clocks.with_clock(best.sketch, dict(best.values), found)
+        return None if found is None else clocks.with_clock(best.sketch, dict(best.opened), found)
 
     @staticmethod
     def _open(tried: Tried) -> Values:
         """The values that are not in the sketch already."""
-        return {name: value for name, value in tried.values.items() if name not in tried.sketch.set_by_user}
+        return {name: value for name, value in tried.opened.items() if name not in tried.sketch.set_by_user}
 
     def proved(self, found: SearchResult, wanted: int) -> SearchResult:
         """The result with proofs of the shown plans: the baseline, the best few and the best of each family. Refuted
@@ -456,7 +461,7 @@ class Search:
 
     def _proved(self, tried: Tried) -> Tried:
         """The same setting, or with the proof's objection."""
-        key = id(tried.sketch), tuple(tried.values.items())
+        key = id(tried.sketch), tuple(tried.opened.items())
         if tried.setting.refused is not None or key in self._believed:
             return tried
         try:

@@ -172,6 +172,7 @@ def test_diff(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("show", "text.pt"), "error[E0530]: `text.pt` is a file, not a folder"),
         (("show", "none"), "error[E0530]: there is no folder `none`"),
         (("show", "."), "error[E0530]: `.` holds no checkpoint"),
         (("diff", "none", "none"), "error[E0530]"),

@@ -12,6 +12,7 @@ import pytest
 
 import ssdsl as package
 from ssdsl.cli.main import main
+from ssdsl.run.results import RankResult, RunResult
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = """\
@@ -247,6 +248,30 @@ def test_run_reports(here: Callable[..., Done], model: str, tmp_path: Path) -> N
     assert (tmp_path / "out" / "results" / "rank1.json").exists()
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_resumed_run_without_steps_left_says_so(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    ranks = tuple(RankResult(rank, "g", (), (), 1 << 20, {}, first=3) for rank in range(2))
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: RunResult(0, ranks, tmp_path))
+    words = ["--steps", "2", "--resume", str(tmp_path), "--trace", str(tmp_path / "t.json"), *more]
+    done = here("run", "data_parallel", "--model", model, *words)
+    assert done.returncode == 0, done.stderr
+    assert "the checkpoint is of step 3, and --steps is 2: nothing left to train" in done.stderr
+    assert not (tmp_path / "t.json").exists() and "median" not in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--save", "--trace", "--profile", "--out"])
+def test_what_cannot_be_written_is_refused_before_training(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: pytest.fail("it trains"))
+    (tmp_path / "file").write_text("")
+    done = here("run", "data_parallel", "--model", model, option, str(tmp_path / "file" / "new"))
+    assert done.returncode == 1 and ("E0125" in done.stderr or "E0508" in done.stderr)
+    assert str(tmp_path / "file" / "new") in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [["--optimizer", "sgd"], ["--optimizer", "adamw", "--lr", "1e-3"]])
 def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> None:
@@ -272,6 +297,8 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     source = Path(model.removesuffix(":net"))
     done = here(*words, str(source.parent))
     assert done.returncode == 1 and "E0507" in done.stderr and source.exists()
+    done = here(*words, str(source / "sub"))
+    assert done.returncode == 1 and "sub`: not a directory" in done.stderr and "E0508" in done.stderr
 
 
 def test_show_program(here: Callable[..., Done], model: str) -> None:

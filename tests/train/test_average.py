@@ -76,3 +76,12 @@ def test_masters_are_given_back_to_the_bit() -> None:
         return zero, kept, any(held.dtype == torch.float32 for held in before.values())
 
     assert on_ranks("data", work, "bf16") == [(True, True, True)] * 2
+
+
+def test_names_that_only_other_ranks_hold_are_left_out() -> None:
+    def work(engine: Engine) -> bool:
+        known = {name: tensor.clone() for name, tensor in engine.tensors().items()}
+        engine.put({**dict.fromkeys(("up.weight", "head.bias"), torch.zeros(1)), **known})
+        return all(torch.equal(tensor, known[name]) for name, tensor in engine.tensors().items())
+
+    assert on_ranks("stages", work) == [True] * 2

@@ -74,6 +74,20 @@ WRONG: dict[str, tuple[Act, str]] = {
     "clip": (lambda e: trained(e).step(BATCH, clip=0.0), "clip=0.0 is no norm"),
     "scale": (lambda e: trained(e).step(BATCH, scale=float("nan")), "scale=nan scales no loss"),
     "no samples": (lambda e: trained(e).step({n: t[:0] for n, t in BATCH.items()}), "the batch has no samples"),
+    "fewer of one input": (
+        lambda e: trained(e).step({**BATCH, "x": BATCH["x"][:3]}),
+        "input `x` has 3 samples, and the batch has 12",
+    ),
+    "more of another input": (
+        lambda e: trained(e).step({**BATCH, "y": BATCH["y"].repeat(2, 1)}),
+        "input `y` has 24 samples, and the batch has 12",
+    ),
+    "a name to put": (lambda e: e.put({"up.bais": torch.zeros(24)}), "has no weight or buffer `up.bais`"),
+    "a shape to put": (
+        lambda e: e.put({"up.bias": torch.zeros(7)}),
+        "`up.bias` is of shape [7], and this rank holds [24] of it",
+    ),
+    "no tensor to put": (lambda e: e.put({"up.bias": 0.0}), "`up.bias` is 0.0, not a tensor"),  # type: ignore[dict-item]
     "nothing to evaluate": (lambda e: e.evaluate(None), "what is to be evaluated is None"),  # type: ignore[arg-type]
     "a loader's option": (lambda e: e.loader(Pairs(), 12, pin=True), "a loader has no option `pin`"),
     "keep": (lambda e: e.save("nowhere", keep=0), "keep=0 keeps no checkpoint"),

@@ -3,6 +3,7 @@
 So do all things that a loop has: gradients that wait for more, clipping, schedulers, the loss scale, the data's place.
 """
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +22,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.main import _resume, make_optimizer
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
@@ -209,3 +211,27 @@ def test_another_optimizer_or_other_groups_are_told(tmp_path: Path) -> None:
         assert "the state of SGD, and the engine has AdamW" in said and "help: " in said
     for said in on_ranks("data", told(torch.optim.SGD, {"*.bias": {}})):
         assert "has 1 parameter groups, and the engine's optimizer has 2" in said and "help: " in said
+
+
+def test_the_command_line_names_its_option_of_another_optimizer(tmp_path: Path) -> None:
+    def save(engine: Engine) -> None:
+        make_optimizer(engine, "adamw", 1e-3)
+        engine.step(batches(1)[0])
+        engine.save(tmp_path)
+
+    def told(engine: Engine) -> str:
+        make_optimizer(engine, "sgd", 0.1)
+        with pytest.raises(EngineError) as caught:
+            _resume(engine, Namespace(resume=tmp_path, save=None, optimizer="sgd"))
+        return str(caught.value)
+
+    def goes_on(engine: Engine) -> int:
+        make_optimizer(engine, "AdamW", 1e-3)
+        _resume(engine, Namespace(resume=tmp_path, save=None, optimizer="AdamW"))
+        return engine.steps
+
+    on_ranks("data", save)
+    for said in on_ranks("data", told):
+        assert "was saved with the state of AdamW, and --optimizer is sgd" in said
+        assert "help: give --optimizer adamw, or another folder with --resume" in said
+    assert on_ranks("data", goes_on) == [1, 1]

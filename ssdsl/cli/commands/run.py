@@ -12,8 +12,9 @@ from ssdsl.cli.options import DeviceOption, Generator, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, workplace
+from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, warn_of_nothing, workplace, writable
 from ssdsl.cli.unused import refuse_unused
+from ssdsl.lang.save import check_folder
 
 if TYPE_CHECKING:
     from ssdsl.run.results import RunResult
@@ -37,7 +38,7 @@ def run(
     model: options.Model,
     set_: options.Set,
     data: options.Data = None,
-    steps: options.Steps = 10,
+    steps: options.AllSteps = 10,
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
     cluster: options.ForCluster = None,
@@ -77,6 +78,8 @@ def run(
     if save is None and out is None:
         unused |= dict.fromkeys(("save_every", "keep"), "give --save, or --out, too")
     refuse_unused(context, unused)
+    for file in (profile, trace):
+        check_folder(file)
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
     loaded = load(
@@ -91,7 +94,10 @@ def run(
 
     recorded = profile is not None or trace is not None
     check_optimizer(optimizer)
-    save = save or (str(Path(out) / "checkpoints") if out is not None else None)
+    if save is not None:
+        save = writable(save)
+    elif out is not None:
+        save = str(Path(out).absolute() / "checkpoints")
     training = Training(
         steps,
         seed,
@@ -106,7 +112,7 @@ def run(
         accumulate=accumulate,
         eval_data=check_data(eval_data, loaded.model) if eval_data is not None else None,
         eval_every=eval_every,
-        save=absolute(save),
+        save=save,
         save_every=save_every,
         keep=keep,
         resume=absolute(resume),
@@ -122,12 +128,13 @@ def run(
         talk.print(f"node {nodes.rank} of {nodes.count}: its {len(result.ranks)} ranks have trained; node 0 reports")
         return
     warn_of_losses(result, lr)
-    if recorded:
+    warn_of_nothing(result, steps)
+    if recorded and result.steps:
         _save(program, result, profile, trace)
     if json:
         print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
         return
-    for view in run_views(result):
+    for view in run_views(result) if result.steps else ():
         results.print(table(view, results.width))
     results.print(loaded.comparison)
 

@@ -37,9 +37,10 @@ def verify(
     loaded = load(plan, model, seed, generator.value, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.launch import Training
+    from ssdsl.run.verify.uncompared import compared_steps, nothing_compared
     from ssdsl.run.verify.verify import difference
     from ssdsl.run.verify.verify import verify as compare
-    from ssdsl.show.tables.verdict import verdict_json, verdict_view
+    from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
     from ssdsl.show.view import table
 
     training = Training(
@@ -50,15 +51,16 @@ def verify(
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
             comparisons = compare(loaded.model, training, result, folder / "program")
-    warn_of_losses(result, lr)
+    wrong = difference(comparisons) or nothing_compared(comparisons, loaded.model, loaded.graph)
+    if compared_steps(comparisons)[0]:
+        warn_of_losses(result, lr)
     if json:
         print_json(verdict_json(comparisons, program.plan.devices))
     else:
         results.print(table(verdict_view(comparisons), results.width))
         results.print(loaded.comparison)
-    if wrong := difference(comparisons):
+    if wrong is not None:
         show_diagnostics([wrong])
         raise typer.Exit(1)
     if not json:
-        count = sum(not c.in_float64 for c in comparisons)
-        results.print(f"equal: {count} tensors on {program.plan.devices} devices and on one", style="green")
+        results.print(equal_text(comparisons, program.plan.devices), style="green")

@@ -149,9 +149,9 @@ def _of_module(model: Model, batch: Values) -> _Step:
 
 def _of_graph(model: Model, graph: Graph) -> _Step:
     """One step of the graph. As in a plan, every weight that the graph trains has a gradient, of zeros if need be."""
-    values = _outside(model, graph)
+    values = outside_values(model, graph)
     for operator in graph.operators:
-        results = _run(operator, values)
+        results = run_operator(operator, values)
         for operand, result in zip(operator.outputs, results, strict=True):
             values[operand.value] = result
     named = {v.name: values[v.name] for v in graph.of(Origin.WEIGHT) if v.name in graph.learning}
@@ -181,7 +181,7 @@ def _gradients(loss: torch.Tensor, weights: Values) -> Values:
     return {n: g.to_dense() for n, g in zip(weights, found, strict=True) if g is not None}
 
 
-def _outside(model: Model, graph: Graph) -> Values:
+def outside_values(model: Model, graph: Graph) -> Values:
     """Inputs, and copies of weights, buffers and constants."""
     module = model.module
     state: dict[str, Any] = named_tensors(module) | constants_of(graph) | model.batches[0]
@@ -190,7 +190,7 @@ def _outside(model: Model, graph: Graph) -> Values:
     return {n: state[n].detach().clone().requires_grad_(state[n].requires_grad) for n in outside}
 
 
-def _run(operator: Operator, values: Values) -> tuple[torch.Tensor, ...]:
+def run_operator(operator: Operator, values: Values) -> tuple[torch.Tensor, ...]:
     if operator.orders:  # it asks how they lie
         pairs = zip(operator.refs(), operator.orders, strict=True)
         values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}

@@ -112,6 +112,11 @@ class Comparison:
         return 0 < self.largest <= self.allowed < math.inf
 
     @property
+    def is_compared(self) -> bool:
+        """Whether it says anything: a NaN equals a NaN, and an infinity the same infinity."""
+        return self.differs or self.largest > 0 or math.isfinite(self.expected)
+
+    @property
     def is_sharp(self) -> bool:
         """Whether a mistake of a thousandth of the largest element would show."""
         return self.allowed <= SHARP * self.largest

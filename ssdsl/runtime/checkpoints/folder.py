@@ -58,6 +58,8 @@ def newest(folder: Path) -> Path:
         return folder
     if not folder.exists():
         raise EngineError(f"there is no folder `{folder}`", "name a folder that `save` wrote to")
+    if not folder.is_dir():
+        raise EngineError(f"`{folder}` is a file, not a folder", "name a run's folder, or one of the checkpoints in it")
     kept = KeptCheckpoints.read(folder)
     if kept.names:
         return folder / kept.names[-1]

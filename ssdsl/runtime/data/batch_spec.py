@@ -1,5 +1,6 @@
 """The inputs of a program: shapes of the global batch, and the part that this rank needs."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,10 +65,14 @@ class BatchSpec:
         return tensor.contiguous()
 
     def size_of(self, batch: Tensors) -> int:
-        """The number of samples in a whole batch."""
-        cut = [name for name, shape in self.shapes.items() if shape[:1] == (self.samples,)]
-        tensor = batch[cut[0]] if cut else None
-        return int(tensor.shape[0]) if tensor is not None and tensor.dim() else self.samples
+        """The number of samples in a whole batch: the size of most inputs along the batch, so that `check` names one
+        that differs. Of two equally common sizes it is the program's, if that is one of them."""
+        found = Counter(batch[name].shape[0] for name in self.shapes if self._is_cut(name) and batch[name].dim())
+        return max(found, key=lambda size: (found[size], size == self.samples), default=self.samples)
+
+    def _is_cut(self, name: str) -> bool:
+        """Whether the first axis of an input is the batch."""
+        return self.shapes[name][:1] == (self.samples,)
 
     def check(self, batch: Tensors, rows: int, change: str = PAD) -> None:
         """Raises EngineError where a batch, of which this many rows were loaded, does not fit the program.
@@ -76,7 +81,10 @@ class BatchSpec:
         """
         for name, shape in self.shapes.items():
             tensor, dtype = batch[name], self.dtypes[name]
-            loaded = (rows, *shape[1:]) if shape[:1] == (self.samples,) else shape
+            loaded = (rows, *shape[1:]) if self._is_cut(name) else shape
+            if tensor.dim() and tensor.shape[1:] == shape[1:] and tensor.shape[0] != loaded[0] and self._is_cut(name):
+                reason = f"input `{name}` has {tensor.shape[0]} samples, and the batch has {rows}"
+                raise EngineError(reason, "give all inputs of a batch equally many samples, along their first axis")
             if tuple(tensor.shape) != loaded:
                 found = (self.samples, *tensor.shape[1:]) if tensor.shape[:1] == (rows,) else tuple(tensor.shape)
                 what = f"{text(tensor.dtype, found)}, and the program takes {text(dtype, shape)}"

@@ -103,15 +103,31 @@ class Engine:
     def put(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Writes back the tensors of `tensors`, or other numbers of the same shapes, such as averages over steps.
 
-        Called by all ranks alike.
+        Called by all ranks alike. Names that only other ranks hold are left out. Raises EngineError, before anything is
+        written, for a name that the model does not have, or another shape.
         """
         with self.world.enter():
-            for name, held in self.tensors().items():
+            own = self.tensors()
+            with self._together():
+                self._check_put(tensors, own)
+            for name, held in own.items():
                 if name in tensors:
                     held.copy_(tensors[name])
             for weight in self.ending.weights:
                 weight.give_back()
             self.complete()
+
+    def _check_put(self, tensors: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> None:
+        change = "give tensors by the names of `engine.tensors()`, in the shapes that it returns on this rank"
+        known = {*own, *self.programs.state.names.values()}
+        if unknown := [name for name in tensors if name not in known]:
+            raise EngineError(f"the model has no weight or buffer `{unknown[0]}`", change)
+        for name, held in own.items():
+            if name in tensors and not isinstance(tensors[name], torch.Tensor):
+                raise EngineError(f"`{name}` is {tensors[name]!r}, not a tensor", change)
+            if name in tensors and tensors[name].shape != held.shape:
+                shapes = f"{list(tensors[name].shape)}, and this rank holds {list(held.shape)} of it"
+                raise EngineError(f"`{name}` is of shape {shapes}", change)
 
     @property
     def optim(self) -> torch.optim.Optimizer:

@@ -29,12 +29,24 @@ def verdict_view(comparisons: "tuple[Comparison, ...]") -> View:
     return View("compared with a single device", COLUMNS, rows, tuple(_notes(comparisons)))
 
 
+def equal_text(comparisons: "tuple[Comparison, ...]", devices: int) -> str:
+    """The last line for a plan that computes what one device computes, without tensors that are NaN on both."""
+    losses = [c.expected for c in comparisons if c.kind == "loss" and not c.in_float64]
+    count, finite = sum(c.is_compared and not c.in_float64 for c in comparisons), sum(map(math.isfinite, losses))
+    text = f"equal: {count} tensors on {devices} devices and on one"
+    if finite == len(losses):
+        return text
+    return f"{text}; {finite} of {len(losses)} steps compared, because the other losses are not finite on both"
+
+
 def verdict_json(comparisons: "tuple[Comparison, ...]", devices: int) -> dict[str, Any]:
     """The verdict as JSON, with every tensor and its tolerance."""
     differ = sum(c.differs for c in comparisons)
     rows = [{**_numbers(c), "allowed": c.allowed, "limit": c.limit, "differs": c.differs} for c in comparisons]
-    verdict = "different" if differ else "equal"
-    return {"verdict": verdict, "devices": devices, "compared": len(rows), "differ": differ, "tensors": rows}
+    finite = any(c.kind == "loss" and math.isfinite(c.expected) for c in comparisons)
+    verdict = "different" if differ else "equal" if finite else "not compared"
+    compared = sum(c.is_compared for c in comparisons)
+    return {"verdict": verdict, "devices": devices, "compared": compared, "differ": differ, "tensors": rows}
 
 
 def _numbers(comparison: "Comparison") -> dict[str, Any]:
@@ -64,6 +76,8 @@ def _notes(comparisons: "tuple[Comparison, ...]") -> Iterator[str]:
     dull = [c for c in comparisons if (c.kind, c.name) not in sharp and not c.in_float64 and not c.differs]
     if rounding := [c for c in dull if c.is_rounding]:
         yield f"all rounding, as if zero in exact arithmetic: {_named(rounding)}"
+    if vacuous := [c for c in comparisons if not c.is_compared]:
+        yield f"not compared, as NaN or infinite on both: {_named(vacuous)}"
     if unknown := [c for c in dull if c.limit == "unknown"]:
         yield f"not compared, as rounding alone makes them infinite or NaN: {_named(unknown)}"
     if coarse := [c for c in dull if not c.is_rounding and c.largest and c.limit != "unknown"]:
