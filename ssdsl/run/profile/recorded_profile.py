@@ -123,8 +123,10 @@ class _Found:
         elif what in ("first gradient", "next gradient"):
             self.growing.setdefault(what, []).append((spent.number, time_s))
         elif what in OF_FLATS:
-            count = 2 if what == "reduce" else 1  # once when it is started, once when it is awaited
-            self.growing.setdefault(what, []).append((flat_bytes(self.program.flats[spent.number]), count * time_s))
+            flat, is_reduced = self.program.flats[spent.number], what == "reduce"
+            size = flat_bytes(flat, flat.sharded.weights if is_reduced else ())  # what backward leaves, or all
+            count = 2 if is_reduced else 1  # once when it is started, once when it is awaited
+            self.growing.setdefault(what, []).append((size, count * time_s))
         elif what == "update":
             held = sum(flat_bytes(f, f.sharded.optimizer) for f in self.program.flats_of(role))
             self.growing.setdefault(what, []).append((held, time_s))

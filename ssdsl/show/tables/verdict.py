@@ -31,20 +31,23 @@ def verdict_view(comparisons: "tuple[Comparison, ...]") -> View:
 
 def equal_text(comparisons: "tuple[Comparison, ...]", devices: int) -> str:
     """The last line for a plan that computes what one device computes, without tensors that are NaN on both."""
-    losses = [c.expected for c in comparisons if c.kind == "loss" and not c.in_float64]
-    count, finite = sum(c.is_compared and not c.in_float64 for c in comparisons), sum(map(math.isfinite, losses))
+    from ssdsl.run.verify.uncompared import compared_steps  # which loads torch, as the comparisons did
+
+    compared, steps = compared_steps(comparisons)
+    count = sum(c.is_compared and not c.in_float64 for c in comparisons)
     text = f"equal: {count} tensors on {devices} devices and on one"
-    if finite == len(losses):
+    if compared == steps:
         return text
-    return f"{text}; {finite} of {len(losses)} steps compared, because the other losses are not finite on both"
+    return f"{text}; {compared} of {steps} steps compared, because the other losses are not finite on both"
 
 
 def verdict_json(comparisons: "tuple[Comparison, ...]", devices: int) -> dict[str, Any]:
     """The verdict as JSON, with every tensor and its tolerance."""
+    from ssdsl.run.verify.uncompared import compared_steps
+
     differ = sum(c.differs for c in comparisons)
     rows = [{**_numbers(c), "allowed": c.allowed, "limit": c.limit, "differs": c.differs} for c in comparisons]
-    finite = any(c.kind == "loss" and math.isfinite(c.expected) for c in comparisons)
-    verdict = "different" if differ else "equal" if finite else "not compared"
+    verdict = "different" if differ else "equal" if compared_steps(comparisons)[0] else "not compared"
     compared = sum(c.is_compared for c in comparisons)
     return {"verdict": verdict, "devices": devices, "compared": compared, "differ": differ, "tensors": rows}
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from ssdsl.ir.action import GatherParam, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.comm import Step, kind_of, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
 from ssdsl.ir.param import (
@@ -30,6 +31,8 @@ from ssdsl.model.memory.storage import Storage
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.regathered import Regathered, regathered
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
+
+OnFlat = ScatterGrads | StartReduce | WaitReduce | GatherParam  # the actions on a flat parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,19 @@ def of_backward(flat: FlatParam, state: StatePrecision | None = None) -> Iterato
     """The collectives that reduce the gradients of gathered weights in the backward of their module. Without a `state`
     a gradient has the weights' dtype, here and below."""
     return _sized(flat, flat.completion.in_backward, (), state)
+
+
+def of_action(action: OnFlat, flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight."""
+    match action:
+        case ScatterGrads():
+            return of_scatter(flat, state)
+        case StartReduce():
+            return of_start(flat, state)
+        case WaitReduce():
+            return of_wait(flat, state)
+        case GatherParam():
+            return of_updated(flat)
 
 
 def of_scatter(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:

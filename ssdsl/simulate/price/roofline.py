@@ -27,11 +27,8 @@ from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import (
     ProgramIndex,
     SizedCollective,
-    of_scatter,
-    of_start,
+    of_action,
     of_task,
-    of_updated,
-    of_wait,
 )
 from ssdsl.simulate.price.compute_time import Computing
 from ssdsl.simulate.price.costs import FREE, Cost, total
@@ -58,7 +55,10 @@ class Roofline:
             case Start():
                 return self.network.message(self.program.messages[action.message], action.gradient)
             case ScatterGrads() | StartReduce() | WaitReduce() | GatherParam():
-                return self._completes(action)
+                flat = self.program.flats[action.flat]
+                found = of_action(action, flat, self.facts.state)
+                cost = total(self.network.collective(c, flat.submesh) for c in found)
+                return total((cost, self._tie(flat))) if isinstance(action, WaitReduce) else cost
             case Update():
                 return self._update(role)
             case Wait() | Free():
@@ -96,21 +96,6 @@ class Roofline:
                 hidden = self.computing.of_one(function, op, device).of(meanwhile or phase)
             # hidden as a group: operator and collectives run at the same time, and the longer one counts
             yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
-
-    def _completes(self, action: ScatterGrads | StartReduce | WaitReduce | GatherParam) -> Cost:
-        """The cost of an action on the gradients or weights of a flat parameter."""
-        flat, state = self.program.flats[action.flat], self.facts.state
-        match action:
-            case ScatterGrads():
-                found = of_scatter(flat, state)
-            case StartReduce():
-                found = of_start(flat, state)
-            case WaitReduce():
-                found = of_wait(flat, state)
-            case GatherParam():
-                found = of_updated(flat)
-        cost = total(self.network.collective(c, flat.submesh) for c in found)
-        return total((cost, self._tie(flat))) if isinstance(action, WaitReduce) else cost
 
     def _update(self, role: Role) -> Cost:
         """The cost of the optimizer's step: a pass over the weights and their state."""

@@ -28,17 +28,15 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import (
+    OnFlat,
     ProgramIndex,
     SizedCollective,
     flat_bytes,
     learns_weights,
+    of_action,
     of_backward,
     of_gather,
-    of_scatter,
-    of_start,
     of_task,
-    of_updated,
-    of_wait,
     size_bytes,
 )
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost, total
@@ -74,26 +72,25 @@ class Profiled:
                 return self._task(self.program.functions[action.function], action.phase)
             case Start():
                 return self._message(action)
-            case ScatterGrads() | StartReduce():
+            case ScatterGrads() | StartReduce() | WaitReduce() | GatherParam():
                 flat = self.program.flats[action.flat]
-                is_each = isinstance(action, ScatterGrads)
-                reduced = total(self._collective(c, flat) for c in (of_scatter(flat) if is_each else of_start(flat)))
-                before = flat.sharded.weights if is_each else flat.sharded.grads
-                copied = self._growing("reduce", flat_bytes(flat, before))
-                return total((Cost(0.0, copied), reduced)) if reduced.sent else FREE
-            case WaitReduce():
-                flat = self.program.flats[action.flat]
-                return total((*(self._collective(c, flat) for c in of_wait(flat)), self._tie(flat)))
+                cost = total(self._collective(c, flat) for c in of_action(action, flat))
+                return total((cost, *self._beside(action, flat, cost)))
             case Update():
                 held = sum(flat_bytes(f, f.sharded.optimizer) for f in self.program.flats_of(role))
                 return Cost(self._growing("update", held) + self.profile.step_s)
-            case GatherParam():
-                flat = self.program.flats[action.flat]
-                return total(self._collective(c, flat) for c in of_updated(flat))
             case Wait() | Free():
                 return FREE
             case _:
                 assert_never(action)
+
+    def _beside(self, action: OnFlat, flat: FlatParam, cost: Cost) -> Iterator[Cost]:
+        """Yields what an action takes beside its collectives: copies of what it sends; the sum of a tied weight."""
+        if isinstance(action, WaitReduce):
+            yield self._tie(flat)
+        elif cost.sent and not isinstance(action, GatherParam):
+            before = flat.sharded.weights if isinstance(action, ScatterGrads) else flat.sharded.grads
+            yield Cost(0.0, self._growing("reduce", flat_bytes(flat, before)))
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.action import StartReduce, Update
+from ssdsl.ir.action import ScatterGrads, StartReduce, Update
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.devices import mesh_size
@@ -153,19 +153,22 @@ class WidthFinder:
 
 
 def _kind(found: Unordered, layers: list[cuts.Layer], micro_batches: int) -> DeviceKind:
-    """The layers of a plan with one stage. What happens once a step counts with the state, in equal parts for all
-    micro-batches."""
+    """The layers of a plan with one stage. What happens to the state counts with it: behind each backward, and once a
+    step in equal parts for all micro-batches."""
     program, (role,) = found.program, found.program.roles
     priced = cuts.Priced(program, found.prices, layers)
     devices = tuple(role.submesh.ranks())
     slowest = min(found.prices.cluster.devices(devices), key=lambda d: d.achievable_bandwidth())
     state = priced.state()
     each = found.state_bytes(0) / max(1.0, sum(state))
-    reduces = sum(found.prices.costs.of(StartReduce(flat.number), role).time_s for flat in program.flats)
-    once = found.prices.costs.of(Update(), role).time_s + reduces
-    once /= micro_batches * max(1.0, sum(state))
+    costs, flats = found.prices.costs, program.flats
+    scatters, starts = (
+        sum(costs.of(kind(flat.number), role).time_s for flat in flats) for kind in (ScatterGrads, StartReduce)
+    )
+    beside = scatters + (costs.of(Update(), role).time_s + starts) / micro_batches
+    beside /= max(1.0, sum(state))
     seconds, forward = priced.seconds(slowest)
-    seconds = tuple(t + once * b for t, b in zip(seconds, state, strict=True))
+    seconds = tuple(t + beside * b for t, b in zip(seconds, state, strict=True))
     capacity = capacity_bytes(program, role, found.prices.cluster)
     return DeviceKind(len(devices), seconds, forward, tuple(each * b for b in state), tuple(priced.kept()), capacity)
 
