@@ -11,7 +11,7 @@ from ..layout.cut import Piece
 from ..layout.parts import kept_outputs, pieces_of
 from ..ranks.rank_setup import completions_of, messages_of, role_of
 from ..ranks.world import World
-from ..step.flat_params import GradientCompletion
+from ..step.completion import GradientCompletion
 from ..step.runner import Runner
 from ..step.weights import Weights
 from .initial_state import InitialState

@@ -9,7 +9,8 @@ from ..layout.parts import pieces_of
 from ..layout.transfers import Leg, Message, SentSignal, ValueTransfer
 from ..program.initial_state import InitialState
 from ..program.table import MoveEntry, RoleEntry, SignalEntry, Steps, SubmeshEntry, Table
-from ..step.flat_params import CompletionStep, GradientCompletion, Levels, Tie, make_flat_param
+from ..step.completion import CompletionStep, GradientCompletion, Levels
+from ..step.flat_params import Tie, make_flat_param
 from ..step.weights import Weights
 from .world import Group, World
 

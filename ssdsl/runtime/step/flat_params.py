@@ -19,13 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from ..profile.operator_clock import TimedPlace
 from ..ranks.transport import PendingWork
 from ..ranks.world import Group
+from .completion import CompletionStep, GradientCompletion, Levels, gathered, part_of
 
 Tensors = Mapping[str, torch.Tensor]
 Span = tuple[int, int] | None  # elements [start, stop) of a flattened weight; None is the whole weight in its shape
@@ -54,82 +55,6 @@ class Tie:
 
     group: Group
     contributes: bool
-
-
-@dataclass(frozen=True)
-class CompletionStep:
-    """A step from the gradient after backward to the one that the optimizer needs.
-
-    For a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
-    sum, [n / ranks]; `chunk` this rank's part of a gradient that is equal on all ranks, [n / ranks]; `all_gather` joins
-    the ranks' parts, [n * ranks].
-    """
-
-    kind: str
-    group: Group
-
-    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
-        match self.kind:
-            case "all_reduce":
-                self.group.all_reduce(flat)
-                return flat
-            case "reduce_scatter":
-                mine = flat.new_empty(flat.numel() // self.group.size)
-                self.group.reduce_scatter(mine, flat)
-                return mine
-            case "all_gather":
-                return _gathered(flat, self.group)
-            case _:
-                return _part(flat, self.group).clone()
-
-
-def _part(flat: torch.Tensor, group: Group) -> torch.Tensor:
-    """This rank's part of a flat tensor: a view."""
-    return flat.chunk(group.size)[group.index]
-
-
-def _gathered(part: torch.Tensor, group: Group) -> torch.Tensor:
-    """The parts of all ranks of a group, one behind the other."""
-    whole = part.new_empty(part.numel() * group.size)
-    group.all_gather(whole, part)
-    return whole
-
-
-Steps = tuple[CompletionStep, ...]
-
-
-class GradientCompletion(NamedTuple):
-    """The steps that complete a gradient: in the backward of weights that were gathered, behind each backward that adds
-    to the gradient, and behind the last one."""
-
-    in_backward: Steps = ()
-    each: Steps = ()
-    once: Steps = ()
-
-    @property
-    def is_background(self) -> bool:
-        """Whether the last steps run while the rank computes: they are one all_reduce, maybe of a part."""
-        kinds = [step.kind for step in self.once]
-        return kinds.count("all_reduce") == 1 and "reduce_scatter" not in kinds
-
-
-class Levels(NamedTuple):
-    """The groups over which weights are sharded between steps, over which gradients are cut further, and over which the
-    optimizer's state is cut further; None where a state has the parts of the one before."""
-
-    weights: Group | None = None
-    grads: Group | None = None
-    optimizer: Group | None = None
-
-    @property
-    def updated(self) -> list[Group]:
-        """The groups that cut the held weights into the ranks' shards, the outermost first."""
-        return [group for group in (self.grads, self.optimizer) if group is not None]
-
-    @property
-    def groups(self) -> list[Group]:
-        """The groups that cut all weights into the ranks' shards, the outermost first."""
-        return [*([self.weights] if self.weights is not None else []), *self.updated]
 
 
 class FlatWeights:
@@ -372,7 +297,7 @@ class Sharded(FlatWeights):
 
     def _shard_of(self, held: torch.Tensor) -> torch.Tensor:
         for group in self.levels.updated:
-            held = _part(held, group)
+            held = part_of(held, group)
         return held
 
     def trained(self) -> Iterable[torch.Tensor]:
@@ -407,7 +332,7 @@ class Sharded(FlatWeights):
         part = self.shard.detach().clone()
         for group in reversed(inner):
             with self.noted(group):
-                part = _gathered(part, group)
+                part = gathered(part, group)
         with self.noted(outer):
             outer.all_gather(self.held.detach(), part)
 
@@ -431,9 +356,9 @@ class Sharded(FlatWeights):
 
     def start_reduce(self) -> None:
         """Starts to complete what was scattered, or else what backward has left."""
-        gradient = self._sum if self._sum is not None else self._left()
         if self.completion.each and self._sum is None:  # no backward has run here
-            gradient = self.run(self.completion.each, gradient)
+            self.scatter_gradients()
+        gradient = self._left() if self._sum is None else self._sum
         self._reduction, self._sum = Reduction(self, gradient), None
         if self._reduction.gradient is not gradient:
             self._drop_left()
@@ -475,7 +400,8 @@ class ShardedWeights(Sharded):
     ) -> None:
         super().__init__(number, values, tied, parts, levels)
         self.group = weights
-        self.held = torch.nn.Parameter(_part(self.laid(next(iter(values.values())), values.values()), weights).clone())
+        whole = self.laid(next(iter(values.values())), values.values())
+        self.held = torch.nn.Parameter(part_of(whole, weights).clone())
         self.shard = torch.nn.Parameter(self._shard_of(self.held.detach())) if levels.updated else self.held
         self._again: torch.Tensor | None = None
 
@@ -520,7 +446,7 @@ class ShardedWeights(Sharded):
     def _gathered(self) -> torch.Tensor:
         """All weights [elements], gathered from what the ranks hold."""
         with self.noted(self.group):
-            return _gathered(self.held.detach(), self.group)
+            return gathered(self.held.detach(), self.group)
 
 
 class _Gather(torch.autograd.Function):

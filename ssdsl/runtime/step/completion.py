@@ -1,0 +1,85 @@
+"""The completion of gradients: the steps from what backward leaves to what the optimizer needs, and the groups over
+which weights, gradients and the optimizer's state are in parts."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from ..ranks.world import Group
+
+
+@dataclass(frozen=True)
+class CompletionStep:
+    """A step from the gradient after backward to the one that the optimizer needs.
+
+    For a flat gradient [n]: `all_reduce` gives the sum over the group, [n]; `reduce_scatter` this rank's part of the
+    sum, [n / ranks]; `chunk` this rank's part of a gradient that is equal on all ranks, [n / ranks]; `all_gather` joins
+    the ranks' parts, [n * ranks].
+    """
+
+    kind: str
+    group: Group
+
+    def __call__(self, flat: torch.Tensor) -> torch.Tensor:
+        match self.kind:
+            case "all_reduce":
+                self.group.all_reduce(flat)
+                return flat
+            case "reduce_scatter":
+                mine = flat.new_empty(flat.numel() // self.group.size)
+                self.group.reduce_scatter(mine, flat)
+                return mine
+            case "all_gather":
+                return gathered(flat, self.group)
+            case _:
+                return part_of(flat, self.group).clone()
+
+
+def part_of(flat: torch.Tensor, group: Group) -> torch.Tensor:
+    """This rank's part of a flat tensor: a view."""
+    return flat.chunk(group.size)[group.index]
+
+
+def gathered(part: torch.Tensor, group: Group) -> torch.Tensor:
+    """The parts of all ranks of a group, one behind the other."""
+    whole = part.new_empty(part.numel() * group.size)
+    group.all_gather(whole, part)
+    return whole
+
+
+Steps = tuple[CompletionStep, ...]
+
+
+class GradientCompletion(NamedTuple):
+    """The steps that complete a gradient: in the backward of weights that were gathered, behind each backward that adds
+    to the gradient, and behind the last one."""
+
+    in_backward: Steps = ()
+    each: Steps = ()
+    once: Steps = ()
+
+    @property
+    def is_background(self) -> bool:
+        """Whether the last steps run while the rank computes: they are one all_reduce, maybe of a part."""
+        kinds = [step.kind for step in self.once]
+        return kinds.count("all_reduce") == 1 and "reduce_scatter" not in kinds
+
+
+class Levels(NamedTuple):
+    """The groups over which weights are sharded between steps, over which gradients are cut further, and over which the
+    optimizer's state is cut further; None where a state has the parts of the one before."""
+
+    weights: Group | None = None
+    grads: Group | None = None
+    optimizer: Group | None = None
+
+    @property
+    def updated(self) -> list[Group]:
+        """The groups that cut the held weights into the ranks' shards, the outermost first."""
+        return [group for group in (self.grads, self.optimizer) if group is not None]
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups that cut all weights into the ranks' shards, the outermost first."""
+        return [*([self.weights] if self.weights is not None else []), *self.updated]
