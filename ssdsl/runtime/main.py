@@ -25,6 +25,7 @@ from .health.heartbeat import Heartbeat, attempt
 from .health.start import find_place, join_group, transport
 from .health.watchdog import Watchdog
 from .ranks.nodes import check_alike, collect, hand_in
+from .ranks.transport import settle
 from .ranks.world import World
 from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver
 from .train.engine import Engine
@@ -69,6 +70,7 @@ def main() -> None:
         dist.destroy_process_group()
         heartbeat.end()
         watchdog.end()
+        settle()
     except BaseException as error:
         report_failure(error, rank, heartbeat, watchdog, options.out)
         sys.stdout.flush()

@@ -23,6 +23,7 @@ import torch
 from ..errors import EngineError
 from ..layout.parts import LocalTensor
 from ..ranks.control import Control
+from ..ranks.transport import settle
 from .content import Content, Path, Scalar
 from .folder import STATE, SUMS, KeptCheckpoints, begin, finish, remove, write_synced
 from .plain import to_json
@@ -74,7 +75,7 @@ class Saver:
             return
         self._thread = threading.Thread(target=work, name="saves a checkpoint", daemon=True)
         self._thread.start()
-        atexit.register(self._thread.join)  # so that the last checkpoint of a script that ends is complete
+        atexit.register(self._end)  # so that the last checkpoint of a script that ends is complete
         if wait:
             self.wait()
 
@@ -82,9 +83,14 @@ class Saver:
         """Waits until the last save has ended; raises EngineError if it failed."""
         if self._thread is not None:
             self._thread.join()
-            atexit.unregister(self._thread.join)
+            atexit.unregister(self._end)
             self._thread = None
         self._raise()
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            settle()
 
     def close(self) -> None:
         """Waits for the last save, and frees the copies."""

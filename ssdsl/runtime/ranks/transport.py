@@ -3,6 +3,7 @@
 All ranks of a group make the same calls in the same order. Tensors are contiguous.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +12,7 @@ from typing import Any, Literal, Protocol
 import torch
 import torch.distributed as dist
 
+SETTLES_S = 0.05
 Merge = Literal["sum", "max"]
 Rows = tuple[list[int], list[int]]  # rows received from each rank of a group, and rows sent to each
 
@@ -100,6 +102,14 @@ class Transport(Protocol):
     def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
         """Starts to receive into a tensor of the size that is sent."""
         ...
+
+
+def settle() -> None:
+    """Gives torch's threads a moment to let go of the tensors of the last calls; for the end of a script.
+
+    One that frees a tensor needs Python's lock. If Python is ending by then, C++ aborts the process.
+    """
+    time.sleep(SETTLES_S)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ..errors import EngineError
 from ..health.heartbeat import Heartbeat
 from ..health.start import join_ranks, transport
 from ..health.watchdog import Watchdog
+from ..ranks.transport import settle
 from ..ranks.world import World
 from .engine import Engine
 from .programs import Programs
@@ -120,6 +121,7 @@ class _Session:
             self._stop()
         if self.owns_group and dist.is_initialized():
             dist.destroy_process_group()
+        settle()
 
     def _tell(self, error: EngineError | str) -> None:
         """Prints an error in one write, so that other ranks' output does not mix in; skipped if rank 0 prints the
