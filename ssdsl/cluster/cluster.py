@@ -3,6 +3,7 @@
 Ranks are placed in order: 0..7 on the first node of eight devices, the next eight on the second, group after group.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -68,14 +69,15 @@ class _Span:
 
 
 class _Unit(NamedTuple):
-    """A unit that a level joins with others: `size` devices from rank `inner` on. What the level joins begins at rank
-    `outer`."""
+    """A unit that a level joins with others: its `number` is the level's depth and its first device. What the level
+    joins begins at rank `outer`. Messages out of the unit have the bandwidth `alone` of one device that sends alone, and
+    `shared` of all of its devices."""
 
-    level: Level
-    depth: int
-    size: int
-    inner: int
+    number: tuple[int, int]
     outer: int
+    latency: float
+    alone: float
+    shared: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,15 @@ class Cluster:
         """The number of devices."""
         return sum(group.size for group in self.groups)
 
+    def alike(self, rank: int) -> int:
+        """The least rank from which the cluster looks as from this one: devices that lie equally far behind the two
+        have the same links."""
+        if self.shares_cores:
+            return 0
+        if len(self.groups) > 1:
+            return rank
+        return rank % math.lcm(*(level.size for level in self.groups[0].levels if level.size < self.size))
+
     def sharing(self, world: int) -> float:
         """The number of ranks that share a device when `world` ranks run: its rates and its memory are divided by
         it."""
@@ -131,6 +142,8 @@ class Cluster:
 
     def devices(self, ranks: Ranks) -> tuple[Device, ...]:
         """The distinct devices of these ranks."""
+        if len(self.groups) == 1:
+            return (self.groups[0].device,)
         return tuple(dict.fromkeys(self.device(rank) for rank in ranks))
 
     def link(self, ranks: Ranks, busy: Ranks | None = None) -> Link:
@@ -182,43 +195,48 @@ class Cluster:
         Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
         one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap.
         """
-        busy: dict[tuple[str, int, int], float] = {}  # by direction, depth of the level (-1: a device), and unit
+        sends: dict[int, float] = {}  # seconds by device
+        gets: dict[int, float] = {}
+        leaves: dict[tuple[int, int], float] = {}  # seconds by unit
+        enters: dict[tuple[int, int], float] = {}
         latency = 0.0
         for source, target, size in pieces:
             if source == target:
                 continue
-            sends, gets = self._joined(source, target)
-            link = sends.level.link
-            latency = max(latency, link.message_latency)
-            alone = size / link.alone_message_bandwidth
-            shared = size / (link.message_bandwidth * sends.size)
-            for key, seconds in (
-                (("from", -1, source), alone),
-                (("to", -1, target), alone),
-                (("from", sends.depth, sends.inner), shared),
-                (("to", gets.depth, gets.inner), shared),
-            ):
-                busy[key] = busy.get(key, 0.0) + seconds
-        return max(busy.values(), default=0.0), latency
+            own, other = self._joined(source, target)
+            latency = max(latency, own.latency)
+            alone, shared = size / own.alone, size / own.shared
+            sends[source] = sends.get(source, 0.0) + alone
+            gets[target] = gets.get(target, 0.0) + alone
+            leaves[own.number] = leaves.get(own.number, 0.0) + shared
+            enters[other.number] = enters.get(other.number, 0.0) + shared
+        return max((s for busy in (sends, gets, leaves, enters) for s in busy.values()), default=0.0), latency
 
     def _joined(self, source: int, target: int) -> tuple[_Unit, _Unit]:
         """The units of two ranks that the innermost level which has both joins."""
         own, other = self._units(source), self._units(target)
-        common = min(len(own), len(other))  # groups of nodes may have unlike numbers of levels below those of all
-        pairs = zip(own[-common:], other[-common:], strict=True)
-        return next((a, b) for a, b in pairs if a.outer == b.outer)
+        if (
+            apart := len(own) - len(other)
+        ) != 0:  # groups of nodes may have unlike numbers of levels below those of all
+            own, other = own[max(apart, 0) :], other[max(-apart, 0) :]
+        for a, b in zip(own, other, strict=True):
+            if a.outer == b.outer:
+                return a, b
+        raise AssertionError(f"no level of {self.name} joins ranks {source} and {target}")
 
     def _units(self, rank: int) -> tuple[_Unit, ...]:
         """The units of a rank at each level, innermost first."""
         if rank not in self._units_of:
-            if self.shares_cores:
-                return (_Unit(self.groups[0].levels[0], 0, 1, rank, 0),)
             start, group = self._start(rank), self.groups[self._group(rank)]
             levels = [(level, start) for level in group.levels] + [(level, 0) for level in self.levels]
+            if self.shares_cores:
+                levels = [(replace(group.levels[0], size=rank + 1), 0)]  # one machine, however many ranks
             found, size, inner = [], 1, rank
             for depth, (level, first) in enumerate(levels):
+                link = level.link
                 outer = first + (rank - first) // level.size * level.size
-                found.append(_Unit(level, depth, size, inner, outer))
+                rates = link.message_latency, link.alone_message_bandwidth, link.message_bandwidth * size
+                found.append(_Unit((depth, inner), outer, *rates))
                 size, inner = level.size, outer
             self._units_of[rank] = tuple(found)
         return self._units_of[rank]

@@ -5,7 +5,6 @@ elements that an all_reduce sums, an all_gather returns, a reduce_scatter is giv
 device. docs/extending.md shows how to add a collective.
 """
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -144,12 +143,17 @@ class Move:
 
     def pairs(self, source: Submesh, target: Submesh) -> Iterator[tuple[int, int, int]]:
         """The rank that sends, the rank that receives, and the elements of each piece, for all aligned coordinates."""
-        sizes = dict(source.axes)
-        for coordinates in itertools.product(*(range(sizes[a]) for a in self.aligned)):
-            held = dict(zip(self.aligned, coordinates, strict=True))
-            for piece in self.pieces:
-                elements = math.prod(length for _, length in piece.target_box)
-                yield source.rank(held, piece.source), target.rank(held, piece.target), elements
+        first = dict.fromkeys(self.aligned, 0)
+        pieces = [
+            (source.rank(first, p.source), target.rank(first, p.target), math.prod(n for _, n in p.target_box))
+            for p in self.pieces
+        ]
+        sides = [{a: (n, stride) for a, n, stride in side.strides} for side in (source, target)]
+        shifts = [(0, 0)]
+        for axis in self.aligned:
+            (n, sends), (_, gets) = (side[axis] for side in sides)
+            shifts = [(s + c * sends, t + c * gets) for s, t in shifts for c in range(n)]
+        return ((s + here, t + there, elements) for here, there in shifts for s, t, elements in pieces)
 
 
 @dataclass(frozen=True, slots=True)

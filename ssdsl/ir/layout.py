@@ -13,6 +13,7 @@ So one class describes every nesting of splits, in space and in time. Parts of u
 
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -183,24 +184,34 @@ class Submesh:
         """The number of devices."""
         return math.prod(n for _, n in self.axes)
 
+    @cached_property
+    def strides(self) -> tuple[tuple[str, int, int], ...]:
+        """The free axes with their sizes, and by how much the rank grows from a device to the next one along each."""
+        return tuple((name, n, self._steps[name]) for name, n in self.axes)
+
+    @cached_property
+    def first(self) -> int:
+        """The rank of the first device."""
+        return self.mesh.first + sum(c * self._steps[name] for name, c in self.fixed)
+
+    @cached_property
+    def _steps(self) -> dict[str, int]:
+        """By how much the rank grows along each axis of the mesh; the last one is innermost."""
+        axes = self.mesh.axes[::-1]
+        steps = itertools.accumulate((n for _, n in axes), operator.mul, initial=1)
+        return {name: step for (name, _), step in zip(axes, steps, strict=False)}
+
     def ranks(self) -> list[int]:
         """All ranks, row-major over the free axes."""
-        held = dict(self.fixed)
-        ranks = [self.mesh.first]
-        for at, (name, n) in enumerate(self.mesh.axes):
-            stride = math.prod(k for _, k in self.mesh.axes[at + 1 :])
-            steps = [held[name]] if name in held else range(n)
-            ranks = [r + c * stride for r in ranks for c in steps]
+        ranks = [self.first]
+        for _, n, stride in self.strides:
+            ranks = [r + c * stride for r in ranks for c in range(n)]
         return ranks
 
     def rank(self, held: Mapping[str, int], others: Sequence[int]) -> int:
         """The rank at the coordinates `held` on some free axes, by name, and `others` on the other axes, in order."""
         left = iter(others)
-        at = dict(self.fixed) | {a: held[a] if a in held else next(left) for a, _ in self.axes}
-        rank = 0
-        for name, n in self.mesh.axes:
-            rank = rank * n + at.get(name, 0)
-        return self.mesh.first + rank
+        return self.first + sum((held[a] if a in held else next(left)) * stride for a, _, stride in self.strides)
 
     def groups(self, axes: tuple[str, ...]) -> list[tuple[int, ...]]:
         """The groups of ranks that differ in these axes only."""

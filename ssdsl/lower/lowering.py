@@ -10,6 +10,7 @@ from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, Kernel, OpSplit, Prologue
 from ssdsl.ir.layout import Layout, Shape, Submesh
 from ssdsl.ir.param import FlatParam, Param
+from ssdsl.ir.place import Place, place_of
 from ssdsl.ir.program import Loss, Program, Result, Role
 from ssdsl.ir.value import Coordinate, Name, Size, TimeIndex, Type
 from ssdsl.lower.conversions.answer import Ask, Converted
@@ -113,8 +114,8 @@ class Lowering:
     stated: dict[Compute, tuple[Span, ...]] = field(default_factory=dict)
     roles: tuple[Role, ...] = ()
     _splits: list[Splits] = field(default_factory=list)
-    _links: dict[Submesh, MeshLinks] = field(default_factory=dict)
-    _rings: dict[tuple[Submesh, tuple[str, ...]], Link] = field(default_factory=dict)
+    _links: dict[Place, MeshLinks] = field(default_factory=dict)
+    _rings: dict[tuple[Place, tuple[str, ...]], Link] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -130,19 +131,20 @@ class Lowering:
 
     def links(self, submesh: Submesh) -> MeshLinks:
         """The links of a submesh, where the cluster is known also those of rings over several axes."""
-        if submesh not in self._links:
+        key = place_of(self.cluster, submesh)
+        if key not in self._links:
             along = tuple(self.ring(submesh, (axis,)) for axis, _ in submesh.axes)
             wide = [number for number, (_, ways) in enumerate(submesh.axes) if ways > 1] if self.cluster else []
             several = (over for size in range(2, len(wide) + 1) for over in itertools.combinations(wide, size))
             rings = ((over, self.ring(submesh, tuple(submesh.axes[n][0] for n in over))) for over in several)
-            self._links[submesh] = MeshLinks(along, tuple(rings))
-        return self._links[submesh]
+            self._links[key] = MeshLinks(along, tuple(rings))
+        return self._links[key]
 
     def ring(self, submesh: Submesh, axes: tuple[str, ...]) -> Link:
         """The link of a ring over some axes of a submesh: the slowest among their groups."""
         if self.cluster is None:
             return LOOPBACK
-        key = submesh, axes
+        key = place_of(self.cluster, submesh), axes
         if key not in self._rings:
             found = (self.cluster.ring(group) for group in submesh.groups(axes))
             self._rings[key] = min(found, key=lambda link: link.bandwidth)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ssdsl.ir.layout import REPLICATE, Layout, Shard
 from ssdsl.ir.param import Param
+from ssdsl.ir.place import place_of
 from ssdsl.ir.rows import counts_of, slots_of
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.answer import Ask, Converted, Need, ValueVersions
@@ -81,7 +82,7 @@ class _Values:
         self.lowering, self.graph = lowering, lowering.graph
         numbers: dict[Hashable, int] = {}
         places = [(s.submesh.axes, lowering.links(s.submesh)) for s in lowering.segments]
-        self.submeshes = [numbers.setdefault(s.submesh, len(numbers)) for s in lowering.segments]
+        self.submeshes = [s.submesh for s in lowering.segments]
         self.kinds = [
             numbers.setdefault((*place, s.time), len(numbers))
             for place, s in zip(places, lowering.segments, strict=True)
@@ -129,8 +130,9 @@ class _Values:
         if len(functions) == 1:
             key = number, self.kinds[functions[0]], tuple([a.key for a in asks])
         else:
-            apart = tuple([self.submeshes[f] for f in functions])
-            where = tuple([self.kinds[f] for f in functions]), apart if len({*apart}) > 1 else ()
+            apart = [self.submeshes[f] for f in functions]
+            place = place_of(self.lowering.cluster, *apart) if len({*apart}) > 1 else ()
+            where = tuple([self.kinds[f] for f in functions]), place
             key = number, where, tuple([(local[a.function], a.key) for a in asks])
         if (answer := self.known.get(key)) is None:
             segments = [self.lowering.segments[f] for f in functions]

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.comm import Message, Transfer
+from ssdsl.ir.comm import Message, Move, Transfer
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.place import Place, place_of
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.simulate.price.collectives import SizedCollective
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost
@@ -19,11 +20,12 @@ class Network:
     cluster: Cluster
     _groups: dict[tuple[Submesh, tuple[str, ...]], list[Ranks]] = field(default_factory=dict)
     _busy: dict[Submesh, Ranks] = field(default_factory=dict)
-    _collectives: dict[tuple[Submesh, SizedCollective], Cost] = field(default_factory=dict)
+    _collectives: dict[tuple[Place, SizedCollective], Cost] = field(default_factory=dict)
+    _messages: dict[tuple[Place, Move, str], Cost] = field(default_factory=dict)
 
     def collective(self, found: SizedCollective, submesh: Submesh) -> Cost:
         """The cost of a collective: that of the slowest of the groups along its axes."""
-        key = submesh, found
+        key = place_of(self.cluster, submesh), found
         if key not in self._collectives:
             self._collectives[key] = max(
                 (self.among(found, g, self._ranks(submesh)) for g in self._along(submesh, found.axes)), key=_time
@@ -44,8 +46,13 @@ class Network:
         """The cost of a message, whose pieces all leave at once."""
         move = message.backward if gradient and isinstance(message, Transfer) else message.forward
         assert move is not None
-        source_mesh, target_mesh = message.ends(gradient)
-        itemsize = ITEMSIZE.get(message.dtype, 4)
+        source, target = message.ends(gradient)
+        key = place_of(self.cluster, source, target), move, message.dtype
+        if key not in self._messages:
+            self._messages[key] = self._moved(move, source, target, ITEMSIZE.get(message.dtype, 4))
+        return self._messages[key]
+
+    def _moved(self, move: Move, source_mesh: Submesh, target_mesh: Submesh, itemsize: int) -> Cost:
         pieces = [(s, t, n * itemsize) for s, t, n in move.pairs(source_mesh, target_mesh) if s != t]
         if not pieces:
             return FREE
