@@ -69,9 +69,9 @@ class _Span:
 
 
 class _Unit(NamedTuple):
-    """A unit that a level joins with others: its `number` is the level's depth and its first device. What the level
-    joins begins at rank `outer`. Messages out of the unit have the bandwidth `alone` of one device that sends alone, and
-    `shared` of all of its devices."""
+    """A unit that a level joins with others: its `number` is the level's depth and its first device. The level begins
+    at rank `outer`. Out of the unit messages have the bandwidth `alone` of one device that sends alone, and `shared` of
+    all its devices."""
 
     number: tuple[int, int]
     outer: int
@@ -215,9 +215,7 @@ class Cluster:
     def _joined(self, source: int, target: int) -> tuple[_Unit, _Unit]:
         """The units of two ranks that the innermost level which has both joins."""
         own, other = self._units(source), self._units(target)
-        if (
-            apart := len(own) - len(other)
-        ) != 0:  # groups of nodes may have unlike numbers of levels below those of all
+        if (apart := len(own) - len(other)) != 0:  # groups may have unlike numbers of levels below those of all
             own, other = own[max(apart, 0) :], other[max(-apart, 0) :]
         for a, b in zip(own, other, strict=True):
             if a.outer == b.outer:

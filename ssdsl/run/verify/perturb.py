@@ -50,18 +50,21 @@ class RoundedScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
     A tensor's elements round otherwise where weights are nudged. A number may be too coarse for that: `1 - loss / 2`
     of a loss near two has digits of its own, which other weights leave as they are and another order of sums does not.
     A number that is an element of an operand, but for its sign, is chosen and not computed, and so exact: a maximum or
-    a median, whose backward looks for that very element.
+    a median, whose backward looks for that very element. With `elements`, each element of each result moves as well.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, elements: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.draw = torch.Generator().manual_seed(seed)
+        self.draw, self.elements = torch.Generator().manual_seed(seed), elements
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         is_new = all(r.alias_info is None for r in function._schema.returns)
-        is_number = isinstance(result, torch.Tensor) and result.dim() == 0 and result.is_floating_point()
-        if not is_new or not is_number or _is_chosen(result, (args, kwargs)):
+        if not is_new or not isinstance(result, torch.Tensor) or not result.is_floating_point():
+            return result
+        if result.dim():
+            return _nudged(result, self.draw, result.dtype).to(result.device) if self.elements else result
+        if _is_chosen(result, (args, kwargs)):
             return result
         return _moved(result, self.draw, result.dtype).to(result.device)
 

@@ -197,6 +197,31 @@ def test_a_number_that_is_computed_moves() -> None:
     assert abs(float(moved - x.sum())) == pytest.approx(2**-19)  # one unit of a number from 16 to 32
 
 
+class Centred(torch.nn.Module):
+    """Values less their mean, of which the mean is taken: the gradient of what makes them is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front, self.head = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.front(x).unflatten(0, (16, 2))
+        return self.head((x - x.mean(1, keepdim=True)).mean(1)).exp().sum()
+
+
+def test_a_gradient_that_cancels_exactly_may_be_rounding_in_another_order() -> None:
+    """A mean of two numbers is exact, and that of unequal parts, added in another order, is not."""
+    given = model(Centred, torch.float64)
+    device = SingleDevice(given, Training(steps=1, optimizer="sgd", lr=0.1))
+    single = device.trained
+    assert not single.grads[0]["front.weight"].any()
+    for size, differs in ((1e-18, False), (1e-12, True)):
+        plan = copy.deepcopy(single)
+        plan.grads[0]["front.weight"][3, 2] = size
+        found = compare(plan, single, device.growth_of_many, device.precision)
+        assert [c.name for c in found if c.differs] == ["step 0 front.weight"] * differs
+
+
 def test_runs_that_are_not_finite_do_not_count() -> None:
     single = Trained((1.0,), ({"w": torch.tensor([1.0, math.inf])},), {}, {})
     nan = growth_between(single, Trained((math.nan,), ({"w": torch.tensor([math.nan, 2.0])},), {}, {}))
