@@ -1,12 +1,8 @@
 """Diagnostics of `--cluster`, of a cluster's file, and of measuring this machine: E06xx."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class UnknownCluster(Diagnostic):
     """`--cluster` names none of the clusters that come with ssdsl.
 
@@ -15,122 +11,110 @@ class UnknownCluster(Diagnostic):
     TOML file: its name ends in .toml or has a slash.
     """
 
-    code: ClassVar[str] = "E0601"
-    title: ClassVar[str] = "there is no cluster `{name}`"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "ssdsl knows {known}, and as many of their devices as you say: `{example}`"
-    help: ClassVar[str] = (
-        "choose one of these, or give a file of your own: `ssdsl clusters show h200x8` prints an example"
-    )
+    code = "E0601"
+    title = "there is no cluster `{name}`"
+    label = "{suggestion}"
+    note = "ssdsl knows {known}, and as many of their devices as you say: `{example}`"
+    help = "choose one of these, or give a file of your own: `ssdsl clusters show h200x8` prints an example"
     name: str
     suggestion: str
     known: str
     example: str = "a100x64"
 
 
-@dataclass(frozen=True)
 class ClusterFileUnreadable(Diagnostic):
     """The file that describes a cluster does not exist, may not be read, or is not a text."""
 
-    code: ClassVar[str] = "E0602"
-    title: ClassVar[str] = "cannot read `{path}`: {reason}"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "name a TOML file: `ssdsl clusters show h200x8` prints an example"
+    code = "E0602"
+    title = "cannot read `{path}`: {reason}"
+    label = "{suggestion}"
+    help = "name a TOML file: `ssdsl clusters show h200x8` prints an example"
     path: str
     reason: str
     suggestion: str
 
 
-@dataclass(frozen=True)
 class BadToml(Diagnostic):
     """The file of a cluster is not TOML: a quotation mark, a bracket or a value is missing.
 
     Python's TOML parser reports where it stopped; the mistake may be a little before that place.
     """
 
-    code: ClassVar[str] = "E0603"
-    title: ClassVar[str] = "this is not TOML: {reason}"
-    label: ClassVar[str] = "the parser stopped here"
-    help: ClassVar[str] = (
-        "a line reads `key = value`; texts are in quotation marks, numbers are not (toml.io has the rules)"
-    )
+    code = "E0603"
+    title = "this is not TOML: {reason}"
+    label = "the parser stopped here"
+    help = "a line reads `key = value`; texts are in quotation marks, numbers are not (toml.io has the rules)"
     reason: str
 
 
-@dataclass(frozen=True)
 class UnknownKey(Diagnostic):
     """The file of a cluster has an unknown key, most likely a misspelt one.
 
     Units are part of the keys: `bandwidth_gb_s = 235` is in 1e9 bytes a second.
     """
 
-    code: ClassVar[str] = "E0604"
-    title: ClassVar[str] = "{table} has no key `{key}`"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "its keys are {known}"
-    help: ClassVar[str] = "remove or rename it; remarks begin with #, and `source` holds where a number is from"
+    code = "E0604"
+    title = "{table} has no key `{key}`"
+    label = "{suggestion}"
+    note = "its keys are {known}"
+    help = "remove or rename it; remarks begin with #, and `source` holds where a number is from"
     table: str
     key: str
     suggestion: str
     known: str
 
 
-@dataclass(frozen=True)
 class MissingKey(Diagnostic):
     """The file of a cluster lacks a number without which no time can be estimated."""
 
-    code: ClassVar[str] = "E0605"
-    title: ClassVar[str] = "{table} lacks `{key}`"
-    help: ClassVar[str] = "add {example}"
+    code = "E0605"
+    title = "{table} lacks `{key}`"
+    help = "add {example}"
     table: str
     key: str
     example: str
 
 
-@dataclass(frozen=True)
 class WrongKeyType(Diagnostic):
     """A key of a cluster's file has a value of another type than it takes: `count = "4"` is a text, not a number."""
 
-    code: ClassVar[str] = "E0606"
-    title: ClassVar[str] = "`{key}` is {found}, not {expected}"
-    help: ClassVar[str] = "write {example}"
+    code = "E0606"
+    title = "`{key}` is {found}, not {expected}"
+    help = "write {example}"
     key: str
     found: str
     expected: str
     example: str
 
 
-@dataclass(frozen=True)
 class OutOfRange(Diagnostic):
     """A number of a cluster's file is impossible: for example a negative bandwidth, or an efficiency above the peak."""
 
-    code: ClassVar[str] = "E0607"
-    title: ClassVar[str] = "`{key}` is {found}, and must be {range}"
-    help: ClassVar[str] = "write {example}"
+    code = "E0607"
+    title = "`{key}` is {found}, and must be {range}"
+    help = "write {example}"
     key: str
     found: str
     range: str
     example: str
 
 
-@dataclass(frozen=True)
 class UnknownDevice(Diagnostic):
     """`[[nodes]]` names a device that the file does not describe.
 
     Each device has a table of its own, `[devices.a100]`; nodes name it: `device = "a100"`.
     """
 
-    code: ClassVar[str] = "E0608"
-    title: ClassVar[str] = "there is no device `{name}`"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "the file describes {known}"
-    help: ClassVar[str] = "name one of these, or describe it in a table [devices.{name}]"
+    code = "E0608"
+    title = "there is no device `{name}`"
+    label = "{suggestion}"
+    note = "the file describes {known}"
+    help = "name one of these, or describe it in a table [devices.{name}]"
     name: str
     suggestion: str
     known: str
 
 
-@dataclass(frozen=True)
 class BadLevels(Diagnostic):
     """The levels of a cluster do not fit into each other.
 
@@ -138,51 +122,47 @@ class BadLevels(Diagnostic):
     cluster. Each joins a multiple of the devices of the one before it; the last may leave out `devices`, which are all.
     """
 
-    code: ClassVar[str] = "E0609"
-    title: ClassVar[str] = "{fact}"
-    help: ClassVar[str] = "{change}"
+    code = "E0609"
+    title = "{fact}"
+    help = "{change}"
     fact: str
     change: str
 
 
-@dataclass(frozen=True)
 class ClusterTooSmall(Diagnostic):
     """The plan has more ranks than the cluster has devices. Only cores (`laptop`) are shared by several ranks."""
 
-    code: ClassVar[str] = "E0610"
-    title: ClassVar[str] = "the plan needs {world} devices, and `{cluster}` has {size}"
-    help: ClassVar[str] = "make the mesh smaller with --set, or choose another of `ssdsl clusters`"
+    code = "E0610"
+    title = "the plan needs {world} devices, and `{cluster}` has {size}"
+    help = "make the mesh smaller with --set, or choose another of `ssdsl clusters`"
     world: int
     cluster: str
     size: int
 
 
-@dataclass(frozen=True)
 class MeasureFailed(Diagnostic):
     """`ssdsl clusters measure` starts a few processes that compute and talk over gloo; one of them died or hung."""
 
-    code: ClassVar[str] = "E0611"
-    title: ClassVar[str] = "measuring process {rank} {ending}"
-    note: ClassVar[str] = "{error}"
-    help: ClassVar[str] = "{change}"
+    code = "E0611"
+    title = "measuring process {rank} {ending}"
+    note = "{error}"
+    help = "{change}"
     rank: int
     ending: str
     error: str
     change: str
 
 
-@dataclass(frozen=True)
 class ClusterFileUnwritable(Diagnostic):
     """The measured numbers could not be saved; what was there before is unchanged."""
 
-    code: ClassVar[str] = "E0612"
-    title: ClassVar[str] = "cannot write `{path}`: {reason}"
-    help: ClassVar[str] = "name a file in a folder that you may write: ssdsl clusters measure --out laptop.toml"
+    code = "E0612"
+    title = "cannot write `{path}`: {reason}"
+    help = "name a file in a folder that you may write: ssdsl clusters measure --out laptop.toml"
     path: str
     reason: str
 
 
-@dataclass(frozen=True)
 class AxisAcrossNodes(Diagnostic):
     """Devices on several nodes exchange activations along this axis, in every layer, while they wait for each other.
 
@@ -192,12 +172,12 @@ class AxisAcrossNodes(Diagnostic):
     once a step, and the transfers of a pipeline can cross nodes.
     """
 
-    code: ClassVar[str] = "E0613"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "`{axes}` exchanges activations between nodes of `{cluster}`"
-    label: ClassVar[str] = "{where}"
-    note: ClassVar[str] = "{traffic}"
-    help: ClassVar[str] = "{change}"
+    code = "E0613"
+    severity = "warning"
+    title = "`{axes}` exchanges activations between nodes of `{cluster}`"
+    label = "{where}"
+    note = "{traffic}"
+    help = "{change}"
     axes: str
     cluster: str
     where: str

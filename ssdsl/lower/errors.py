@@ -1,14 +1,12 @@
 """Diagnostics of lowering: contradictions of layout, placement and order, and statements without effect."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ssdsl.lang.suggest import either, listed
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 
-@dataclass(frozen=True)
 class UnevenWithOthers(Diagnostic):
     """A dimension is cut into parts of unequal sizes, or into parts that read windows, and by a second index as well.
 
@@ -23,11 +21,11 @@ class UnevenWithOthers(Diagnostic):
     equal parts: `into m = 4, way parts [[1], [0]]`.
     """
 
-    code: ClassVar[str] = "E0401"
-    title: ClassVar[str] = "`{dim}` has {parts} along `{index}` and is cut by `{other}` too"
-    label: ClassVar[str] = "{parts}"
-    note: ClassVar[str] = "for instance in module `{path}`"
-    help: ClassVar[str] = "{change}"
+    code = "E0401"
+    title = "`{dim}` has {parts} along `{index}` and is cut by `{other}` too"
+    label = "{parts}"
+    note = "for instance in module `{path}`"
+    help = "{change}"
     dim: str
     index: str
     other: str
@@ -50,7 +48,6 @@ class UnevenWithOthers(Diagnostic):
         return f"give `{self.index}` a number of equal parts, or {alone}"
 
 
-@dataclass(frozen=True)
 class PartsApart(Diagnostic):
     """A part has chunks that do not touch, where an operator needs one run of positions.
 
@@ -60,11 +57,11 @@ class PartsApart(Diagnostic):
     another in time must be runs.
     """
 
-    code: ClassVar[str] = "E0408"
-    title: ClassVar[str] = "a part of `{dim}` has chunks that are apart, but {why}"
-    label: ClassVar[str] = "chunks of `{index}`"
-    note: ClassVar[str] = "in module `{path}`: `{kind}` ({source})"
-    help: ClassVar[str] = "give each part chunks in a row, `[[0, 1], [2, 3]]`, or leave this operator out of the split"
+    code = "E0408"
+    title = "a part of `{dim}` has chunks that are apart, but {why}"
+    label = "chunks of `{index}`"
+    note = "in module `{path}`: `{kind}` ({source})"
+    help = "give each part chunks in a row, `[[0, 1], [2, 3]]`, or leave this operator out of the split"
     dim: str
     index: str
     why: str
@@ -73,7 +70,6 @@ class PartsApart(Diagnostic):
     source: str
 
 
-@dataclass(frozen=True)
 class UnevenOutside(Diagnostic):
     """Unequal parts lie outside another split in one axis of a tensor.
 
@@ -81,30 +77,28 @@ class UnevenOutside(Diagnostic):
     unequal sizes, the place of the inner one's parts varies from part to part.
     """
 
-    code: ClassVar[str] = "E0406"
-    title: ClassVar[str] = "unequal parts along `{index}` lie outside another split in one axis"
-    label: ClassVar[str] = "unequal sizes"
-    note: ClassVar[str] = "a reshape makes one axis of the dimensions {axis}"
-    help: ClassVar[str] = "give `{index}` a number of equal parts, or do not split the inner dimension there"
+    code = "E0406"
+    title = "unequal parts along `{index}` lie outside another split in one axis"
+    label = "unequal sizes"
+    note = "a reshape makes one axis of the dimensions {axis}"
+    help = "give `{index}` a number of equal parts, or do not split the inner dimension there"
     index: str
     axis: str
 
 
-@dataclass(frozen=True)
 class UpdateInParts(Diagnostic):
     """A buffer is updated with a sum, and each part in time computes only an addend of it."""
 
-    code: ClassVar[str] = "E0407"
-    title: ClassVar[str] = "buffer `{buffer}` is updated with a sum over `{index}`, whose parts run one after another"
-    note: ClassVar[str] = "computed in module `{path}` ({source})"
-    help: ClassVar[str] = "leave this module out of the split into `{index}`, or split over a mesh axis instead"
+    code = "E0407"
+    title = "buffer `{buffer}` is updated with a sum over `{index}`, whose parts run one after another"
+    note = "computed in module `{path}` ({source})"
+    help = "leave this module out of the split into `{index}`, or split over a mesh axis instead"
     buffer: str
     index: str
     path: str
     source: str
 
 
-@dataclass(frozen=True)
 class CombinedInTime(Diagnostic):
     """An operator takes statistics over all of its parts, but they run one after another.
 
@@ -114,11 +108,11 @@ class CombinedInTime(Diagnostic):
     in the model: `ssdsl.micro_batch_statistics(module, parts)`; then the single device uses them as well.
     """
 
-    code: ClassVar[str] = "E0402"
-    title: ClassVar[str] = "`{kind}` in module `{path}` cannot be split in time along `{dim}`"
-    label: ClassVar[str] = "index `{index}` is no axis of the mesh, so its parts run one after another"
-    note: ClassVar[str] = "`{kind}` computes statistics over all of `{dim}` at once ({source})"
-    help: ClassVar[str] = "split `{dim}` over a mesh axis instead, or leave this module out of the split\n{request}"
+    code = "E0402"
+    title = "`{kind}` in module `{path}` cannot be split in time along `{dim}`"
+    label = "index `{index}` is no axis of the mesh, so its parts run one after another"
+    note = "`{kind}` computes statistics over all of `{dim}` at once ({source})"
+    help = "split `{dim}` over a mesh axis instead, or leave this module out of the split\n{request}"
     kind: str
     path: str
     dim: str
@@ -244,7 +238,6 @@ class Back:
         )
 
 
-@dataclass(frozen=True)
 class OrderCycle(Diagnostic):
     """The plan's `order` statements contradict each other or the data flow: some tasks wait for themselves.
 
@@ -259,11 +252,11 @@ class OrderCycle(Diagnostic):
     penalty) are no obstacle.
     """
 
-    code: ClassVar[str] = "E0403"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{role}"
-    note: ClassVar[str] = "{reason}\n{shown}"
-    help: ClassVar[str] = "{change}"
+    code = "E0403"
+    title = "{fact}"
+    label = "{role}"
+    note = "{reason}\n{shown}"
+    help = "{change}"
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
@@ -300,7 +293,6 @@ class OrderCycle(Diagnostic):
         return tuple((span, "and this one") for span in self.places)
 
 
-@dataclass(frozen=True)
 class ShardConflict(Diagnostic):
     """The statement names no weight whose state can be cut along this axis.
 
@@ -308,10 +300,10 @@ class ShardConflict(Diagnostic):
     statement also names weights whose state can be cut, the others stay as they are, without an error.
     """
 
-    code: ClassVar[str] = "E0404"
-    title: ClassVar[str] = "the {state} of `{weight}` cannot be cut into `{axis}`"
-    label: ClassVar[str] = "`{axis}` already splits the weight, or is no axis of its mesh"
-    help: ClassVar[str] = "{change}"
+    code = "E0404"
+    title = "the {state} of `{weight}` cannot be cut into `{axis}`"
+    label = "`{axis}` already splits the weight, or is no axis of its mesh"
+    help = "{change}"
     state: str
     weight: str
     axis: str
@@ -324,7 +316,6 @@ class ShardConflict(Diagnostic):
         return f"cut the state over an axis along which the weight is replicated: {either(self.candidates)}"
 
 
-@dataclass(frozen=True)
 class StateApart(Diagnostic):
     """The plan cuts the gradients or the optimizer's state of a weight, but not into parts of the weight's parts.
 
@@ -334,13 +325,11 @@ class StateApart(Diagnostic):
     all nodes, as in hybrid sharding and ZeRO++. It cannot leave an axis out.
     """
 
-    code: ClassVar[str] = "E0270"
-    title: ClassVar[str] = (
-        "the {state} of `{weight}` cannot be cut over {over} alone: its {held} are cut over {held_over}"
-    )
-    label: ClassVar[str] = "{state} over {over}"
-    note: ClassVar[str] = "state that is computed from the {held} has at least the parts of the {held}"
-    help: ClassVar[str] = "write `into {nested}`, or leave this `split` out"
+    code = "E0270"
+    title = "the {state} of `{weight}` cannot be cut over {over} alone: its {held} are cut over {held_over}"
+    label = "{state} over {over}"
+    note = "state that is computed from the {held} has at least the parts of the {held}"
+    help = "write `into {nested}`, or leave this `split` out"
     state: str
     weight: str
     axes: tuple[str, ...]
@@ -364,7 +353,6 @@ class StateApart(Diagnostic):
         return ((self.first, f"{self.held} over {self.held_over}"),)
 
 
-@dataclass(frozen=True)
 class StateLeftWhole(Diagnostic):
     """A statement cuts state over devices, but the state of some weights stays whole on each device.
 
@@ -373,12 +361,12 @@ class StateLeftWhole(Diagnostic):
     gradient could not be summed one by one.
     """
 
-    code: ClassVar[str] = "E0272"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "{what} stay whole on every device"
-    label: ClassVar[str] = "{reason}"
-    note: ClassVar[str] = "these are {names}"
-    help: ClassVar[str] = "{change}"
+    code = "E0272"
+    severity = "warning"
+    title = "{what} stay whole on every device"
+    label = "{reason}"
+    note = "these are {names}"
+    help = "{change}"
     state: str
     weights: tuple[str, ...]
     is_trained: bool
@@ -403,33 +391,30 @@ class StateLeftWhole(Diagnostic):
         return "leave them out of the `split`; to have less of them on a device, cut the operators that read them"
 
 
-@dataclass(frozen=True)
 class IdleDevices(Diagnostic):
     """A mesh has devices without any assigned operator: they take part in the run, and compute nothing."""
 
-    code: ClassVar[str] = "E0275"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "{count} of the devices of `{mesh}` run nothing"
-    label: ClassVar[str] = "no `assign` names `{example}`"
-    help: ClassVar[str] = "make the mesh smaller, or assign operators to all of it"
+    code = "E0275"
+    severity = "warning"
+    title = "{count} of the devices of `{mesh}` run nothing"
+    label = "no `assign` names `{example}`"
+    help = "make the mesh smaller, or assign operators to all of it"
     mesh: str
     count: int
     example: str
 
 
-@dataclass(frozen=True)
 class ParamsOverlap(Diagnostic):
     """A weight is used by operators on two sets of devices that share some but not all devices."""
 
-    code: ClassVar[str] = "E0405"
-    title: ClassVar[str] = "weight `{weight}` lives on {first} and on {second}, which share devices"
-    help: ClassVar[str] = "assign the operators that use the weight to the same devices, or to disjoint ones"
+    code = "E0405"
+    title = "weight `{weight}` lives on {first} and on {second}, which share devices"
+    help = "assign the operators that use the weight to the same devices, or to disjoint ones"
     weight: str
     first: str
     second: str
 
 
-@dataclass(frozen=True)
 class BufferApart(Diagnostic):
     """A buffer that the forward changes is read or changed on two sets of devices.
 
@@ -438,9 +423,9 @@ class BufferApart(Diagnostic):
     change it together, if that leaves enough stages.
     """
 
-    code: ClassVar[str] = "E0366"
-    title: ClassVar[str] = "buffer `{buffer}` changes in every step, and is used on {first} and on {second}"
-    help: ClassVar[str] = "assign the operators that read it and those that change it to the same devices"
+    code = "E0366"
+    title = "buffer `{buffer}` changes in every step, and is used on {first} and on {second}"
+    help = "assign the operators that read it and those that change it to the same devices"
     buffer: str
     first: str
     second: str

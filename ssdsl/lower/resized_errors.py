@@ -1,12 +1,8 @@
 """The diagnostic of a program for a batch of another size, which keeps the flat parameters of the plan's own: E0525."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class GradientsApart(Diagnostic):
     """With a batch of another size, the gradients of weights in one flat parameter are sums over different axes.
 
@@ -15,10 +11,10 @@ class GradientsApart(Diagnostic):
     layers over the same axis by another dimension, their gradients are still sums over it.
     """
 
-    code: ClassVar[str] = "E0525"
-    title: ClassVar[str] = "the gradient of `{weight}` is {sum} here, and that of `{other}` is {other_sum}"
-    note: ClassVar[str] = "both are in one flat parameter, which is reduced as a whole"
-    help: ClassVar[str] = "give a batch with a sample for each device, or drop it: `drop_last=True`"
+    code = "E0525"
+    title = "the gradient of `{weight}` is {sum} here, and that of `{other}` is {other_sum}"
+    note = "both are in one flat parameter, which is reduced as a whole"
+    help = "give a batch with a sample for each device, or drop it: `drop_last=True`"
     weight: str
     partial: tuple[str, ...]
     other: str

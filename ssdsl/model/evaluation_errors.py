@@ -1,12 +1,8 @@
 """Diagnostics E0420 to E0423: mistakes in the evaluation of a model that trains."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class OutputMissing(Diagnostic):
     """An output was asked for that the forward in eval mode does not return.
 
@@ -14,12 +10,10 @@ class OutputMissing(Diagnostic):
     position in the tuple (`1`).
     """
 
-    code: ClassVar[str] = "E0420"
-    title: ClassVar[str] = "the forward returns no tensor `{name}`"
-    note: ClassVar[str] = "{returned}"
-    help: ClassVar[str] = (
-        "ask for one that it returns, or return `{name}` beside the loss, in an object or a dictionary"
-    )
+    code = "E0420"
+    title = "the forward returns no tensor `{name}`"
+    note = "{returned}"
+    help = "ask for one that it returns, or return `{name}` beside the loss, in an object or a dictionary"
     name: str
     known: tuple[str, ...]
 
@@ -29,7 +23,6 @@ class OutputMissing(Diagnostic):
         return f"it returns {names}" if names else "it returns its loss alone"
 
 
-@dataclass(frozen=True)
 class OutputNotComputed(Diagnostic):
     """An output was asked for that no device of the plan computes.
 
@@ -37,15 +30,14 @@ class OutputNotComputed(Diagnostic):
     is known without the program.
     """
 
-    code: ClassVar[str] = "E0421"
-    title: ClassVar[str] = "output `{name}` is computed on no device: it {reason}"
-    help: ClassVar[str] = "do not ask for `{name}`: {change}"
+    code = "E0421"
+    title = "output `{name}` is computed on no device: it {reason}"
+    help = "do not ask for `{name}`: {change}"
     name: str
     reason: str
     change: str
 
 
-@dataclass(frozen=True)
 class WeightElsewhere(Diagnostic):
     """The evaluation of a model needs a weight on devices that do not hold it.
 
@@ -54,23 +46,22 @@ class WeightElsewhere(Diagnostic):
     training never reads.
     """
 
-    code: ClassVar[str] = "E0422"
-    title: ClassVar[str] = "in eval mode the model reads `{weight}` on {needed}, and in training it is on {held}"
-    help: ClassVar[str] = "read `{weight}` where training reads it: in the same module, on the same devices"
+    code = "E0422"
+    title = "in eval mode the model reads `{weight}` on {needed}, and in training it is on {held}"
+    help = "read `{weight}` where training reads it: in the same module, on the same devices"
     weight: str
     needed: str
     held: str
 
 
-@dataclass(frozen=True)
 class EvaluationLeftOut(Diagnostic):
     """The written program trains but does not evaluate, because there is no graph of the module in eval mode.
 
     `ssdsl compile` writes both programs. Ask for an output with `--output` to see the reason as an error.
     """
 
-    code: ClassVar[str] = "E0423"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "the program does not evaluate: {reason}"
-    help: ClassVar[str] = "call the module on the batch after `model.eval()`: it must return its loss then, too"
+    code = "E0423"
+    severity = "warning"
+    title = "the program does not evaluate: {reason}"
+    help = "call the module on the batch after `model.eval()`: it must return its loss then, too"
     reason: str

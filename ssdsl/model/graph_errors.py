@@ -1,12 +1,8 @@
 """Diagnostics E0319 to E0322: a graph cannot be read or written, or a command needs more than a graph."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class GraphUnreadable(Diagnostic):
     """`--model` names a file that does not exist, or is no captured graph.
 
@@ -14,14 +10,13 @@ class GraphUnreadable(Diagnostic):
     later ones that know its version. A graph is data: reading it loads neither torch nor the model.
     """
 
-    code: ClassVar[str] = "E0319"
-    title: ClassVar[str] = "cannot read the graph `{path}`: {reason}"
-    help: ClassVar[str] = "write it: ssdsl capture MODEL -o {path}"
+    code = "E0319"
+    title = "cannot read the graph `{path}`: {reason}"
+    help = "write it: ssdsl capture MODEL -o {path}"
     path: str
     reason: str
 
 
-@dataclass(frozen=True)
 class GraphWithoutModel(Diagnostic):
     """A command that runs the model, or needs its weights, was given a captured graph.
 
@@ -30,14 +25,13 @@ class GraphWithoutModel(Diagnostic):
     the model.
     """
 
-    code: ClassVar[str] = "E0320"
-    title: ClassVar[str] = "`{path}` is a graph, without the module and the weights of its model"
-    help: ClassVar[str] = "give the model that it was captured from: {command}"
+    code = "E0320"
+    title = "`{path}` is a graph, without the module and the weights of its model"
+    help = "give the model that it was captured from: {command}"
     path: str
     command: str
 
 
-@dataclass(frozen=True)
 class GraphNotData(Diagnostic):
     """A graph cannot be written, because a row of the model's file has a function where a graph file can hold only
     data.
@@ -46,21 +40,20 @@ class GraphNotData(Diagnostic):
     saved tensors, for collectives and for the text of a call are called later. Give these as texts and tuples.
     """
 
-    code: ClassVar[str] = "E0321"
-    title: ClassVar[str] = "the graph of `{model}` cannot be written: it has {what}"
-    help: ClassVar[str] = "give this as data, as docs/operators.md describes it"
+    code = "E0321"
+    title = "the graph of `{model}` cannot be written: it has {what}"
+    help = "give this as data, as docs/operators.md describes it"
     model: str
     what: str
 
 
-@dataclass(frozen=True)
 class TorchMissing(Diagnostic):
     """A model has to be captured, which needs torch, and torch is not installed.
 
     A graph that was captured on another machine needs no torch: `ssdsl capture MODEL -o FILE.graph` writes it there.
     """
 
-    code: ClassVar[str] = "E0322"
-    title: ClassVar[str] = "`{model}` has to be captured, and torch is not installed"
-    help: ClassVar[str] = "install torch, or give a graph: ssdsl capture {model} -o FILE.graph, where torch is"
+    code = "E0322"
+    title = "`{model}` has to be captured, and torch is not installed"
+    help = "install torch, or give a graph: ssdsl capture {model} -o FILE.graph, where torch is"
     model: str

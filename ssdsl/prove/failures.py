@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
 
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.text.diagnostic import Diagnostic
@@ -81,7 +80,6 @@ class Rule(Enum):
     UPDATED_BUFFER = "a buffer does not take its new value exactly once"
 
 
-@dataclass(frozen=True)
 class ProofFailed(Diagnostic):
     """The compiled program would not compute what a single device computes, or this could not be proved.
 
@@ -93,11 +91,11 @@ class ProofFailed(Diagnostic):
     behind the instruction; a plan that does not cut these operators avoids the instruction.
     """
 
-    code: ClassVar[str] = "E0451"
-    title: ClassVar[str] = "not proved: {rule}"
-    label: ClassVar[str] = "what follows from this statement"
-    note: ClassVar[str] = "in {where}\ntensor: {tensor}\nof: {places}\nwanted: {wanted}\nfound:  {had}"
-    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model{without}"
+    code = "E0451"
+    title = "not proved: {rule}"
+    label = "what follows from this statement"
+    note = "in {where}\ntensor: {tensor}\nof: {places}\nwanted: {wanted}\nfound:  {had}"
+    help = "this is a bug of ssdsl: report it with the plan and the model{without}"
     rule: str
     where: str
     tensor: str

@@ -1,12 +1,9 @@
 """Diagnostics of the commands of `ssdsl repl`: E08xx. Mistakes in statements are those of any plan."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang.suggest import suggest
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class UnknownCommand(Diagnostic):
     """A line that begins with `:` is a command of the session, such as `:undo`; `:help` lists them."""
 
@@ -21,7 +18,6 @@ class UnknownCommand(Diagnostic):
         return suggest(f":{self.name}", [f":{name}" for name in self.known])
 
 
-@dataclass(frozen=True)
 class WrongArgument(Diagnostic):
     """A command is given another word than it takes: `:show opps` where `:show` takes a view, such as `ops`."""
 
@@ -39,7 +35,6 @@ class WrongArgument(Diagnostic):
         return suggest(self.given, self.known) or f"write `{self.example}`"
 
 
-@dataclass(frozen=True)
 class NothingToUndo(Diagnostic):
     """`:undo` takes back the last statement of the plan, but the plan has none, or fewer than were asked for."""
 
@@ -49,7 +44,6 @@ class NothingToUndo(Diagnostic):
     count: int
 
 
-@dataclass(frozen=True)
 class FileExists(Diagnostic):
     """`:save` writes a new file; one that exists is only overwritten by `:save!`."""
 
@@ -59,7 +53,6 @@ class FileExists(Diagnostic):
     name: str
 
 
-@dataclass(frozen=True)
 class CannotSave(Diagnostic):
     """The file cannot be written: its folder does not exist, for instance. What was there is untouched."""
 
@@ -70,7 +63,6 @@ class CannotSave(Diagnostic):
     reason: str
 
 
-@dataclass(frozen=True)
 class NothingSimulated(Diagnostic):
     """`:diff` compares the plan as it is with the plan as `:simulate` last saw it."""
 
@@ -79,7 +71,6 @@ class NothingSimulated(Diagnostic):
     help = "`:simulate`, change the plan, and then `:diff`"
 
 
-@dataclass(frozen=True)
 class NothingToRedo(Diagnostic):
     """`:redo` brings back what `:undo` took, as long as no other statement was entered since. Nothing is left to bring
     back."""

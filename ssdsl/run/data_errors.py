@@ -1,29 +1,23 @@
 """Diagnostics of `--data`: of the file, its function, and the function's data, before or during training."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class DataFileMissing(ModelFileMissing):
     """The Python file that `--data` names does not exist, or cannot be read."""
 
-    code: ClassVar[str] = "E0550"
-    help: ClassVar[str] = "give the path of a Python file and a function in it, as in --data path/to/file.py:function"
+    code = "E0550"
+    help = "give the path of a Python file and a function in it, as in --data path/to/file.py:function"
 
 
-@dataclass(frozen=True)
 class DataFunctionMissing(FunctionMissing):
     """The file has no function with the name in `--data path/to/file.py:function`, or no name was given."""
 
-    code: ClassVar[str] = "E0551"
-    help: ClassVar[str] = "name a function that returns a data set, a DataLoader, or batches: --data {path}:{example}"
+    code = "E0551"
+    help = "name a function that returns a data set, a DataLoader, or batches: --data {path}:{example}"
 
 
-@dataclass(frozen=True)
 class DataFailed(UserCodeFailed):
     """Python raised an exception while it ran the file of `--data`, or its function.
 
@@ -31,10 +25,9 @@ class DataFailed(UserCodeFailed):
     that this line calls.
     """
 
-    code: ClassVar[str] = "E0552"
+    code = "E0552"
 
 
-@dataclass(frozen=True)
 class BadData(BadModel):
     """The function of `--data` did not return data to train on.
 
@@ -44,10 +37,9 @@ class BadData(BadModel):
     process calls it, and loads only the part of each batch that it needs.
     """
 
-    code: ClassVar[str] = "E0553"
+    code = "E0553"
 
 
-@dataclass(frozen=True)
 class DataUnlike(Diagnostic):
     """The first batch of `--data` does not fit the plan's model, or could not be made.
 
@@ -55,17 +47,16 @@ class DataUnlike(Diagnostic):
     and dtypes of the model's example batch. A data set has samples of it: tensors without the first axis.
     """
 
-    code: ClassVar[str] = "E0554"
-    title: ClassVar[str] = "the data do not fit `{model}`: {fact}"
-    note: ClassVar[str] = "{detail}"
-    help: ClassVar[str] = "{change}"
+    code = "E0554"
+    title = "the data do not fit `{model}`: {fact}"
+    note = "{detail}"
+    help = "{change}"
     model: str
     fact: str
     detail: str
     change: str
 
 
-@dataclass(frozen=True)
 class TrainingStopped(Diagnostic):
     """The run ended because of its data or options; the mistake showed only during training.
 
@@ -73,10 +64,10 @@ class TrainingStopped(Diagnostic):
     ranks end together, with the messages of the failing ones.
     """
 
-    code: ClassVar[str] = "E0555"
-    title: ClassVar[str] = "the run ended: {fact}"
-    note: ClassVar[str] = "{detail}"
-    help: ClassVar[str] = "{change}"
+    code = "E0555"
+    title = "the run ended: {fact}"
+    note = "{detail}"
+    help = "{change}"
     fact: str
     detail: str
     change: str

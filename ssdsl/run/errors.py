@@ -1,13 +1,9 @@
 """Diagnostics of runs, and of their comparison with a single device: E05xx."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 
-@dataclass(frozen=True)
 class ModelWithoutNumbers(Diagnostic):
     """The model's weights, or its batches, live on the meta device, where tensors have shapes but no numbers.
 
@@ -16,13 +12,12 @@ class ModelWithoutNumbers(Diagnostic):
     each process makes its own part.
     """
 
-    code: ClassVar[str] = "E0501"
-    title: ClassVar[str] = "`{model}` has shapes but no numbers, so it cannot be trained"
-    help: ClassVar[str] = "use a laptop size, or construct the module as usual and give `--meta`"
+    code = "E0501"
+    title = "`{model}` has shapes but no numbers, so it cannot be trained"
+    help = "use a laptop size, or construct the module as usual and give `--meta`"
     model: str
 
 
-@dataclass(frozen=True)
 class RankFailed(Diagnostic):
     """A process of the program failed, so the run was ended, and the other processes with it.
 
@@ -30,54 +25,50 @@ class RankFailed(Diagnostic):
     only that a peer has gone.
     """
 
-    code: ClassVar[str] = "E0502"
-    title: ClassVar[str] = "rank {rank} {ending}"
-    note: ClassVar[str] = "{error}"
-    help: ClassVar[str] = "{change}"
+    code = "E0502"
+    title = "rank {rank} {ending}"
+    note = "{error}"
+    help = "{change}"
     rank: int
     ending: str
     error: str
     change: str
 
 
-@dataclass(frozen=True)
 class LaunchFailed(Diagnostic):
     """torchrun ended before a process of the program did: it could not start them, or could not reach its own port."""
 
-    code: ClassVar[str] = "E0503"
-    title: ClassVar[str] = "torchrun could not run the program (exit status {status})"
-    note: ClassVar[str] = "{error}"
-    help: ClassVar[str] = "the whole output is in {log}"
+    code = "E0503"
+    title = "torchrun could not run the program (exit status {status})"
+    note = "{error}"
+    help = "the whole output is in {log}"
     status: int
     error: str
     log: str
 
 
-@dataclass(frozen=True)
 class ResultMissing(Diagnostic):
     """No process reported an error, but one did not write its result: the program folder was changed by hand."""
 
-    code: ClassVar[str] = "E0504"
-    title: ClassVar[str] = "rank {rank} ended without writing {file}"
-    note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = "compile the plan again with this version of ssdsl"
+    code = "E0504"
+    title = "rank {rank} ended without writing {file}"
+    note = "{reason}"
+    help = "compile the plan again with this version of ssdsl"
     rank: int
     file: str
     reason: str
 
 
-@dataclass(frozen=True)
 class TooFewDevices(Diagnostic):
     """`--device cuda` runs one process per GPU, and the plan's meshes have more devices than this machine has GPUs."""
 
-    code: ClassVar[str] = "E0505"
-    title: ClassVar[str] = "the plan needs {needed} GPUs, and this machine has {found}"
-    help: ClassVar[str] = "make the meshes smaller, or let processes share: --backend gloo on the GPUs, or --device cpu"
+    code = "E0505"
+    title = "the plan needs {needed} GPUs, and this machine has {found}"
+    help = "make the meshes smaller, or let processes share: --backend gloo on the GPUs, or --device cpu"
     needed: int
     found: int
 
 
-@dataclass(frozen=True)
 class TooFewProcesses(Diagnostic):
     """A run starts one process per device of the plan's meshes, and this plan has more than the run may start.
 
@@ -85,15 +76,14 @@ class TooFewProcesses(Diagnostic):
     another.
     """
 
-    code: ClassVar[str] = "E0506"
-    title: ClassVar[str] = "the plan's meshes have {needed} devices, but a run may start {allowed} processes"
-    label: ClassVar[str] = "{needed} devices with the meshes before it"
-    help: ClassVar[str] = "make the meshes smaller with --set, or allow more with --processes {needed}"
+    code = "E0506"
+    title = "the plan's meshes have {needed} devices, but a run may start {allowed} processes"
+    label = "{needed} devices with the meshes before it"
+    help = "make the meshes smaller with --set, or allow more with --processes {needed}"
     needed: int
     allowed: int
 
 
-@dataclass(frozen=True)
 class NodesMisfit(Diagnostic):
     """A run has one process for each device of the plan's meshes, and equally many on each machine.
 
@@ -101,10 +91,10 @@ class NodesMisfit(Diagnostic):
     follows.
     """
 
-    code: ClassVar[str] = "E0516"
-    title: ClassVar[str] = "the plan's meshes have {needed} devices, which is not {nodes} nodes of {found}"
-    label: ClassVar[str] = "{needed} devices with the meshes before it"
-    help: ClassVar[str] = "{change}, or change the meshes with --set"
+    code = "E0516"
+    title = "the plan's meshes have {needed} devices, which is not {nodes} nodes of {found}"
+    label = "{needed} devices with the meshes before it"
+    help = "{change}, or change the meshes with --set"
     needed: int
     nodes: int
     found: str
@@ -120,7 +110,6 @@ class NodesMisfit(Diagnostic):
         return cls(span, needed, nodes, found, f"start {fitting} nodes of {needed // fitting}")
 
 
-@dataclass(frozen=True)
 class JobMisfit(Diagnostic):
     """A job starts equally many processes on each of its nodes, and their total is not the program's number of
     processes.
@@ -129,10 +118,10 @@ class JobMisfit(Diagnostic):
     devices on a node; without both it is 8, or all devices if there are fewer.
     """
 
-    code: ClassVar[str] = "E0517"
-    title: ClassVar[str] = "the program has {processes} processes, which is not {split}"
-    note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = "ask for {change}, or change the meshes with --set"
+    code = "E0517"
+    title = "the program has {processes} processes, which is not {split}"
+    note = "{reason}"
+    help = "ask for {change}, or change the meshes with --set"
     processes: int
     split: str
     reason: str
@@ -147,29 +136,26 @@ class JobMisfit(Diagnostic):
         return cls(None, processes, split, reason, change)
 
 
-@dataclass(frozen=True)
 class NotAProgram(Diagnostic):
     """`ssdsl launch` takes a plan with its model, the folder of a compiled program, or a Python script."""
 
-    code: ClassVar[str] = "E0518"
-    title: ClassVar[str] = "`{target}` {fact}"
-    help: ClassVar[str] = "{change}"
+    code = "E0518"
+    title = "`{target}` {fact}"
+    help = "{change}"
     target: str
     fact: str
     change: str
 
 
-@dataclass(frozen=True)
 class FolderInUse(Diagnostic):
     """The folder for the program holds other files. Only an empty folder or an earlier program is replaced."""
 
-    code: ClassVar[str] = "E0507"
-    title: ClassVar[str] = "`{folder}` is no program of ssdsl, and is not empty"
-    help: ClassVar[str] = "give another folder, or empty this one"
+    code = "E0507"
+    title = "`{folder}` is no program of ssdsl, and is not empty"
+    help = "give another folder, or empty this one"
     folder: str
 
 
-@dataclass(frozen=True)
 class OtherRunInFolder(Diagnostic):
     """Another run is writing into the folder of `--out`; the results of the two would be mixed.
 
@@ -177,26 +163,24 @@ class OtherRunInFolder(Diagnostic):
     checkpoints. With `--nnodes` each node of a run has its own folder inside that of `--out`.
     """
 
-    code: ClassVar[str] = "E0540"
-    title: ClassVar[str] = "another run is writing into `{folder}`"
-    note: ClassVar[str] = "it is {who}"
-    help: ClassVar[str] = "give another folder with --out, or wait until that run has ended"
+    code = "E0540"
+    title = "another run is writing into `{folder}`"
+    note = "it is {who}"
+    help = "give another folder with --out, or wait until that run has ended"
     folder: str
     who: str
 
 
-@dataclass(frozen=True)
 class FolderUnwritable(Diagnostic):
     """The folder cannot be created, or not written to."""
 
-    code: ClassVar[str] = "E0508"
-    title: ClassVar[str] = "cannot write `{folder}`: {reason}"
-    help: ClassVar[str] = "give a folder that you may write to"
+    code = "E0508"
+    title = "cannot write `{folder}`: {reason}"
+    help = "give a folder that you may write to"
     folder: str
     reason: str
 
 
-@dataclass(frozen=True)
 class DiskFull(Diagnostic):
     """A file could not be written in full: the disk is full, a quota is used up, or a file may not get that large.
 
@@ -204,18 +188,15 @@ class DiskFull(Diagnostic):
     `verify`, all gradients of every step, into the folder of `--out`, or else into the one for temporary files.
     """
 
-    code: ClassVar[str] = "E0509"
-    title: ClassVar[str] = "{who} cannot write to `{folder}`: no space"
-    note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = (
-        "free some space, raise the limit (ulimit -f, quota), or write elsewhere with --out DIR or TMPDIR=DIR"
-    )
+    code = "E0509"
+    title = "{who} cannot write to `{folder}`: no space"
+    note = "{reason}"
+    help = "free some space, raise the limit (ulimit -f, quota), or write elsewhere with --out DIR or TMPDIR=DIR"
     who: str
     folder: str
     reason: str
 
 
-@dataclass(frozen=True)
 class RankStuck(Diagnostic):
     """A process did not start, end or change its task for longer than `--timeout` allows, so the run was ended.
 
@@ -224,10 +205,10 @@ class RankStuck(Diagnostic):
     unless the program was changed.
     """
 
-    code: ClassVar[str] = "E0513"
-    title: ClassVar[str] = "rank {rank}{role} has not moved for {since_s} s"
-    note: ClassVar[str] = "{how}\n{doing}\n{waiting}"
-    help: ClassVar[str] = "if one task may take that long, allow more with --timeout {more}"
+    code = "E0513"
+    title = "rank {rank}{role} has not moved for {since_s} s"
+    note = "{how}\n{doing}\n{waiting}"
+    help = "if one task may take that long, allow more with --timeout {more}"
     rank: int
     role: str
     since_s: int
@@ -237,7 +218,6 @@ class RankStuck(Diagnostic):
     more: str
 
 
-@dataclass(frozen=True)
 class SparseGradients(Diagnostic):
     """A weight has sparse gradients on one device, and the optimizer does not take any.
 
@@ -246,51 +226,44 @@ class SparseGradients(Diagnostic):
     the same numbers, dense: with an optimizer that takes both (SGD, Adagrad), it trains what one device does.
     """
 
-    code: ClassVar[str] = "E0541"
-    title: ClassVar[str] = "on one device the gradients of `{weight}` are sparse, and {optimizer} does not take them"
-    note: ClassVar[str] = "PyTorch says: {reason}"
-    help: ClassVar[str] = "make the embedding without `sparse=True`, or choose another optimizer: --optimizer sgd"
+    code = "E0541"
+    title = "on one device the gradients of `{weight}` are sparse, and {optimizer} does not take them"
+    note = "PyTorch says: {reason}"
+    help = "make the embedding without `sparse=True`, or choose another optimizer: --optimizer sgd"
     weight: str
     optimizer: str
     reason: str
 
 
-@dataclass(frozen=True)
 class OutOfMemory(Diagnostic):
     """A process could not allocate memory: the machine or the GPU has no more, or a limit is reached.
 
     Limits are those of the shell (`ulimit -v`), of a batch system or of a container.
     """
 
-    code: ClassVar[str] = "E0514"
-    title: ClassVar[str] = "{who} ran out of memory"
-    note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = (
-        "cut the model or the batch into more parts (`ssdsl show PLAN memory`), or raise the limit (ulimit -v)"
-    )
+    code = "E0514"
+    title = "{who} ran out of memory"
+    note = "{reason}"
+    help = "cut the model or the batch into more parts (`ssdsl show PLAN memory`), or raise the limit (ulimit -v)"
     who: str
     reason: str
 
 
-@dataclass(frozen=True)
 class LossNotFinite(Diagnostic):
     """The loss became NaN or infinite. The weights mostly follow, and then later steps are useless.
 
     The plan is not the reason: `ssdsl verify` shows that the single device's loss is the same.
     """
 
-    code: ClassVar[str] = "E0515"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "the loss is {loss} from step {step} on"
-    help: ClassVar[str] = (
-        "choose a smaller --lr (it is {lr:g}), or look for a division by zero or a logarithm of it in the model"
-    )
+    code = "E0515"
+    severity = "warning"
+    title = "the loss is {loss} from step {step} on"
+    help = "choose a smaller --lr (it is {lr:g}), or look for a division by zero or a logarithm of it in the model"
     loss: str
     step: int
     lr: float
 
 
-@dataclass(frozen=True)
 class NothingToTrain(Diagnostic):
     """A resumed run begins where it should end: the checkpoint has as many steps as `--steps`, or more.
 
@@ -298,10 +271,10 @@ class NothingToTrain(Diagnostic):
     typed again as it was, with `--resume`. Such a run neither trains nor saves, and has no report.
     """
 
-    code: ClassVar[str] = "E0542"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "the checkpoint is of step {first}, and --steps is {steps}: nothing left to train"
-    help: ClassVar[str] = "--steps counts those before a resumed run: for {steps} more steps give --steps {more}"
+    code = "E0542"
+    severity = "warning"
+    title = "the checkpoint is of step {first}, and --steps is {steps}: nothing left to train"
+    help = "--steps counts those before a resumed run: for {steps} more steps give --steps {more}"
     first: int
     steps: int
 
@@ -311,7 +284,6 @@ class NothingToTrain(Diagnostic):
         return self.first + self.steps
 
 
-@dataclass(frozen=True)
 class NothingCompared(Diagnostic):
     """The loss is NaN or infinite in every step, on the single device too, so that `verify` had nothing to compare.
 
@@ -320,17 +292,14 @@ class NothingCompared(Diagnostic):
     later losses are NaN, `verify` says how many steps it compared.
     """
 
-    code: ClassVar[str] = "E0543"
-    title: ClassVar[str] = "the loss is {loss} from step 0 on, on one device too: nothing was compared"
-    note: ClassVar[str] = "{places}"
-    help: ClassVar[str] = (
-        "correct the model there, such as a division by zero or a logarithm of it, or its weights and example batch"
-    )
+    code = "E0543"
+    title = "the loss is {loss} from step 0 on, on one device too: nothing was compared"
+    note = "{places}"
+    help = "correct the model there, such as a division by zero or a logarithm of it, or its weights and example batch"
     loss: str
     places: str
 
 
-@dataclass(frozen=True)
 class PiecesDisagree(Diagnostic):
     """Two ranks hold the same part of a tensor, with different numbers in it.
 
@@ -338,11 +307,11 @@ class PiecesDisagree(Diagnostic):
     not reduced over all the copies.
     """
 
-    code: ClassVar[str] = "E0510"
-    title: ClassVar[str] = "ranks {first} and {second} disagree on {what} `{name}`"
-    label: ClassVar[str] = ""
-    note: ClassVar[str] = "at {index}: {first_value:.9g} on rank {first}, {second_value:.9g} on rank {second}"
-    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    code = "E0510"
+    title = "ranks {first} and {second} disagree on {what} `{name}`"
+    label = ""
+    note = "at {index}: {first_value:.9g} on rank {first}, {second_value:.9g} on rank {second}"
+    help = "this is a bug of ssdsl: report it with the plan and the model"
     what: str
     name: str
     first: int
@@ -352,20 +321,18 @@ class PiecesDisagree(Diagnostic):
     second_value: float
 
 
-@dataclass(frozen=True)
 class PiecesIncomplete(Diagnostic):
     """The ranks' pieces of a tensor do not cover it, or do not fit into it."""
 
-    code: ClassVar[str] = "E0511"
-    title: ClassVar[str] = "the ranks do not hold all of {what} `{name}`"
-    note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    code = "E0511"
+    title = "the ranks do not hold all of {what} `{name}`"
+    note = "{reason}"
+    help = "this is a bug of ssdsl: report it with the plan and the model"
     what: str
     name: str
     reason: str
 
 
-@dataclass(frozen=True)
 class RunDiffers(Diagnostic):
     """The plan's numbers differ from those of the single device. A plan must not change what is computed.
 
@@ -388,10 +355,10 @@ class RunDiffers(Diagnostic):
     `ssdsl verify --json` has these numbers for each tensor.
     """
 
-    code: ClassVar[str] = "E0512"
-    title: ClassVar[str] = "{what} `{name}` differs from the single device's"
-    note: ClassVar[str] = "{where}: {got:.9g} instead of {expected:.9g}\n{reason}\n{summary}"
-    help: ClassVar[str] = "this is a bug of ssdsl: report it with the plan and the model"
+    code = "E0512"
+    title = "{what} `{name}` differs from the single device's"
+    note = "{where}: {got:.9g} instead of {expected:.9g}\n{reason}\n{summary}"
+    help = "this is a bug of ssdsl: report it with the plan and the model"
     what: str
     name: str
     where: str

@@ -1,12 +1,8 @@
 """Diagnostics of views: repeated work (E0267), devices that are too full (E0614, E0615)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class RepeatedWork(Diagnostic):
     """Every device along an axis repeats most of the work, so the axis makes nothing faster.
 
@@ -14,11 +10,11 @@ class RepeatedWork(Diagnostic):
     `ssdsl show PLAN ops` shows how each operator is split, `show dims` what it can be split by.
     """
 
-    code: ClassVar[str] = "E0267"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "{share} of the work is repeated by each of {devices} devices along `{axis}`"
-    label: ClassVar[str] = "{operators} operators are not split into `{axis}`, most of it in `{most}`"
-    help: ClassVar[str] = "split them: `split model by ... into {axis}`, or give the axis 1 device"
+    code = "E0267"
+    severity = "warning"
+    title = "{share} of the work is repeated by each of {devices} devices along `{axis}`"
+    label = "{operators} operators are not split into `{axis}`, most of it in `{most}`"
+    help = "split them: `split model by ... into {axis}`, or give the axis 1 device"
     axis: str
     devices: int
     share: str
@@ -26,7 +22,6 @@ class RepeatedWork(Diagnostic):
     most: str
 
 
-@dataclass(frozen=True)
 class DeviceOutOfMemory(Diagnostic):
     """A device needs more memory in a step than it has, so the plan cannot run on this cluster.
 
@@ -37,11 +32,11 @@ class DeviceOutOfMemory(Diagnostic):
     simulate` and `ssdsl check --cluster` end with status 1.
     """
 
-    code: ClassVar[str] = "E0614"
-    title: ClassVar[str] = "`{role}` needs {peak} of memory; a device of `{cluster}` has {capacity}"
-    label: ClassVar[str] = "{over} too much on {where}"
-    note: ClassVar[str] = "when it is fullest: {parts}\n{further}"
-    help: ClassVar[str] = "{change}"
+    code = "E0614"
+    title = "`{role}` needs {peak} of memory; a device of `{cluster}` has {capacity}"
+    label = "{over} too much on {where}"
+    note = "when it is fullest: {parts}\n{further}"
+    help = "{change}"
     role: str
     peak: str
     cluster: str
@@ -53,7 +48,6 @@ class DeviceOutOfMemory(Diagnostic):
     change: str
 
 
-@dataclass(frozen=True)
 class NearlyFull(Diagnostic):
     """By the simulator, a step fills more than 95 % of a device's memory.
 
@@ -61,12 +55,12 @@ class NearlyFull(Diagnostic):
     The plan may run out of memory.
     """
 
-    code: ClassVar[str] = "E0615"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "`{role}` fills {share} of the memory of a device of `{cluster}`"
-    label: ClassVar[str] = "{peak} of {capacity} on {where}"
-    note: ClassVar[str] = "when it is fullest: {parts}\ntorch itself and gaps of the allocator are not counted"
-    help: ClassVar[str] = "{change}"
+    code = "E0615"
+    severity = "warning"
+    title = "`{role}` fills {share} of the memory of a device of `{cluster}`"
+    label = "{peak} of {capacity} on {where}"
+    note = "when it is fullest: {parts}\ntorch itself and gaps of the allocator are not counted"
+    help = "{change}"
     role: str
     share: str
     cluster: str

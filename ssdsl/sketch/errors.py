@@ -1,11 +1,8 @@
 """Diagnostics of a search."""
 
-from dataclasses import dataclass
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class TooManySettings(Diagnostic):
     """The open params have too many combinations: for example `--devices 1..4096` for a plan with three widths.
 
@@ -20,7 +17,6 @@ class TooManySettings(Diagnostic):
     param: str
 
 
-@dataclass(frozen=True)
 class OpenInUsedFile(Diagnostic):
     """A search changes only the plan's own text. In a file that the plan uses, a `param` keeps its default whatever its
     `in` lists, and `cut(model, S)` is balanced.

@@ -1,14 +1,14 @@
 """Diagnostics: a fact about the user's text or model, the place where it shows, and the change to make.
 
-A diagnostic is a frozen dataclass. Its fields are the facts of one mistake. Its class variables are the texts, as
-`str.format` templates over the fields, and over properties where a sentence depends on the facts. `ssdsl explain`
-prints its docstring. Rendering is in `render.py`.
+A subclass of `Diagnostic` is a frozen dataclass. Its fields are the facts of one mistake. Its class variables are the
+texts, as `str.format` templates over the fields, and over properties where a sentence depends on the facts. `ssdsl
+explain` prints its docstring. Rendering is in `render.py`.
 """
 
 import inspect
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from ssdsl.text.source import Span
 
@@ -16,6 +16,7 @@ SLOT = re.compile(r"`?\{[^}]*\}`?")
 REGISTRY: dict[str, type["Diagnostic"]] = {}
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Diagnostic:
     """One mistake or warning; subclasses set the texts and add fields."""
@@ -31,6 +32,7 @@ class Diagnostic:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        dataclass(frozen=True)(cls)
         known = REGISTRY.setdefault(cls.code, cls)
         assert known.__qualname__ == cls.__qualname__, f"{cls.code} is taken by {known.__qualname__}"
 

@@ -1,11 +1,8 @@
 """Diagnostics of a plan's file."""
 
-from dataclasses import dataclass
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class NoSuchFile(Diagnostic):
     """The plan that the command names does not exist: `ssdsl check megatorn.ssp`.
 
@@ -19,7 +16,6 @@ class NoSuchFile(Diagnostic):
     suggestion: str
 
 
-@dataclass(frozen=True)
 class FileUnreadable(Diagnostic):
     """The plan's file exists but cannot be read: `ssdsl check examples/` names a folder."""
 
@@ -30,7 +26,6 @@ class FileUnreadable(Diagnostic):
     reason: str
 
 
-@dataclass(frozen=True)
 class FileNotUtf8(Diagnostic):
     """A plan is UTF-8 text. Editors that save in another encoding, or a binary file, lead here."""
 
@@ -42,7 +37,6 @@ class FileNotUtf8(Diagnostic):
     byte: str
 
 
-@dataclass(frozen=True)
 class FileTooLarge(Diagnostic):
     """A plan is a short text; a file beyond the limit is most likely not a plan."""
 
@@ -53,7 +47,6 @@ class FileTooLarge(Diagnostic):
     limit_kib: int
 
 
-@dataclass(frozen=True)
 class FileUnwritable(Diagnostic):
     """A file that a command was told to write cannot be written: its folder does not exist, or is not yours."""
 

@@ -1,7 +1,5 @@
 """Diagnostics of a plan's syntax."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.lang.suggest import either, suggest
 from ssdsl.text.diagnostic import Diagnostic
@@ -24,7 +22,6 @@ FOREIGN = {  # words of other languages with which a line may begin
 }
 
 
-@dataclass(frozen=True)
 class UnknownStatement(Diagnostic):
     """A line begins with a word that is no statement: `splt model by batch into dp`.
 
@@ -43,7 +40,6 @@ class UnknownStatement(Diagnostic):
         return found or "a statement begins with " + either(STATEMENTS)
 
 
-@dataclass(frozen=True)
 class UnexpectedWord(Diagnostic):
     """The line begins with a statement but does not continue as it must: `split model batch into dp` lacks `by`."""
 
@@ -86,7 +82,6 @@ class UnexpectedWord(Diagnostic):
         return f"the statement reads `{found[0].form}`" if found else ""
 
 
-@dataclass(frozen=True)
 class UnknownCharacter(Diagnostic):
     """The language does not use this character: `let x = 6 / 2` (division of whole numbers is `//`)."""
 
@@ -104,7 +99,6 @@ class UnknownCharacter(Diagnostic):
         return CHARACTERS.get(self.character, "remove it")
 
 
-@dataclass(frozen=True)
 class UnclosedString(Diagnostic):
     """A string ends on the line where it begins: `model["h.*]` lacks the second quotation mark."""
 
@@ -114,7 +108,6 @@ class UnclosedString(Diagnostic):
     help = 'close it with `"` on the same line'
 
 
-@dataclass(frozen=True)
 class UnclosedBracket(Diagnostic):
     """A bracket is still open where a new statement begins, or the text ends: `mesh gpus(dp = 2`."""
 
@@ -126,7 +119,6 @@ class UnclosedBracket(Diagnostic):
     closing: str
 
 
-@dataclass(frozen=True)
 class UnmatchedBracket(Diagnostic):
     """A closing bracket that fits no open one: `mesh gpus(dp = 2]`."""
 
@@ -145,7 +137,6 @@ class UnmatchedBracket(Diagnostic):
         return ((self.opening, "this is open"),) if self.opening else ()
 
 
-@dataclass(frozen=True)
 class TabInIndentation(Diagnostic):
     """Blocks are indented by spaces, because the width of a tab depends on the editor."""
 
@@ -154,7 +145,6 @@ class TabInIndentation(Diagnostic):
     help = "indent by four spaces"
 
 
-@dataclass(frozen=True)
 class UnalignedLine(Diagnostic):
     """A line is indented less than the one before it, but not as much as any open block.
 
@@ -171,7 +161,6 @@ class UnalignedLine(Diagnostic):
     known: str
 
 
-@dataclass(frozen=True)
 class UnexpectedIndentation(Diagnostic):
     """A line is indented more than the one before it, but that line does not open a block with `:`."""
 
@@ -180,7 +169,6 @@ class UnexpectedIndentation(Diagnostic):
     help = "align it with the line above, or end that with `:`"
 
 
-@dataclass(frozen=True)
 class MissingBlock(Diagnostic):
     """After the `:` of `for`, `if` and `def` come the lines of the block, indented, on lines of their own."""
 
@@ -189,7 +177,6 @@ class MissingBlock(Diagnostic):
     help = "put the block's lines below the `:`, indented by four spaces"
 
 
-@dataclass(frozen=True)
 class NestedTooDeeply(Diagnostic):
     """Brackets, operators or blocks are nested deeper than anybody reads: `((((...))))`."""
 
@@ -200,7 +187,6 @@ class NestedTooDeeply(Diagnostic):
     limit: int
 
 
-@dataclass(frozen=True)
 class ReservedWord(Diagnostic):
     """A word of the language is used as a name: `let order = 3`."""
 
@@ -210,7 +196,6 @@ class ReservedWord(Diagnostic):
     word: str
 
 
-@dataclass(frozen=True)
 class MissingLet(Diagnostic):
     """A name is bound by `let`, once: `x = 3` is written `let x = 3`."""
 
@@ -220,7 +205,6 @@ class MissingLet(Diagnostic):
     name: str
 
 
-@dataclass(frozen=True)
 class NumberTooLong(Diagnostic):
     """Numbers in a plan count parts and devices; eighteen digits are more than enough."""
 
@@ -232,7 +216,6 @@ class NumberTooLong(Diagnostic):
     limit: int
 
 
-@dataclass(frozen=True)
 class NothingSaid(Diagnostic):
     """A value alone on a line has no effect: `model["h.0"]`. Only calls may stand alone."""
 

@@ -1,8 +1,5 @@
 """Diagnostics of capture: a loaded model cannot become a graph, draws wrong random numbers, or has no loss."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
@@ -15,7 +12,6 @@ MASK = (
 INSTEAD = {"index": MASK, "masked_select": MASK, "nonzero": MASK, "_local_scalar_dense": NUMBER}  # by operator
 
 
-@dataclass(frozen=True)
 class CaptureFailed(Diagnostic):
     """`torch.export` could not turn the module into a graph.
 
@@ -26,16 +22,15 @@ class CaptureFailed(Diagnostic):
     on data; a sum over all elements, with the others set to zero, gives the same number and has a fixed shape.
     """
 
-    code: ClassVar[str] = "E0330"
-    title: ClassVar[str] = "model `{model}` cannot be captured"
-    note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = "{change}"
+    code = "E0330"
+    title = "model `{model}` cannot be captured"
+    note = "{reason}"
+    help = "{change}"
     model: str
     reason: str
     change: str = CONTROL_FLOW
 
 
-@dataclass(frozen=True)
 class RandomOperator(Diagnostic):
     """The model draws random numbers that a part of a tensor could not draw by itself.
 
@@ -45,18 +40,15 @@ class RandomOperator(Diagnostic):
     random number of random words; nor is dropout inside recurrent layers of packed sequences.
     """
 
-    code: ClassVar[str] = "E0332"
-    title: ClassVar[str] = "operator `{kind}` draws random numbers that are not a function of their positions"
-    note: ClassVar[str] = "called in module `{path}` at {source}"
-    help: ClassVar[str] = (
-        "draw others, such as `torch.rand` or `torch.randn`, or give the numbers to the model as an input"
-    )
+    code = "E0332"
+    title = "operator `{kind}` draws random numbers that are not a function of their positions"
+    note = "called in module `{path}` at {source}"
+    help = "draw others, such as `torch.rand` or `torch.randn`, or give the numbers to the model as an input"
     kind: str
     path: str
     source: str
 
 
-@dataclass(frozen=True)
 class StatisticsRead(Diagnostic):
     """A model reads the running statistics of a batch norm after the batch norm has changed them.
 
@@ -64,19 +56,16 @@ class StatisticsRead(Diagnostic):
     mode, gets their old values.
     """
 
-    code: ClassVar[str] = "E0367"
-    title: ClassVar[str] = "operator `{kind}` reads `{buffer}` after a batch norm has changed it"
-    note: ClassVar[str] = "called in module `{path}` at {source}"
-    help: ClassVar[str] = (
-        "compute what it needs from the activations, or from a copy made before the batch norm: `* 1.0`"
-    )
+    code = "E0367"
+    title = "operator `{kind}` reads `{buffer}` after a batch norm has changed it"
+    note = "called in module `{path}` at {source}"
+    help = "compute what it needs from the activations, or from a copy made before the batch norm: `* 1.0`"
     kind: str
     buffer: str
     path: str
     source: str
 
 
-@dataclass(frozen=True)
 class NotALoss(Diagnostic):
     """The forward returns no loss, that is one scalar that depends on the weights.
 
@@ -86,9 +75,9 @@ class NotALoss(Diagnostic):
     batch has `labels`.
     """
 
-    code: ClassVar[str] = "E0333"
-    title: ClassVar[str] = "model `{model}` returns {what}, not a loss"
-    help: ClassVar[str] = (
+    code = "E0333"
+    title = "model `{model}` returns {what}, not a loss"
+    help = (
         "return one scalar tensor that depends on the weights, or say where it is: "
         "`loss=` a name, a position, or a function of outputs and batch"
     )
@@ -96,7 +85,6 @@ class NotALoss(Diagnostic):
     what: str
 
 
-@dataclass(frozen=True)
 class FailsInHalf(Diagnostic):
     """The model runs in float32 and fails in half precision, because it also makes or keeps tensors in float32.
 
@@ -105,13 +93,13 @@ class FailsInHalf(Diagnostic):
     most operators do not take two types. `torch.autocast` leaves weights in float32 and casts around each operator.
     """
 
-    code: ClassVar[str] = "E0347"
-    title: ClassVar[str] = 'model `{model}` fails with precision="{precision}": {error}'
-    note: ClassVar[str] = (
+    code = "E0347"
+    title = 'model `{model}` fails with precision="{precision}": {error}'
+    note = (
         "weights, buffers and floating inputs are {precision} then; the model also makes or keeps tensors in float32, "
         "and it runs if all are float32\n{detail}"
     )
-    help: ClassVar[str] = (
+    help = (
         'give `autocast=torch.bfloat16` in place of `precision="{precision}"`: weights then stay in float32, and '
         "torch.autocast casts\nor make these tensors in the type of the input: `.to(x.dtype)`"
     )

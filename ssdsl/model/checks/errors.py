@@ -1,30 +1,25 @@
 """Diagnostics E0340 to E0346: the forward does something that its captured graph would not do, so training would
 differ."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class ForwardFailed(Diagnostic):
     """The module itself raises an exception for the example batch; ssdsl is not involved.
 
     The place shown is the last line of the user's code that was running.
     """
 
-    code: ClassVar[str] = "E0340"
-    title: ClassVar[str] = "the {phase} of model `{model}` fails: {error}"
-    note: ClassVar[str] = "{detail}"
-    help: ClassVar[str] = "correct the module; it has to run with the example batch: module(**inputs)"
+    code = "E0340"
+    title = "the {phase} of model `{model}` fails: {error}"
+    note = "{detail}"
+    help = "correct the module; it has to run with the example batch: module(**inputs)"
     phase: str
     model: str
     error: str
     detail: str
 
 
-@dataclass(frozen=True)
 class CustomGradient(Diagnostic):
     """A `torch.autograd.Function` has a backward that is not the derivative of its forward.
 
@@ -34,17 +29,16 @@ class CustomGradient(Diagnostic):
     gradient of `x`.
     """
 
-    code: ClassVar[str] = "E0341"
-    title: ClassVar[str] = "the backward of `{function}` is lost: {reason}"
-    note: ClassVar[str] = "called in {where}; a program differentiates the operators of the forward"
-    help: ClassVar[str] = "{change}"
+    code = "E0341"
+    title = "the backward of `{function}` is lost: {reason}"
+    note = "called in {where}; a program differentiates the operators of the forward"
+    help = "{change}"
     function: str
     reason: str
     where: str
     change: str
 
 
-@dataclass(frozen=True)
 class HookLost(Diagnostic):
     """A hook runs in the backward pass, or on every module; a program would not call it.
 
@@ -53,15 +47,14 @@ class HookLost(Diagnostic):
     registered for all modules are not captured, and training would silently differ.
     """
 
-    code: ClassVar[str] = "E0342"
-    title: ClassVar[str] = "{hook} of {owner} would never be called"
-    note: ClassVar[str] = "it runs outside the forward, and a program consists of the operators of the forward"
-    help: ClassVar[str] = "remove it, or compute what it does in the forward"
+    code = "E0342"
+    title = "{hook} of {owner} would never be called"
+    note = "it runs outside the forward, and a program consists of the operators of the forward"
+    help = "remove it, or compute what it does in the forward"
     hook: str
     owner: str
 
 
-@dataclass(frozen=True)
 class TensorChanged(Diagnostic):
     """The forward changes a tensor in place in a way that a graph of values cannot follow.
 
@@ -71,10 +64,10 @@ class TensorChanged(Diagnostic):
     under `no_grad`) would stop the gradient, while eager PyTorch lets it through.
     """
 
-    code: ClassVar[str] = "E0343"
-    title: ClassVar[str] = "the forward changes {what}"
-    note: ClassVar[str] = "{operation} in {where}: {reason}"
-    help: ClassVar[str] = "{change}"
+    code = "E0343"
+    title = "the forward changes {what}"
+    note = "{operation} in {where}: {reason}"
+    help = "{change}"
     what: str
     operation: str
     where: str
@@ -82,7 +75,6 @@ class TensorChanged(Diagnostic):
     change: str
 
 
-@dataclass(frozen=True)
 class StateChanged(Diagnostic):
     """The forward changes something that persists from call to call and is no registered buffer.
 
@@ -91,17 +83,16 @@ class StateChanged(Diagnostic):
     tensor that changes from step to step into a buffer that the forward changes in place: `self.steps.add_(1)`.
     """
 
-    code: ClassVar[str] = "E0344"
-    title: ClassVar[str] = "the forward {does}"
-    note: ClassVar[str] = "in {where}: {reason}"
-    help: ClassVar[str] = "{change}"
+    code = "E0344"
+    title = "the forward {does}"
+    note = "in {where}: {reason}"
+    help = "{change}"
     does: str
     where: str
     reason: str
     change: str
 
 
-@dataclass(frozen=True)
 class AutocastElsewhere(Diagnostic):
     """An autocast region is for another kind of device than the one the model is captured on.
 
@@ -109,16 +100,15 @@ class AutocastElsewhere(Diagnostic):
     nothing here, so the program would compute in another precision than the module does on that device.
     """
 
-    code: ClassVar[str] = "E0345"
-    title: ClassVar[str] = "this autocast is for `{asked}`, but the model is captured on `{here}`"
-    note: ClassVar[str] = "in {where}: it casts nothing on `{here}`, so a program would not cast on `{asked}`"
-    help: ClassVar[str] = "take the device from a tensor: torch.autocast(x.device.type, dtype=...)"
+    code = "E0345"
+    title = "this autocast is for `{asked}`, but the model is captured on `{here}`"
+    note = "in {where}: it casts nothing on `{here}`, so a program would not cast on `{asked}`"
+    help = "take the device from a tensor: torch.autocast(x.device.type, dtype=...)"
     asked: str
     here: str
     where: str
 
 
-@dataclass(frozen=True)
 class CaptureDiffers(Diagnostic):
     """The captured graph, run in one process, does not compute what the untouched module computes.
 
@@ -129,10 +119,10 @@ class CaptureDiffers(Diagnostic):
     whose gradient is zero. The plan is not the cause.
     """
 
-    code: ClassVar[str] = "E0346"
-    title: ClassVar[str] = "the captured graph does not compute what model `{model}` computes: {what} differs"
-    note: ClassVar[str] = "{numbers}\n{reason}"
-    help: ClassVar[str] = (
+    code = "E0346"
+    title = "the captured graph does not compute what model `{model}` computes: {what} differs"
+    note = "{numbers}\n{reason}"
+    help = (
         "make the forward a function of its inputs, weights and buffers, with no global state, time or random numbers"
     )
     model: str

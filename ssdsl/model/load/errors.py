@@ -1,12 +1,8 @@
 """Diagnostics of `--model`: a wrong name, size or option, a config, the user's file and what its function returns."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class UnknownModel(Diagnostic):
     """`--model` names neither a model of the zoo nor a Python file.
 
@@ -14,28 +10,27 @@ class UnknownModel(Diagnostic):
     `path/to/file.py:function`; the function returns the module, example inputs and the names of their axes.
     """
 
-    code: ClassVar[str] = "E0301"
-    title: ClassVar[str] = "there is no model `{name}`"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "the zoo has {known}"
-    help: ClassVar[str] = "choose one of these, hf:TYPE of transformers, or your own as path/to/file.py:function"
+    code = "E0301"
+    title = "there is no model `{name}`"
+    label = "{suggestion}"
+    note = "the zoo has {known}"
+    help = "choose one of these, hf:TYPE of transformers, or your own as path/to/file.py:function"
     name: str
     suggestion: str
     known: str
 
 
-@dataclass(frozen=True)
 class UnknownSize(Diagnostic):
     """The zoo model exists, but not in this size.
 
     A size is a name, optionally followed by changes: `gpt:350m`, `gpt:350m,layers=8`, `gpt:layers=24,hidden=1024`.
     """
 
-    code: ClassVar[str] = "E0302"
-    title: ClassVar[str] = "`{model}` has no size `{size}`"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "its sizes are {known}"
-    help: ClassVar[str] = "choose one of these, or change one: {model}:{default},{example}"
+    code = "E0302"
+    title = "`{model}` has no size `{size}`"
+    label = "{suggestion}"
+    note = "its sizes are {known}"
+    help = "choose one of these, or change one: {model}:{default},{example}"
     model: str
     size: str
     suggestion: str
@@ -44,7 +39,6 @@ class UnknownSize(Diagnostic):
     example: str
 
 
-@dataclass(frozen=True)
 class UnknownOption(Diagnostic):
     """A model has no option of this name, as in `gpt:small,layer=8` or `hf:llama,hiden_size=64`.
 
@@ -53,17 +47,16 @@ class UnknownOption(Diagnostic):
     what is trained, `dtype` the format of the weights and `autocast` that of computation.
     """
 
-    code: ClassVar[str] = "E0303"
-    title: ClassVar[str] = "`{model}` has no option `{option}`"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "its options are {known}"
+    code = "E0303"
+    title = "`{model}` has no option `{option}`"
+    label = "{suggestion}"
+    help = "its options are {known}"
     model: str
     option: str
     suggestion: str
     known: str
 
 
-@dataclass(frozen=True)
 class CannotBuild(Diagnostic):
     """The options of a model do not fit together: no model, or no batch for it, can be built from them.
 
@@ -71,15 +64,14 @@ class CannotBuild(Diagnostic):
     have an item for each stage or layer. Where transformers refuses a config, the reason is its own.
     """
 
-    code: ClassVar[str] = "E0304"
-    title: ClassVar[str] = "`{model}` cannot be built like this: {reason}"
-    help: ClassVar[str] = "{change}"
+    code = "E0304"
+    title = "`{model}` cannot be built like this: {reason}"
+    help = "{change}"
     model: str
     reason: str
     change: str
 
 
-@dataclass(frozen=True)
 class BadValue(Diagnostic):
     """An option of a model has a value of the wrong kind, or none.
 
@@ -88,16 +80,15 @@ class BadValue(Diagnostic):
     `depths=2-2-18-2`. Any other value than a number, a word, `true`, `false`, or a list of these needs a `config.json`.
     """
 
-    code: ClassVar[str] = "E0316"
-    title: ClassVar[str] = "`{option}` of `{model}` cannot be {value}"
-    help: ClassVar[str] = "{change}"
+    code = "E0316"
+    title = "`{option}` of `{model}` cannot be {value}"
+    help = "{change}"
     model: str
     option: str
     value: str
     change: str
 
 
-@dataclass(frozen=True)
 class TransformersMissing(Diagnostic):
     """Some models, such as `gpt`, `llama` and `hf:bert`, come from the `transformers` library.
 
@@ -105,34 +96,32 @@ class TransformersMissing(Diagnostic):
     `resnet`.
     """
 
-    code: ClassVar[str] = "E0305"
-    title: ClassVar[str] = "model `{model}` needs the `transformers` library"
-    note: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = "pip install 'ssdsl[models]'"
+    code = "E0305"
+    title = "model `{model}` needs the `transformers` library"
+    note = "{reason}"
+    help = "pip install 'ssdsl[models]'"
     model: str
     reason: str
 
 
-@dataclass(frozen=True)
 class ModelFileMissing(Diagnostic):
     """The Python file that `--model` names does not exist, or cannot be read."""
 
-    code: ClassVar[str] = "E0306"
-    title: ClassVar[str] = "cannot read `{path}`: {reason}"
-    help: ClassVar[str] = "give the path of a Python file and a function in it, as in --model path/to/file.py:function"
+    code = "E0306"
+    title = "cannot read `{path}`: {reason}"
+    help = "give the path of a Python file and a function in it, as in --model path/to/file.py:function"
     path: str
     reason: str
 
 
-@dataclass(frozen=True)
 class FunctionMissing(Diagnostic):
     """The file has no function with the name in `--model path/to/file.py:function`, or no name was given."""
 
-    code: ClassVar[str] = "E0307"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "`{path}` defines {known}"
-    help: ClassVar[str] = "name a function that returns the module, its inputs and their axes: --model {path}:{example}"
+    code = "E0307"
+    title = "{fact}"
+    label = "{suggestion}"
+    note = "`{path}` defines {known}"
+    help = "name a function that returns the module, its inputs and their axes: --model {path}:{example}"
     fact: str
     suggestion: str
     path: str
@@ -140,7 +129,6 @@ class FunctionMissing(Diagnostic):
     example: str
 
 
-@dataclass(frozen=True)
 class UserCodeFailed(Diagnostic):
     """Python raised an exception while it ran the user's file or function.
 
@@ -148,11 +136,11 @@ class UserCodeFailed(Diagnostic):
     that this line calls.
     """
 
-    code: ClassVar[str] = "E0308"
-    title: ClassVar[str] = "`{path}` failed {when}"
-    label: ClassVar[str] = "{error}"
-    note: ClassVar[str] = "{detail}"
-    help: ClassVar[str] = "{change}"
+    code = "E0308"
+    title = "`{path}` failed {when}"
+    label = "{error}"
+    note = "{detail}"
+    help = "{change}"
     path: str
     when: str
     error: str
@@ -160,7 +148,6 @@ class UserCodeFailed(Diagnostic):
     change: str
 
 
-@dataclass(frozen=True)
 class BadModel(Diagnostic):
     """The user's function did not return the parts of a model.
 
@@ -170,16 +157,15 @@ class BadModel(Diagnostic):
     of the loss in the outputs: a name, a position, or a function of outputs and batch.
     """
 
-    code: ClassVar[str] = "E0309"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{suggestion}"
-    help: ClassVar[str] = "{change}"
+    code = "E0309"
+    title = "{fact}"
+    label = "{suggestion}"
+    help = "{change}"
     fact: str
     change: str
     suggestion: str = ""
 
 
-@dataclass(frozen=True)
 class BadInputs(BadModel):
     """The inputs that the user's function returned do not fit the module's forward, or the batches are not alike.
 
@@ -187,10 +173,9 @@ class BadInputs(BadModel):
     because the plan is compiled once for all of them.
     """
 
-    code: ClassVar[str] = "E0310"
+    code = "E0310"
 
 
-@dataclass(frozen=True)
 class BadAxes(BadModel):
     """The names of the axes do not fit the inputs: each axis of an input has one, and a name has one size.
 
@@ -198,10 +183,9 @@ class BadAxes(BadModel):
     possible. Inputs that are left out are named by convention: their first axes are `batch`.
     """
 
-    code: ClassVar[str] = "E0311"
+    code = "E0311"
 
 
-@dataclass(frozen=True)
 class NumbersNeeded(Diagnostic):
     """With `--meta` a constructor reads numbers of a large tensor, which has none in this process.
 
@@ -209,10 +193,10 @@ class NumbersNeeded(Diagnostic):
     elements are real: a constructor may compute with them, unless they are computed from a large one.
     """
 
-    code: ClassVar[str] = "E0365"
-    title: ClassVar[str] = "{file} reads numbers of a large tensor while the model is built without them"
-    label: ClassVar[str] = "{reading}"
-    help: ClassVar[str] = "leave out `--meta`, or compute these numbers from small tensors or in Python"
+    code = "E0365"
+    title = "{file} reads numbers of a large tensor while the model is built without them"
+    label = "{reading}"
+    help = "leave out `--meta`, or compute these numbers from small tensors or in Python"
     file: str
     operator: str
 
@@ -222,7 +206,6 @@ class NumbersNeeded(Diagnostic):
         return "one number is read, by `.item()`, `float` or `if`" if asks else f"`{self.operator}` needs the numbers"
 
 
-@dataclass(frozen=True)
 class NoInitialiser(Diagnostic):
     """A module was constructed on the meta device, and some weight or buffer of it cannot be initialised.
 
@@ -232,16 +215,15 @@ class NoInitialiser(Diagnostic):
     checkpoint will provide may lack an initialiser; buffers that are not part of a checkpoint may not.
     """
 
-    code: ClassVar[str] = "E0371"
-    title: ClassVar[str] = "{what} of the module on the meta device {lacks}"
-    help: ClassVar[str] = "{method}, or give a function that makes the module: `lambda: Net()`{later}"
+    code = "E0371"
+    title = "{what} of the module on the meta device {lacks}"
+    help = "{method}, or give a function that makes the module: `lambda: Net()`{later}"
     what: str
     lacks: str
     method: str
     later: str = ""
 
 
-@dataclass(frozen=True)
 class BuiltWithNumbers(Diagnostic):
     """A command that needs no numbers has built a large model with all its numbers.
 
@@ -250,27 +232,26 @@ class BuiltWithNumbers(Diagnostic):
     model is built with all its numbers, which takes time and memory, and gives the same result.
     """
 
-    code: ClassVar[str] = "E0348"
-    severity: ClassVar[str] = "warning"
-    title: ClassVar[str] = "`{model}` is built with all its numbers, though this command needs none"
-    note: ClassVar[str] = "without them: {reason}"
-    help: ClassVar[str] = "compute what the constructor reads from small tensors or in Python, to save time and memory"
+    code = "E0348"
+    severity = "warning"
+    title = "`{model}` is built with all its numbers, though this command needs none"
+    note = "without them: {reason}"
+    help = "compute what the constructor reads from small tensors or in Python, to save time and memory"
     model: str
     reason: str
 
 
-@dataclass(frozen=True)
 class UnknownType(Diagnostic):
     """The word after `hf:` is neither a model type of the installed transformers, nor the file of a config.
 
     A type is the `model_type` of a config, such as `llama`, `bert` or `vit`.
     """
 
-    code: ClassVar[str] = "E0313"
-    title: ClassVar[str] = "transformers has no model type `{name}`"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "version {version} knows {count} types, such as llama, gpt2, bert, t5 and vit"
-    help: ClassVar[str] = "{change}"
+    code = "E0313"
+    title = "transformers has no model type `{name}`"
+    label = "{suggestion}"
+    note = "version {version} knows {count} types, such as llama, gpt2, bert, t5 and vit"
+    help = "{change}"
     name: str
     suggestion: str
     version: str
@@ -278,22 +259,20 @@ class UnknownType(Diagnostic):
     change: str
 
 
-@dataclass(frozen=True)
 class ConfigUnreadable(Diagnostic):
     """The config that `hf:path/to/config.json` names does not exist, or is not the config of a model.
 
     It is the `config.json` beside a model's weights: a JSON object with a `model_type`.
     """
 
-    code: ClassVar[str] = "E0314"
-    title: ClassVar[str] = "cannot read the config `{path}`: {reason}"
-    help: ClassVar[str] = "{change}"
+    code = "E0314"
+    title = "cannot read the config `{path}`: {reason}"
+    help = "{change}"
     path: str
     reason: str
     change: str
 
 
-@dataclass(frozen=True)
 class NoTask(Diagnostic):
     """This model type has no model for the task, or the inputs of its model are unknown.
 
@@ -301,11 +280,11 @@ class NoTask(Diagnostic):
     tokens.
     """
 
-    code: ClassVar[str] = "E0318"
-    title: ClassVar[str] = "{fact}"
-    label: ClassVar[str] = "{suggestion}"
-    note: ClassVar[str] = "{known}"
-    help: ClassVar[str] = "{change}"
+    code = "E0318"
+    title = "{fact}"
+    label = "{suggestion}"
+    note = "{known}"
+    help = "{change}"
     fact: str
     suggestion: str
     known: str

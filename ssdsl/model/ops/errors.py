@@ -1,12 +1,8 @@
 """Diagnostics of the rows of operators: one is missing, does not fit a call, or is no row."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class MissingRule(Diagnostic):
     """The model calls an operator without a row in ssdsl's table, and the Python module that defines it is unknown.
 
@@ -22,10 +18,10 @@ class MissingRule(Diagnostic):
     every field; packages give their rows by the entry point `ssdsl.ops`.
     """
 
-    code: ClassVar[str] = "E0331"
-    title: ClassVar[str] = "no rule for operator `{kind}`, and the module that defines it is unknown"
-    note: ClassVar[str] = "called {times} in module `{path}` at {source}"
-    help: ClassVar[str] = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
+    code = "E0331"
+    title = "no rule for operator `{kind}`, and the module that defines it is unknown"
+    note = "called {times} in module `{path}` at {source}"
+    help = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
     kind: str
     path: str
     source: str
@@ -33,7 +29,6 @@ class MissingRule(Diagnostic):
     row: str
 
 
-@dataclass(frozen=True)
 class UnsteadyOperator(Diagnostic):
     """An operator without a row gave other results when it ran again on the same inputs.
 
@@ -42,16 +37,15 @@ class UnsteadyOperator(Diagnostic):
     Pass the numbers that your operator needs as an input: draw them by `torch.rand` in the forward.
     """
 
-    code: ClassVar[str] = "E0370"
-    title: ClassVar[str] = "operator `{kind}` gives other results when it runs again on the same inputs"
-    note: ClassVar[str] = "called in module `{path}` at {source}"
-    help: ClassVar[str] = "pass these numbers as an input, drawn by torch.rand in the forward"
+    code = "E0370"
+    title = "operator `{kind}` gives other results when it runs again on the same inputs"
+    note = "called in module `{path}` at {source}"
+    help = "pass these numbers as an input, drawn by torch.rand in the forward"
     kind: str
     path: str
     source: str
 
 
-@dataclass(frozen=True)
 class RowDoesNotFit(Diagnostic):
     """The signature in your row has other operands, or other axes, than a call of the operator.
 
@@ -60,10 +54,10 @@ class RowDoesNotFit(Diagnostic):
     the axes depend on the arguments, give a function as `dims`: it gets the call and returns the signature.
     """
 
-    code: ClassVar[str] = "E0334"
-    title: ClassVar[str] = "the row of operator `{kind}` does not fit a call: {reason}"
-    note: ClassVar[str] = "called in module `{path}` at {source} as {shapes}"
-    help: ClassVar[str] = "give each of these tensors an entry and each axis a letter; `...` stands for any axes"
+    code = "E0334"
+    title = "the row of operator `{kind}` does not fit a call: {reason}"
+    note = "called in module `{path}` at {source} as {shapes}"
+    help = "give each of these tensors an entry and each axis a letter; `...` stands for any axes"
     kind: str
     reason: str
     path: str
@@ -71,7 +65,6 @@ class RowDoesNotFit(Diagnostic):
     shapes: str
 
 
-@dataclass(frozen=True)
 class BadRows(Diagnostic):
     """The `OPS` of a model's file, or a package's entry point `ssdsl.ops`, do not give rows of operators.
 
@@ -79,8 +72,8 @@ class BadRows(Diagnostic):
     it as `OPS`. A row for an operator that ssdsl has a row for is not used.
     """
 
-    code: ClassVar[str] = "E0335"
-    title: ClassVar[str] = "the rows of operators in {where} cannot be used: {reason}"
-    help: ClassVar[str] = 'give a list of rows for your own operators: OPS = [ssdsl.Op("mylib::scan", ...)]'
+    code = "E0335"
+    title = "the rows of operators in {where} cannot be used: {reason}"
+    help = 'give a list of rows for your own operators: OPS = [ssdsl.Op("mylib::scan", ...)]'
     where: str
     reason: str

@@ -1,7 +1,5 @@
 """Mistakes with names, parameters and calls of functions. Those of a single statement are in its file."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang.assets import library_names
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.errors.traced import Conflict, Traced
@@ -16,7 +14,6 @@ FOREIGN = {  # words of other languages, and what a plan writes
 }
 
 
-@dataclass(frozen=True)
 class UnknownName(Traced, Diagnostic):
     """The name is not bound above this line: `let stage = balance(modle, S)`.
 
@@ -44,7 +41,6 @@ class UnknownName(Traced, Diagnostic):
         return f"bind it above this line, such as by `let {name} = ...`"
 
 
-@dataclass(frozen=True)
 class NameTaken(Conflict, Diagnostic):
     """A name is bound twice: `let x = 1`, then `let x = 2`. A name in a plan means one thing."""
 
@@ -64,7 +60,6 @@ class NameTaken(Conflict, Diagnostic):
         return "bound here first"
 
 
-@dataclass(frozen=True)
 class UnknownParam(Traced, Diagnostic):
     """`--set` names a parameter that the plan does not have: `--set TP=4` where the plan says `param T = 2`."""
 
@@ -87,7 +82,6 @@ class UnknownParam(Traced, Diagnostic):
         return suggest(self.name, self.known) or f"set one that it has, such as `--set {self.known[0]}={self.value}`"
 
 
-@dataclass(frozen=True)
 class WrongArguments(Traced, Diagnostic):
     """A function is called with other arguments than it takes: `gpipe(stage)` instead of `gpipe(stage, M)`."""
 
@@ -122,7 +116,6 @@ class WrongArguments(Traced, Diagnostic):
         return found or f"write `{self.name}({', '.join(self.formals)})`"
 
 
-@dataclass(frozen=True)
 class Recursion(Traced, Diagnostic):
     """A function calls itself, directly or through others. Plans have no recursion, so every plan ends."""
 
@@ -132,7 +125,6 @@ class Recursion(Traced, Diagnostic):
     name: str
 
 
-@dataclass(frozen=True)
 class TooManySteps(Traced, Diagnostic):
     """The plan takes more steps than any plan needs: `for i in 0..1000000000000:`.
 
@@ -146,7 +138,6 @@ class TooManySteps(Traced, Diagnostic):
     limit: int
 
 
-@dataclass(frozen=True)
 class CallsTooDeep(Traced, Diagnostic):
     """Functions call functions that call functions, deeper than anybody reads."""
 
@@ -155,7 +146,6 @@ class CallsTooDeep(Traced, Diagnostic):
     help = "reduce the depth of nested calls"
 
 
-@dataclass(frozen=True)
 class NeverUsed(Traced, Diagnostic):
     """A plan declares a `param` or a `dim` and does not use it: `--set` of it would change nothing."""
 

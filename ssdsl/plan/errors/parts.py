@@ -1,6 +1,5 @@
 """Mistakes in the parts of a `split`: how many there are, how large, and of which mesh axis."""
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from ssdsl.lang.suggest import joined, listed, suggest
@@ -9,7 +8,6 @@ from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class UnknownCount(Traced, Diagnostic):
     """The number of parts is missing. An index without one takes it from the mesh axis of the same name.
 
@@ -51,7 +49,6 @@ class UnknownCount(Traced, Diagnostic):
         return f"to split over devices, declare the axis above: `mesh {mesh}({written})`\n{in_time}"
 
 
-@dataclass(frozen=True)
 class NearAxis(Traced, Diagnostic):
     """An index in time has nearly the name of a mesh axis that its operators do not use: `tpp` for `tp`.
 
@@ -72,7 +69,6 @@ class NearAxis(Traced, Diagnostic):
     size: int
 
 
-@dataclass(frozen=True)
 class CountMismatch(Conflict, Diagnostic):
     """An index with the name of a mesh axis must have as many parts as the axis has devices."""
 
@@ -91,7 +87,6 @@ class CountMismatch(Conflict, Diagnostic):
         return f"{self.size} devices along `{self.name}`"
 
 
-@dataclass(frozen=True)
 class BadSizes(Traced, Diagnostic):
     """The sizes of the parts must add up to the size of the dimension: `into m = [3, 5]` needs 8."""
 
@@ -110,7 +105,6 @@ class BadSizes(Traced, Diagnostic):
         return places(self.paths, f"{self.dim} = {self.size}")
 
 
-@dataclass(frozen=True)
 class NoSuchPhrase(Traced, Diagnostic):
     """After an index, `parts` lists the chunks of each part: `into cp parts [[0, 3], [1, 2]]`."""
 
@@ -120,7 +114,6 @@ class NoSuchPhrase(Traced, Diagnostic):
     word: str
 
 
-@dataclass(frozen=True)
 class BadChunks(Traced, Diagnostic):
     """The chunks of `parts` are numbered from 0, and each belongs to one part: `[[0, 3], [1, 2]]` are four chunks."""
 
@@ -132,7 +125,6 @@ class BadChunks(Traced, Diagnostic):
     last: int
 
 
-@dataclass(frozen=True)
 class BadCount(Traced, Diagnostic):
     """A number of parts is at least 1."""
 
@@ -142,7 +134,6 @@ class BadCount(Traced, Diagnostic):
     count: int
 
 
-@dataclass(frozen=True)
 class BadShare(Traced, Diagnostic):
     """A stage's share of the work is above 0: `balance(OPS, [2, 1, 1])` gives the first of three stages half of it.
 

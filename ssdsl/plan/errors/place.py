@@ -1,6 +1,5 @@
 """Mistakes about devices and order that no one statement makes alone."""
 
-from dataclasses import dataclass
 from enum import Enum
 
 from ssdsl.lang.suggest import joined, listed, suggest
@@ -11,7 +10,6 @@ from ssdsl.text.diagnostic import Diagnostic
 MOST = 6  # modules that a note names
 
 
-@dataclass(frozen=True)
 class NoMesh(Traced, Diagnostic):
     """A plan without a `mesh` has no devices to put operators on."""
 
@@ -20,7 +18,6 @@ class NoMesh(Traced, Diagnostic):
     help = "declare the devices: `mesh gpus(dp = 2)`, and `assign model to gpus`"
 
 
-@dataclass(frozen=True)
 class NotAssigned(Traced, Diagnostic):
     """An `assign` must put every operator that computes with weights on devices."""
 
@@ -42,7 +39,6 @@ class NotAssigned(Traced, Diagnostic):
         return "model" if self.missing is None else f'model["{self.missing}"]'
 
 
-@dataclass(frozen=True)
 class PlacedBeside(Traced, Diagnostic):
     """Operators that no statement assigns were put beside those that make their operands, or that use their results.
 
@@ -75,7 +71,6 @@ class PlacedBeside(Traced, Diagnostic):
         return joined(["the model itself" if path == ROOT else f"`{path}`" for path in self.paths[:MOST]], "and")
 
 
-@dataclass(frozen=True)
 class RoundTrip(Traced, Diagnostic):
     """Operators that a module calls itself are on other devices than all their neighbours, so values go there and back.
 
@@ -111,7 +106,6 @@ each of these operators then runs where its operands are made"""
         return f"in the forward of {'the model itself' if self.path == ROOT else f'`{self.path}`'} ({self.source})"
 
 
-@dataclass(frozen=True)
 class NoSuchAxis(Traced, Diagnostic):
     """A slice names an axis that the mesh does not have: `gpus[pipe = 0]`."""
 
@@ -132,7 +126,6 @@ class NoSuchAxis(Traced, Diagnostic):
         return suggest(self.axis, self.known) or f"choose one of its axes: `{self.mesh}[{self.known[0]} = 0]`"
 
 
-@dataclass(frozen=True)
 class NoSuchDevice(Traced, Diagnostic):
     """A slice names a coordinate beyond the size of the axis: `gpus[pp = 2]` where `pp` has 2 devices, 0 and 1."""
 
@@ -150,7 +143,6 @@ class NoSuchDevice(Traced, Diagnostic):
         return self.size - 1
 
 
-@dataclass(frozen=True)
 class SplitAndFixed(Conflict, Diagnostic):
     """An operator is split into an index, and its devices fix the axis of that name: all parts would be at one
     coordinate.
@@ -169,7 +161,6 @@ class SplitAndFixed(Conflict, Diagnostic):
         return "split here"
 
 
-@dataclass(frozen=True)
 class RelatesNothing(Traced, Diagnostic):
     """An `order`, or a row of `order by clock`, has no effect in any turn of its loop.
 
@@ -226,7 +217,6 @@ class Idle(Enum):
         return self.value[1]
 
 
-@dataclass(frozen=True)
 class Unread(Traced, Diagnostic):
     """A statement that changes nothing: the program is the same without it.
 
@@ -243,7 +233,6 @@ class Unread(Traced, Diagnostic):
     idle: Idle
 
 
-@dataclass(frozen=True)
 class OnAllDevices(Traced, Diagnostic):
     """An `order` fixes an index whose parts are on different devices: `stage[0].fwd[dp = 0]`.
 

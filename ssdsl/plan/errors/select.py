@@ -1,7 +1,5 @@
 """Mistakes in the selection of operators."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.paths import near_paths, top_modules
@@ -9,7 +7,6 @@ from ssdsl.plan.plan import Phase, State
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class NoSuchPath(Traced, Diagnostic):
     """A module path that no operator of the model has: `model["h.*.mlpp"]`.
 
@@ -35,7 +32,6 @@ class NoSuchPath(Traced, Diagnostic):
         return near_paths(self.pattern, self.paths) or f"`ssdsl show PLAN --model {self.model} ops` lists the modules"
 
 
-@dataclass(frozen=True)
 class NoSuchKind(Traced, Diagnostic):
     """No selected operator is of this kind: `model.linaer`. `ssdsl show PLAN --model gpt ops` lists the kinds."""
 
@@ -57,7 +53,6 @@ class NoSuchKind(Traced, Diagnostic):
         return suggest(self.kind, words) or "choose one of these, a phase such as `.fwd`, or state such as `.weights`"
 
 
-@dataclass(frozen=True)
 class NoSuchIndex(Traced, Diagnostic):
     """`[m = 3]` selects parts by an index, but no selected operator is split into `m` above this line."""
 
@@ -73,7 +68,6 @@ class NoSuchIndex(Traced, Diagnostic):
         return listed(self.known) or "none"
 
 
-@dataclass(frozen=True)
 class NothingSelected(Traced, Diagnostic):
     """The statement selects no operator: `split model.linear & model.conv by ffn into tp`."""
 
@@ -92,7 +86,6 @@ INSTEAD = {  # of a part that a statement names
 }
 
 
-@dataclass(frozen=True)
 class NotWhole(Traced, Diagnostic):
     """`split`, `assign` and `recompute` take whole operators; phases and fixed indices are for `order`.
 
@@ -123,7 +116,6 @@ class NotWhole(Traced, Diagnostic):
         return INSTEAD.get(self.statement, "leave the index `{index}` out").format(index=self.index, mesh=mesh)
 
 
-@dataclass(frozen=True)
 class FixedTwice(Traced, Diagnostic):
     """An index or a phase is given twice: `attn[m = 1][m = 2]`."""
 
@@ -133,7 +125,6 @@ class FixedTwice(Traced, Diagnostic):
     name: str
 
 
-@dataclass(frozen=True)
 class DifferentParts(Traced, Diagnostic):
     """Selections are combined first and narrowed to phases and indices after: `(a | b).fwd[m = 0]`."""
 
@@ -142,7 +133,6 @@ class DifferentParts(Traced, Diagnostic):
     help = "combine the operators first: `(a | b)[m = 0]`"
 
 
-@dataclass(frozen=True)
 class TooFewUnits(Traced, Diagnostic):
     """`balance(OPS, S)` needs at least S repeated modules, or runs of other operators, to make stages of.
 

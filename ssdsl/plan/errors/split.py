@@ -46,7 +46,6 @@ class Division:
         return f"{self.index} = {self.count}{f', {self.origin}' if self.origin else ''}"
 
 
-@dataclass(frozen=True)
 class DoesNotDivide(Traced, Diagnostic):
     """A dimension is cut into equal parts, so its size must be a multiple of their number.
 
@@ -127,7 +126,6 @@ class DoesNotDivide(Traced, Diagnostic):
         return [] if rest else [n for n in range(min(size, 4096), least - 1, -1) if size % n == 0][:MOST_CHOICES]
 
 
-@dataclass(frozen=True)
 class LeftWhole(Traced, Diagnostic):
     """`where possible` left operators whole, because the number of parts does not divide their dimension.
 
@@ -163,7 +161,6 @@ class LeftWhole(Traced, Diagnostic):
         return f"to cut it, choose a divisor of {self.size}: {name}{joined(choices, 'or')}"
 
 
-@dataclass(frozen=True)
 class NoSuchCondition(Traced, Diagnostic):
     """`where possible` is the only condition of a `split`: it leaves out operators that cannot be cut so.
 
@@ -177,7 +174,6 @@ class NoSuchCondition(Traced, Diagnostic):
     word: str
 
 
-@dataclass(frozen=True)
 class OtherName(Traced, Diagnostic):
     """A `split` leaves out operators that have the same axis of the model under another name.
 
@@ -218,7 +214,6 @@ class OtherName(Traced, Diagnostic):
         return listed(self.paths, 3)
 
 
-@dataclass(frozen=True)
 class NoSuchDimension(Traced, Diagnostic):
     """No selected operator has a dimension of this name: `split model by head into tp`.
 
@@ -260,7 +255,6 @@ def alike(dim: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((dim, *(word for words in ALIKE if dim in words for word in words))))
 
 
-@dataclass(frozen=True)
 class Contradiction(Conflict, Diagnostic):
     """Two statements give one operator's index different meanings.
 
@@ -311,7 +305,6 @@ class Contradiction(Conflict, Diagnostic):
         return f"cuts `{self.first_dim}` = {self.first_size} into {self.first_count}"
 
 
-@dataclass(frozen=True)
 class CannotSplit(Traced, Diagnostic):
     """None of these operators can be cut along this dimension: for example, a layer norm needs the whole normalised
     axis.

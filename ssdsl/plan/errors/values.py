@@ -1,6 +1,5 @@
 """Mistakes with values: numbers, lists, and values of the wrong kind."""
 
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -45,7 +44,6 @@ class Wanted(Enum):
         self.example = example
 
 
-@dataclass(frozen=True)
 class WrongType(Traced, Diagnostic):
     """A value of one kind stands where another is needed: `split 3 by batch into dp`."""
 
@@ -82,7 +80,6 @@ class WrongType(Traced, Diagnostic):
         return wanted.example
 
 
-@dataclass(frozen=True)
 class NoSuchItem(Traced, Diagnostic):
     """A list has no item at this position; positions begin at 0: `stage[S]` of S stages."""
 
@@ -97,7 +94,6 @@ class NoSuchItem(Traced, Diagnostic):
         return f"its items are 0 to {self.length - 1}" if self.length else "the list is empty: leave the item out"
 
 
-@dataclass(frozen=True)
 class DivisionByZero(Traced, Diagnostic):
     """`//` and `%` by zero."""
 
@@ -106,7 +102,6 @@ class DivisionByZero(Traced, Diagnostic):
     help = "divide by a number that is not 0; `a // b if b > 0 else 0` asks first"
 
 
-@dataclass(frozen=True)
 class NumberTooLarge(Traced, Diagnostic):
     """A number beyond 2^62. No count in a plan is that large."""
 
@@ -115,7 +110,6 @@ class NumberTooLarge(Traced, Diagnostic):
     help = "keep numbers below 2^62"
 
 
-@dataclass(frozen=True)
 class NoSuchAttribute(Traced, Diagnostic):
     """Only a selection can be followed by a dot: `model.fwd`, `model.weights`, `model.linear`."""
 

@@ -1,7 +1,6 @@
 """`cut(OPS, S)`: divides operators into S runs in the order of the graph; `before` names the modules that begin
 them."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ssdsl.lang import nodes
@@ -44,7 +43,6 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     return tuple(Selection(frozenset(order[a:b])) for a, b in pairwise([*starts, len(order)]))
 
 
-@dataclass(frozen=True)
 class BadCuts(Traced, Diagnostic):
     """`cut(OPS, S, before = PATHS)` needs the first module of each stage but the first.
 

@@ -1,7 +1,6 @@
 """`widths(D, S, ALLOWED)`: the numbers of devices of S stages, D together; `each` lists them."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.lang import nodes
@@ -73,7 +72,6 @@ def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int
     return tuple(sorted(found))
 
 
-@dataclass(frozen=True)
 class BadWidths(Traced, Diagnostic):
     """`widths(D, S, ALLOWED)` gives each of S stages a number of devices from a list, D in total; `each` lists them.
 

@@ -1,7 +1,6 @@
 """Finds schedules for another number of parts than the plan cuts: `one_f_one_b(stage, 8)` where `m` has four."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
@@ -70,7 +69,6 @@ def _parts(index: str, first: int, last: int) -> str:
     return f"{index} = {first}" if first == last else f"{index} = {first} to {last}"
 
 
-@dataclass(frozen=True)
 class OrdersMissing(Traced, Diagnostic):
     """An order names tasks of parts that do not exist: those of micro-batch 4 where `split` makes 0 to 3.
 
@@ -93,7 +91,6 @@ class OrdersMissing(Traced, Diagnostic):
         return _parts(self.index, self.first, self.last)
 
 
-@dataclass(frozen=True)
 class LeavesParts(Traced, Diagnostic):
     """An `order by clock` names the tasks of the first parts only, and nothing in the plan orders the others.
 

@@ -1,6 +1,6 @@
 """`assign`: places operators on devices."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ssdsl.lang import nodes
@@ -35,7 +35,6 @@ def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None
         raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))
 
 
-@dataclass(frozen=True)
 class AssignedTwice(Conflict, Diagnostic):
     """Two `assign` put one operator on different devices."""
 

@@ -1,7 +1,5 @@
 """`order by clock`: a schedule as a nominal time for each task, by which every device sorts what it runs."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
@@ -52,7 +50,6 @@ def _time(ctx: Context, scope: Scope, e: nodes.Expr) -> Number:
     return value
 
 
-@dataclass(frozen=True)
 class NoSuchOrder(Traced, Diagnostic):
     """`order by` takes only `clock`: each row says `TASKS at TIME`."""
 

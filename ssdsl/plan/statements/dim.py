@@ -1,7 +1,5 @@
 """`dim NAME = OPS.name`: a further name for dimensions that the analysis could not name well."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import NameTaken
@@ -48,7 +46,6 @@ def _targets(s: nodes.DimStatement) -> list[tuple[nodes.Expr, str]]:
     return found[::-1]
 
 
-@dataclass(frozen=True)
 class NoDimension(Traced, Diagnostic):
     """`dim NAME = OPS.name` gives the dimension `name` of these operators a further name.
 

@@ -131,7 +131,6 @@ def _branch(ctx: Context, scope: Scope, s: nodes.IfStatement) -> Returned | None
     return execute(ctx, scope, s.other)
 
 
-@dataclass(frozen=True)
 class MisplacedReturn(Traced, Diagnostic):
     """`return` gives the value of a function, and is not allowed outside one."""
 

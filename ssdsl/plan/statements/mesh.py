@@ -1,6 +1,5 @@
 """`mesh`: declares devices; with `for`, a list of meshes."""
 
-from dataclasses import dataclass
 from enum import Enum
 
 from ssdsl.lang import nodes
@@ -69,7 +68,6 @@ class Flaw(Enum):
     )
 
 
-@dataclass(frozen=True)
 class BadMesh(Traced, Diagnostic):
     """The axes of a mesh have whole sizes of at least 1, distinct names, and not too many devices together."""
 

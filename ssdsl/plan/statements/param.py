@@ -1,7 +1,6 @@
 """`param`: a number of the plan that the user may set. Its value is known without a model."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ssdsl.lang import nodes
 from ssdsl.lang.suggest import joined
@@ -78,7 +77,6 @@ def names_in(e: nodes.Node) -> Iterator[nodes.NameExpression]:
     return (node for node in nodes.walk(e) if isinstance(node, nodes.NameExpression))
 
 
-@dataclass(frozen=True)
 class NotConstant(Traced, Diagnostic):
     """The default of a parameter consists of numbers and earlier parameters: `param M = 2 * S`.
 
@@ -91,7 +89,6 @@ class NotConstant(Traced, Diagnostic):
     name: str
 
 
-@dataclass(frozen=True)
 class DefaultNotTried(Traced, Diagnostic):
     """`param T = 3 in [1, 2, 4]`: the default must be one of the numbers that a search tries."""
 
@@ -107,7 +104,6 @@ class DefaultNotTried(Traced, Diagnostic):
         return joined([*map(str, self.domain)], "or")
 
 
-@dataclass(frozen=True)
 class MisplacedParam(Traced, Diagnostic):
     """`param` is inside a function, a loop or a condition. Parameters must be at the top of the plan."""
 

@@ -1,6 +1,6 @@
 """`prefetch`: the number of values that operators may receive before they read them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ssdsl.lang import nodes
@@ -30,7 +30,6 @@ def prefetch(ctx: Context, scope: Scope, s: nodes.PrefetchStatement) -> None:
     ctx.facts.revise(ctx.facts.numbers(new), partial(replace, ahead=Mark(ahead, s.span)))
 
 
-@dataclass(frozen=True)
 class NoSuchPrefetch(Traced, Diagnostic):
     """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive.
 
@@ -44,7 +43,6 @@ class NoSuchPrefetch(Traced, Diagnostic):
     most: int
 
 
-@dataclass(frozen=True)
 class PrefetchedTwice(Conflict, Diagnostic):
     """Two `prefetch` give an operator different numbers of buffers."""
 

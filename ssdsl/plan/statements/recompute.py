@@ -1,6 +1,6 @@
 """`recompute`: drops activations, and computes or gathers them again in backward."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ssdsl.lang import nodes
@@ -75,7 +75,6 @@ def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
     return True
 
 
-@dataclass(frozen=True)
 class RecomputedTwice(Conflict, Diagnostic):
     """An operator belongs to two different checkpoints. Each operator is recomputed by one."""
 

@@ -1,7 +1,5 @@
 """`require`: the plan's own precondition."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import spell
 from ssdsl.plan.context import Context
@@ -17,7 +15,6 @@ def require(ctx: Context, scope: Scope, s: nodes.RequireStatement) -> None:
         raise PlanError(RequireFailed(s.test.span, spell(s.test), s.why, tuple(ctx.facts.params.items())))
 
 
-@dataclass(frozen=True)
 class RequireFailed(Traced, Diagnostic):
     """A `require` of the plan, its own precondition, does not hold for these parameters and this model."""
 

@@ -1,7 +1,5 @@
 """`split OPS.weights by row into dp`: shards state over devices (ZeRO)."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang import nodes
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.graph import Origin
@@ -46,7 +44,6 @@ def _check_axis(ctx: Context, cut: nodes.Into) -> None:
         raise PlanError(StateOverAxis(cut.span, name, not is_bare, axes))
 
 
-@dataclass(frozen=True)
 class OnlyByRow(Traced, Diagnostic):
     """State is sharded by rows: `split model.weights by row into dp`. Rows need not be even."""
 
@@ -62,7 +59,6 @@ class OnlyByRow(Traced, Diagnostic):
         return "the optimizer's state is" if self.state is State.OPTIMIZER else f"{self.state} are"
 
 
-@dataclass(frozen=True)
 class StateOverAxis(Traced, Diagnostic):
     """State is sharded over devices, so the index is an axis of a mesh: `split model.weights by row into dp`."""
 
@@ -87,7 +83,6 @@ class StateOverAxis(Traced, Diagnostic):
         return suggest(self.name, self.axes) or f"choose an axis: {listed(self.axes)}"
 
 
-@dataclass(frozen=True)
 class ShardedTwice(Conflict, Diagnostic):
     """The same state of a weight is sharded in two ways."""
 

@@ -1,6 +1,5 @@
 """`use`: takes definitions of another file, of the standard library or beside the plan, and nothing else of it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -73,7 +72,6 @@ def _load(ctx: Context, outermost: Scope, s: nodes.UseStatement, path: Path, def
     return found
 
 
-@dataclass(frozen=True)
 class NoSuchLibrary(Traced, Diagnostic):
     """`use` names a file that does not exist: `use pipelin: gpipe`.
 
@@ -96,7 +94,6 @@ class NoSuchLibrary(Traced, Diagnostic):
         return f"the folder has {listed(self.known)}" if self.known else "put the file beside the plan"
 
 
-@dataclass(frozen=True)
 class UseOutside(Traced, Diagnostic):
     """`use` takes files beside the plan or in folders below it, and no others, not even through a link."""
 
@@ -106,7 +103,6 @@ class UseOutside(Traced, Diagnostic):
     name: str
 
 
-@dataclass(frozen=True)
 class NotInFile(Traced, Diagnostic):
     """The file that `use` names does not define this name: `use pipeline: onef1b`."""
 
@@ -129,7 +125,6 @@ class NotInFile(Traced, Diagnostic):
         return suggest(self.name, self.known) or "choose one of these names"
 
 
-@dataclass(frozen=True)
 class UseCycle(Traced, Diagnostic):
     """Two files use each other, or a file uses itself."""
 

@@ -1,12 +1,8 @@
 """Diagnostics of checkpoints, and of the files that they are converted from or to: E053x."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True)
 class CheckpointWrong(Diagnostic):
     """There is no checkpoint in the folder, or it cannot be read.
 
@@ -15,14 +11,13 @@ class CheckpointWrong(Diagnostic):
     truncated, or whose checksum differs, is not used. No code from the files runs.
     """
 
-    code: ClassVar[str] = "E0530"
-    title: ClassVar[str] = "{reason}"
-    help: ClassVar[str] = "{change}"
+    code = "E0530"
+    title = "{reason}"
+    help = "{change}"
     reason: str
     change: str
 
 
-@dataclass(frozen=True)
 class WeightsUnreadable(Diagnostic):
     """A file of weights is not what its command reads.
 
@@ -31,15 +26,14 @@ class WeightsUnreadable(Diagnostic):
     a folder with one, or with several and their `.index.json`.
     """
 
-    code: ClassVar[str] = "E0531"
-    title: ClassVar[str] = "cannot read weights from `{file}`: {reason}"
-    help: ClassVar[str] = "{change}"
+    code = "E0531"
+    title = "cannot read weights from `{file}`: {reason}"
+    help = "{change}"
     file: str
     reason: str
     change: str
 
 
-@dataclass(frozen=True)
 class OptimizerWithoutNames(Diagnostic):
     """An optimizer's state_dict numbers its weights, but a checkpoint needs their names.
 
@@ -47,27 +41,25 @@ class OptimizerWithoutNames(Diagnostic):
     `model.parameters()` it is unknown which weight a number is.
     """
 
-    code: ClassVar[str] = "E0532"
-    title: ClassVar[str] = "the optimizer's state in `{file}` does not name its weights"
-    help: ClassVar[str] = "make the optimizer from model.named_parameters() and save again, or take the file without it"
+    code = "E0532"
+    title = "the optimizer's state in `{file}` does not name its weights"
+    help = "make the optimizer from model.named_parameters() and save again, or take the file without it"
     file: str
 
 
-@dataclass(frozen=True)
 class NoOptimizerState(Diagnostic):
     """The checkpoint has only weights, or no parameter groups of the optimizer: it was made from a file of weights, or
     saved before there was an optimizer."""
 
-    code: ClassVar[str] = "E0533"
-    title: ClassVar[str] = "the checkpoint `{folder}` has no state of an optimizer"
-    help: ClassVar[str] = "leave out --optim"
+    code = "E0533"
+    title = "the checkpoint `{folder}` has no state of an optimizer"
+    help = "leave out --optim"
     folder: str
 
 
-@dataclass(frozen=True)
 class SafetensorsMissing(Diagnostic):
     """The package `safetensors` reads and writes these files; `transformers` installs it."""
 
-    code: ClassVar[str] = "E0534"
-    title: ClassVar[str] = "the package `safetensors` is not installed"
-    help: ClassVar[str] = "pip install safetensors"
+    code = "E0534"
+    title = "the package `safetensors` is not installed"
+    help = "pip install safetensors"

@@ -1,14 +1,12 @@
 """Diagnostics of files of costs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ssdsl.text.diagnostic import Diagnostic
 
 SHOWN = 5
 
 
-@dataclass(frozen=True)
 class CostsUnreadable(Diagnostic):
     """The file of costs is not a JSON object as `ssdsl run PLAN --profile FILE` writes it.
 
@@ -30,7 +28,6 @@ def _listed(names: Sequence[str], indent: str = "  ") -> str:
     return "\n".join([*(f"{indent}{name}" for name in names[:SHOWN]), *more])
 
 
-@dataclass(frozen=True)
 class ProfileLacks(Diagnostic):
     """A profile has the times of operators by their call, local shapes and types, so it predicts any plan whose
     operators it has, for the same model or another one. This plan has parts of operators without a time in the profile,
@@ -66,7 +63,6 @@ class ProfileLacks(Diagnostic):
         return f"it was recorded from\n{_listed(self.sources)}" if self.sources else ""
 
 
-@dataclass(frozen=True)
 class TasksMisfit(Diagnostic):
     """The file has times of single tasks (`"block0.fwd": 1.5`), and these belong to one program: another plan has other
     tasks, and tasks of the same name that do something else. A file that names its program, as `ssdsl run --profile`
@@ -106,7 +102,6 @@ class TasksMisfit(Diagnostic):
         return f"this program has no task\n{_listed(self.foreign)}" if self.foreign else ""
 
 
-@dataclass(frozen=True)
 class CoresShared(Diagnostic):
     """Ranks that share a core run at half its speed, or less, and wait for each other in another order. So a profile is
     valid only for plans whose ranks share cores as in its recording: two ranks on two cores, for example, or four on
@@ -126,7 +121,6 @@ class CoresShared(Diagnostic):
         return self.command.partition(" --out ")[0]
 
 
-@dataclass(frozen=True)
 class MachinesMixed(Diagnostic):
     """`ssdsl profile` adds to an existing file. Times of two machines, of two versions of torch, or of ranks that share
     cores in another way, do not belong in one profile."""
