@@ -89,6 +89,19 @@ def averaged(net: Net, x: Tensor, at: Tensor) -> Tensor:
     return x + cells.tanh().t()[at]
 
 
+def averaged_alone(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """A cell that gets no point keeps its own."""
+    where = (at // 2).unsqueeze(1).expand(-1, WIDTH)
+    cells = net.table.scatter_reduce(0, where, x, "mean", include_self=False)
+    return x + cells.tanh()[at]
+
+
+def summed_alone(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    where = (at // 2).unsqueeze(1).expand(-1, WIDTH)
+    cells = net.table.scatter_reduce(0, where, x, "sum", include_self=False)
+    return x + cells.tanh()[at]
+
+
 def summed(net: Net, x: Tensor, at: Tensor) -> Tensor:
     cells = net.table.scatter_reduce(0, at.unsqueeze(1).expand(-1, WIDTH), x, "sum")
     return x + cells.tanh()[at]
@@ -97,7 +110,7 @@ def summed(net: Net, x: Tensor, at: Tensor) -> Tensor:
 KINDS = (
     *(indexed, selected, of_two, scattered, added),
     *(one_row, each_row, unbound, made_of_sums),
-    *(largest, smallest, averaged, summed),
+    *(largest, smallest, averaged, averaged_alone, summed, summed_alone),
 )
 
 

@@ -69,7 +69,8 @@ KERNELS = [
     ("one_row", {"select_part"}),
     ("largest", {"scatter_reduce_part", "index_part"}),
     ("smallest", {"scatter_reduce_part", "index_part"}),
-    ("averaged", {"scatter_reduce_part", "index_part"}),
+    ("averaged", {"scatter_add_part", "index_part"}),
+    ("averaged_alone", {"scatter_add_part", "index_part"}),
     ("summed", {"scatter_add_part", "index_part"}),
 ]
 
@@ -79,6 +80,12 @@ def test_nothing_is_equal_because_it_stayed_whole(name: str, kernels: set[str]) 
     program = lowered(name, PLANS["both"])
     found = {i.kernel.function for f in program.functions for i in f.body() if isinstance(i, OpPart)}
     assert found - {""} == kernels
+
+
+@pytest.mark.parametrize("name", ["summed", "summed_alone", "averaged", "averaged_alone"])
+def test_points_that_are_added_up_stay_where_they_are(name: str) -> None:
+    program = lowered(name, PLANS["points"])
+    assert not any(isinstance(i, Reshard) and is_gathered(i) for f in program.functions for i in f.body())
 
 
 @pytest.mark.parametrize("name", ["one_row", "indexed", "largest"])

@@ -94,9 +94,17 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
 def _scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """A sum into a tensor is `scatter_add`, of which what is added may be cut too."""
-    is_sum = reduce == "sum" and include_self
-    return aten.scatter_add.default(x, dim, index, source) if is_sum else NotImplemented
+    """Sums and means into a tensor are made of `scatter_add`, of which what is added may be cut too. Without itself, a
+    position that nothing is added to stays as it is."""
+    if reduce == "sum" and include_self:
+        return aten.scatter_add.default(x, dim, index, source)
+    if reduce not in ("sum", "mean") or not x.dtype.is_floating_point:
+        return NotImplemented
+    before = torch.ones_like(x) if include_self else torch.zeros_like(x)
+    count = named("count", aten.scatter_add.default(before, dim, index, torch.ones_like(source)))
+    rest = x if include_self else torch.where(count == 0, x, torch.zeros_like(x))
+    total = named("total", aten.scatter_add.default(rest, dim, index, source))
+    return total if reduce == "sum" else total / count.clamp(min=1)
 
 
 RULES: dict[str, Rule] = {
