@@ -1,4 +1,4 @@
-"""`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
+"""`python -m bench [steps | training | compile | accuracy | dropout | start | found]`: all benchmarks, or one.
 
 `python -m bench fuzz | models | rounding | foresight | same | routes` checks; `python -m bench papers` writes
 docs/papers.md.
@@ -6,7 +6,7 @@ docs/papers.md.
 
 import sys
 
-from bench import accuracy, compile, dropout, routes, start, steps, training
+from bench import accuracy, compile, dropout, found, routes, start, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "accuracy": accuracy.main,
     "dropout": dropout.main,
     "start": start.main,
+    "found": found.main,
 }
 PAGES = {"papers": papers.main}  # which simulate, and write a page
 CHECKS = {

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-CHANNELS, LEVELS, CLASSES = 64, 4, 8
-BATCH, SIZE = 64, 128
+LEVELS, CLASSES = 4, 8
+Built = tuple[nn.Module, dict[str, torch.Tensor], dict[str, tuple[str, ...]]]
 
 
 class Twice(nn.Sequential):
@@ -21,14 +21,14 @@ class Twice(nn.Sequential):
 class UNet(nn.Module):
     """Down and up again; each level hands what it has over to the level of its size on the way up."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        widths = [CHANNELS << level for level in range(LEVELS)]
+        widths = [channels << level for level in range(LEVELS)]
         self.down = nn.ModuleList(map(Twice, [3, *widths], widths))
         self.middle = Twice(widths[-1], 2 * widths[-1])
         self.wider = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in reversed(widths))
         self.up = nn.ModuleList(Twice(2 * w, w) for w in reversed(widths))
-        self.head = nn.Conv2d(CHANNELS, CLASSES, 1)
+        self.head = nn.Conv2d(channels, CLASSES, 1)
 
     def forward(self, image: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         x, skips = image, []
@@ -41,6 +41,19 @@ class UNet(nn.Module):
         return F.cross_entropy(self.head(x), mask)
 
 
-def unet() -> tuple[nn.Module, dict[str, torch.Tensor], dict[str, tuple[str, ...]]]:
-    inputs = {"image": torch.zeros(BATCH, 3, SIZE, SIZE), "mask": torch.zeros(BATCH, SIZE, SIZE, dtype=torch.long)}
-    return UNet(), inputs, {"image": ("batch", "colour", "height", "width"), "mask": ("batch", "height", "width")}
+def unet() -> Built:
+    return built(channels=64, batch=64, size=128)
+
+
+def small() -> Built:
+    """A step takes a while on a core."""
+    return built(channels=16, batch=8, size=64)
+
+
+def built(channels: int, batch: int, size: int) -> Built:
+    inputs = {"image": torch.randn(batch, 3, size, size), "mask": torch.zeros(batch, size, size, dtype=torch.long)}
+    return (
+        UNet(channels),
+        inputs,
+        {"image": ("batch", "colour", "height", "width"), "mask": ("batch", "height", "width")},
+    )

@@ -85,6 +85,11 @@ def exact() -> Built:
     return built(EagerGpt(2, hidden=32, heads=4, seq=8, vocab=64, dropout=0.0), 4, torch.float32)
 
 
+def timed() -> Built:
+    """So large that a step takes a while on a core."""
+    return built(EagerGpt(4, hidden=256, heads=8, seq=128, vocab=2048, dropout=0.0), 8, torch.float32)
+
+
 def layer_of_22b() -> Built:
     """One layer of the paper's 22B model, in the precision that it counts in; meant for `meta`."""
     return built(EagerGpt(1, hidden=6144, heads=64, seq=2048, vocab=51200), 4, torch.bfloat16)
