@@ -1,8 +1,8 @@
 """Plans that a search finds, run for real: each beside the plans of `examples/` over all their widths.
 
-The cluster is measured here first. Every setting that simulates near the best one is run once; the fastest of these and
-the plan found then take turns over some rounds. The plan found is as good as the best of all if it is no slower beyond
-what its own times differ from round to round.
+The cluster is measured here first. Every setting that simulates near the best one is profiled, for the search, and run
+once; the fastest of these and the plan found then take turns over some rounds. The plan found is as good as the best of
+all if it is no slower beyond what its own times differ from round to round.
 """
 
 import argparse
@@ -82,9 +82,10 @@ def race(model: str, processes: int, toml: Path, args: argparse.Namespace) -> li
     """The plan found, and the fastest others, with their times of all rounds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        others = [*alone(near(model, processes, load_cluster(str(toml)), args.near), folder, args)]
-        others = sorted(others, key=lambda racer: racer.median_ms)[: args.fastest]
-        racers = [searched(model, processes, toml, folder), *others]
+        racers = near(model, processes, load_cluster(str(toml)), args.near)
+        costs = profile(racers, folder)
+        others = sorted(alone(racers, folder, args), key=lambda racer: racer.median_ms)[: args.fastest]
+        racers = [searched(model, processes, toml, costs, folder), *others]
         for racer in turns(racers, args.rounds):
             run(racer, folder, args)
         return racers
@@ -115,10 +116,19 @@ def near(model: str, processes: int, cluster: Cluster, most: float) -> list[Race
     return [racer for racer in found if racer.simulated_ms <= most * least]
 
 
-def searched(model: str, processes: int, toml: Path, folder: Path) -> Racer:
+def profile(racers: list[Racer], folder: Path) -> Path:
+    """The times of the operators of these plans, measured."""
+    costs, model = folder / "costs.json", racers[0].contender.model
+    plans = (racer.contender.program for racer in racers)
+    words = [",".join([plan.path, *plan.settings]) for plan in plans if isinstance(plan, Plan)]
+    call([*SSDSL, "profile", *words, "--model", model, "-o", str(costs)], limit_s=1800)
+    return costs
+
+
+def searched(model: str, processes: int, toml: Path, costs: Path, folder: Path) -> Racer:
     """The plan that `ssdsl search` finds without a word about plans."""
     plan = folder / "found.ssp"
-    options = ("--cluster", str(toml), "--devices", str(processes), "-o", str(plan))
+    options = ("--cluster", str(toml), "--devices", str(processes), "--costs", str(costs), "-o", str(plan))
     call([*SSDSL, "search", "--model", model, *options])
     contender = Contender(FOUND, "", Maker.OURS, Plan(str(plan)), processes, model)
     compile_plan(Plan(str(plan)), folder / FOUND / "program", model)

@@ -58,7 +58,7 @@ def read_run(ranks: list[dict[str, Any]], warmup: int) -> Run:
     return Run(statistics.median(slowest[warmup:]) * 1e3, peak / 1e6, tuple(losses))
 
 
-def call(command: list[str]) -> None:
+def call(command: list[str], limit_s: float = LIMIT_S) -> None:
     """Run a command in the repository, one thread a process; on a time-out end it and its children."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(
@@ -66,12 +66,12 @@ def call(command: list[str]) -> None:
         stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
-        talk, _ = process.communicate(timeout=LIMIT_S)
+        talk, _ = process.communicate(timeout=limit_s)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         if isinstance(error, subprocess.TimeoutExpired):
-            raise Failed(f"not done after {LIMIT_S} s") from None
+            raise Failed(f"not done after {limit_s:.0f} s") from None
         raise
     if process.returncode != 0:
         raise Failed(reason(talk))
