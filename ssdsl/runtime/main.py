@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .checkpoints.folder import has_checkpoint
 from .data.batch import Batch
 from .data.loader import Loader
 from .data.user_data import load_data, loader_arguments
@@ -155,10 +156,19 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
 def _resume(engine: Engine, options: argparse.Namespace) -> None:
     """Continues from `--resume`, or from what an earlier attempt of this run saved."""
     folder = options.resume or (options.save if attempt() else None)
-    if folder is not None:
-        engine.control.vote(_other_optimizer(folder, options.optimizer) if engine.rank == 0 else None)
+    engine.control.vote(_mistake(folder, options) if engine.rank == 0 else None)
     if folder is not None and engine.resume(folder) is None and folder != options.save:
         raise EngineError(f"`{folder}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
+
+
+def _mistake(folder: Path | None, options: argparse.Namespace) -> str | None:
+    """The mistake of a checkpoint that the run cannot go on with, or of those that it would save among."""
+    if folder is not None:
+        return _other_optimizer(folder, options.optimizer)
+    if options.save is not None and has_checkpoint(options.save):
+        reason = f"`{options.save}` has checkpoints of an earlier run"
+        return str(EngineError(reason, f"go on with it: --resume {options.save}; or save to another folder"))
+    return None
 
 
 def _other_optimizer(folder: Path, name: str) -> str | None:

@@ -272,6 +272,22 @@ def test_what_cannot_be_written_is_refused_before_training(
     assert str(tmp_path / "file" / "new") in done.stderr
 
 
+def test_a_new_run_does_not_save_among_checkpoints_of_another(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: pytest.fail("it trains"))
+    for option, name in (("--save", "a"), ("--out", "b/checkpoints")):
+        saved = tmp_path / name
+        saved.mkdir(parents=True)
+        (saved / "latest").write_text("{}")
+        words = [option, str(tmp_path / name.partition("/")[0])]
+        done = here("run", "data_parallel", "--model", model, *words)
+        assert done.returncode == 1 and "E0535" in done.stderr
+        assert f"--resume {saved}" in done.stderr
+        done = here("run", "data_parallel", "--model", model, *words, "--resume", str(tmp_path / "c"))
+        assert done.returncode == 1 and "E0535" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [["--optimizer", "sgd"], ["--optimizer", "adamw", "--lr", "1e-3"]])
 def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> None:

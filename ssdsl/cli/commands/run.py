@@ -15,6 +15,7 @@ from ssdsl.cli.terminal import print_json, results, talk
 from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, warn_of_nothing, workplace, writable
 from ssdsl.cli.unused import refuse_unused
 from ssdsl.lang.save import check_folder
+from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
     from ssdsl.run.results import RunResult
@@ -87,8 +88,10 @@ def run(
     )
     chosen = named_cluster(cluster)
     program = compiled(loaded, overrides, cluster=chosen)
+    from ssdsl.run.checkpoints.errors import CheckpointsOfEarlierRun
     from ssdsl.run.data import check_data
     from ssdsl.run.launch import Training
+    from ssdsl.runtime.checkpoints.folder import has_checkpoint
     from ssdsl.show.tables.run_report import run_views
     from ssdsl.show.view import table
 
@@ -98,6 +101,8 @@ def run(
         save = writable(save)
     elif out is not None:
         save = str(Path(out).absolute() / "checkpoints")
+    if save is not None and has_checkpoint(Path(save)) and not f"{absolute(resume)}/".startswith(f"{save}/"):
+        raise PlanError(CheckpointsOfEarlierRun(None, save))
     training = Training(
         steps,
         seed,

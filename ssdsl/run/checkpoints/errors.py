@@ -63,3 +63,16 @@ class SafetensorsMissing(Diagnostic):
     code = "E0534"
     title = "the package `safetensors` is not installed"
     help = "pip install safetensors"
+
+
+class CheckpointsOfEarlierRun(Diagnostic):
+    """A run that begins anew would save among the checkpoints of an earlier one: they have steps of the same numbers,
+    `--keep` would remove them, and `--resume` would go on with whichever was saved last.
+
+    With `--resume` and `--save` of one folder a run goes on where the earlier one ended, or begins if there is none.
+    """
+
+    code = "E0535"
+    title = "`{folder}` has checkpoints of an earlier run"
+    help = "go on with it: --resume {folder}; or save to another folder"
+    folder: str

@@ -19,6 +19,7 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.OptimizerWithoutNames(None, "model.pt"),
     errors.NoOptimizerState(None, "runs/a/step-00000100"),
     errors.SafetensorsMissing(None),
+    errors.CheckpointsOfEarlierRun(None, "runs/a"),
 )
 
 
