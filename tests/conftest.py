@@ -10,6 +10,9 @@ from typing import Any
 import hypothesis
 import pytest
 
+# Tensors are small and processors few: a process per processor, a thread each, in the commands that tests run too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # as Hypothesis itself does where CI is set: a run is the same everywhere
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")

@@ -1,12 +1,9 @@
 """Ranks that are threads, with the words that saving and loading need between them, and nothing else."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-import pytest
-import torch
 
 from ssdsl.runtime.errors import EngineError
 
@@ -78,11 +75,3 @@ def together(size: int, work: Callable[[Together], Any]) -> list[Any]:
     for thread in threads:
         thread.join()
     return found
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -23,7 +23,6 @@ from ssdsl.runtime.ranks.transport import Distributed
 from tests.checkpoint import parts
 
 run, store, rank, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=30))
 control, saver = Control(Distributed()), Saver(Control(Distributed()))
 saver.save(run, 1, parts.content(1, rank, 2))
@@ -50,7 +49,7 @@ saver.save(run, 3, parts.content(3, rank, 2))  # the script ends
 
 def processes(folder: Path, how: str) -> list[tuple[int, str]]:
     """The exit status and the words of each rank."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", RUN, str(folder / "run"), str(folder / "store")]
     started = [
         subprocess.Popen(

@@ -33,7 +33,7 @@ def torchrun() -> Callable[..., str]:
     def run(script: Path, *options: str) -> str:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         done = subprocess.run(
             [*launcher, str(script), *options], env=environment, capture_output=True, text=True, timeout=300
         )

@@ -4,7 +4,6 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-import torch
 
 from bench.fuzz.models import Recipe
 from bench.fuzz.run import cases, main
@@ -12,11 +11,6 @@ from bench.fuzz.shrink import smaller_cases, smallest
 from bench.fuzz.trial import Case, try_case
 
 MLP = ("BareMlp", (4, 8))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def case(plan: str, *layers: tuple[str, tuple[object, ...]]) -> Case:

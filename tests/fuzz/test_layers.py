@@ -57,11 +57,6 @@ LAYERS: dict[str, tuple[str, tuple[object, ...], str]] = {  # arguments, and wha
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def tried(front: str, cut: str, *layers: tuple[str, tuple[object, ...]]) -> Outcome:
     """`hidden` is what the front makes, whatever its name."""
     model, graph = captured(recipe(front, *layers))

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from bench.fuzz.models import Recipe
 from bench.fuzz.run import main, uses, write_use
@@ -45,11 +44,6 @@ PROGRAMS = {
         is_autocast=True,
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_plan
@@ -27,15 +26,6 @@ from tests.captured import captured as captured
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 TRAINING = Training(steps=2, optimizer="sgd", lr=0.1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The single device, too, computes on one thread: tensors are small and processors few."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,6 @@ from ssdsl.runtime.program.program import CompiledProgram
 ROOT = Path(__file__).parent.parent.parent.parent
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)
 ADAMW = Training(steps=2, optimizer="adamw", lr=1e-3)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The single device, too, computes on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

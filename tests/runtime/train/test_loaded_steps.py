@@ -1,6 +1,5 @@
 """Training on a loader's parts computes what training on the whole batches does."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,16 +38,8 @@ class Text(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": words, "labels": words}
 
 
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("plan", ["data_parallel", "megatron", pytest.param("zero_bubble", marks=pytest.mark.slow)])
-def test_parts_train_like_whole_batches(plan: str, one_thread: None) -> None:
+def test_parts_train_like_whole_batches(plan: str) -> None:
     model = load("gpt:tiny")
     program = program_of(compile_plan(ROOT / "examples" / f"{plan}.ssp", capture(model), {}).program, model)
     samples, length = model.batches[0]["input_ids"].shape
