@@ -404,6 +404,26 @@ class IdleDevices(Diagnostic):
     example: str
 
 
+class CutInVain(Diagnostic):
+    """A split cuts operators that get their operands whole, and whose results are gathered at once because all that
+    read them need them whole. It saves a little work without products, and costs communication in each forward."""
+
+    code = "E0278"
+    severity = "warning"
+    title = "`{operator}` is cut along `{axis}` in vain: what it reads is whole, and so is what is read of it"
+    label = "gathers {size} for each forward"
+    help = "leave these operators out of the split, or split those around them too"
+    operator: str
+    axis: str
+    gathers: int
+    bytes: int
+
+    @property
+    def size(self) -> str:
+        """The bytes that a device gathers, and how many tensors these are."""
+        return f"{self.bytes:,} bytes" + (f" in {self.gathers} tensors" if self.gathers > 1 else "")
+
+
 class ParamsOverlap(Diagnostic):
     """A weight is used by operators on two sets of devices that share some but not all devices."""
 

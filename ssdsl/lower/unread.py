@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import OpPart, Reshard
 from ssdsl.ir.program import Members, Program
+from ssdsl.lower.cut_in_vain import cut_in_vain
 from ssdsl.lower.errors import IdleDevices, StateLeftWhole
 from ssdsl.lower.functions.gather_again import is_gathered
 from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
@@ -21,9 +22,12 @@ from ssdsl.text.source import Source, Span
 
 
 def unread(plan: Plan, program: Program, source: Source) -> tuple[Diagnostic, ...]:
-    """A warning for each statement of the plan's own text that has no effect on the program, for state that stays whole
-    and for devices that run nothing."""
-    parts = (_statements(plan, program), _orders(plan, program), _state(plan, program), _devices(program))
+    """A warning for each statement of the plan's own text that has no effect on the program, or only that of more
+    communication, for state that stays whole and for devices that run nothing."""
+    parts = (
+        *(_statements(plan, program), _orders(plan, program), cut_in_vain(program)),
+        *(_state(plan, program), _devices(program)),
+    )
     found: Iterable[Diagnostic] = itertools.chain(*parts)
     return tuple(d for d in found if d.span is not None and d.span.source is source)
 

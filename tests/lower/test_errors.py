@@ -34,7 +34,7 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0407": "totalled",
 }
 
-WARNED = {"E0272": "chain_frozen", "E0275": "chain"}
+WARNED = {"E0272": "chain_frozen", "E0275": "chain", "E0278": "chain"}
 
 
 Way = Callable[[str, str, str], tuple[str, str]]  # from text, model and help to the text and model that follow it
