@@ -15,7 +15,7 @@ from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Common, FileScope
 from ssdsl.codegen.table import Groups, SitesOf, program_table
 from ssdsl.ir.program import Program
-from ssdsl.runtime.program.codec import to_json
+from ssdsl.runtime.program.codec import to_json_lines
 from ssdsl.text.source import Source
 
 if TYPE_CHECKING:
@@ -137,4 +137,4 @@ def program_files(program: Program, precision: str | None = None) -> dict[str, s
             sites[role.name] = scope.sites
             groups.update(dict.fromkeys((role.submesh.mesh.name, axes) for axes in scope.groups))
     table = program_table(program, groups, sites, precision)
-    return {**texts, "program.json": to_json(table, indent=1) + "\n"}
+    return {**texts, "program.json": to_json_lines(table) + "\n"}

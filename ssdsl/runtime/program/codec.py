@@ -10,6 +10,7 @@ the first member that fits is taken: of several dataclasses, the first whose fie
 ('{"4": ["tp", [3, 5]]}', {4: Cut(axis='tp', parts=(3, 5))})
 """
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
@@ -18,12 +19,41 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+WIDTH = 120
 Read = Callable[[Any], Any]
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
-    """The JSON text of a dataclass, or of a container of dataclasses."""
-    return json.dumps(value, default=_fields, indent=indent)
+def to_json(value: Any) -> str:
+    """The JSON text of a dataclass, or of a container of dataclasses, on one line."""
+    return json.dumps(value, default=_fields)
+
+
+def to_json_lines(value: Any) -> str:
+    """The same on lines: what fits stands on one, anything longer on a line for each of its items.
+
+    >>> print(to_json_lines({"name": "gpus", "weights": ["a" * 50, "b" * 50, "c" * 50], "axes": ["dp", "tp"]}))
+    {
+     "name": "gpus",
+     "weights": [
+      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+      "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+      "cccccccccccccccccccccccccccccccccccccccccccccccccc"
+     ],
+     "axes": ["dp", "tp"]
+    }
+    """
+    return _lines(json.loads(to_json(value)), "")
+
+
+def _lines(value: Any, indent: str) -> str:
+    text = json.dumps(value)
+    if len(indent) + len(text) <= WIDTH or not isinstance(value, dict | list):
+        return text
+    inner, (opened, closed) = indent + " ", "{}" if isinstance(value, dict) else "[]"
+    names = (f"{json.dumps(name)}: " for name in value) if isinstance(value, dict) else itertools.repeat("")
+    found = value.values() if isinstance(value, dict) else value
+    items = ",\n".join(f"{inner}{name}{_lines(item, inner)}" for name, item in zip(names, found, strict=False))
+    return f"{opened}\n{items}\n{indent}{closed}"
 
 
 def _fields(value: Any) -> dict[str, Any]:

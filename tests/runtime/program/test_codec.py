@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.program.codec import decoded, from_json, to_json
+from ssdsl.runtime.program.codec import decoded, from_json, to_json, to_json_lines
 from ssdsl.runtime.program.table import TransferEntry, read_table
 
 GOLDEN = Path(__file__).parent.parent.parent / "codegen" / "goldens" / "program.json.txt"
@@ -66,7 +66,7 @@ def test_what_is_not_of_the_type(value: object) -> None:
 def test_a_program_is_written_as_it_was_read() -> None:
     text = GOLDEN.read_text()
     table = read_table(text)
-    assert to_json(table, indent=1) + "\n" == text
+    assert to_json_lines(table) + "\n" == text
     assert {type(message) for message in table.messages} == {TransferEntry}
 
 
