@@ -6,7 +6,7 @@ from dataclasses import replace
 from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.evaluation_errors import OutputNotComputed
 from ssdsl.model.graph import Graph, Origin, Stage
-from ssdsl.model.load.model import Evaluation, Model, Outputs
+from ssdsl.model.load.model import Evaluation, Model, Outputs, computing
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import PlanError
 
@@ -19,6 +19,7 @@ def capture_evaluation(model: Model, outputs: Outputs, training: Graph) -> Graph
     for named outputs that the forward does not return, or that no operator on weights computes.
     """
     buffers = frozenset(v.name for v in training.of(Origin.BUFFER))
+    model = computing(model)
     module = copy.deepcopy(model.module).eval()
     named = None if outputs is None else tuple(dict.fromkeys(outputs))
     evaluation = Evaluation(named, buffers, constants_of(training))

@@ -131,7 +131,7 @@ CALLS = {
     "repl": f"repl p.ssp {OWN}",
     "simulate": f"simulate p.ssp {HALF}",
     "profile": f"profile p.ssp {OWN} --out new.json",
-    "diff": f"diff p.ssp data_parallel {OWN}",
+    "diff": f"diff p.ssp data_parallel {HALF}",
     "sweep": f"sweep p.ssp {HALF} --set T=2,4",
     "search": f"search p.ssp {HALF} --devices 4..8",
     "capture": "capture mymodel.py:net --out net.graph",

@@ -11,9 +11,9 @@ from ssdsl.ir.function import Backward
 from ssdsl.ir.program import Program
 from ssdsl.lower.lower import lower
 from ssdsl.lower.lowering import Held
-from ssdsl.model.graph import Graph
+from ssdsl.model.graph import Graph, Origin
 from ssdsl.model.load import load
-from ssdsl.model.load.model import Model
+from ssdsl.model.load.model import Model, computing
 from ssdsl.model.trace import capture
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import Phase
@@ -81,6 +81,13 @@ def test_its_loss_is_that_of_the_step(given: tuple[Model, Graph], plan: str, par
     alone = replace(compiled, program=forward_of(compiled))
     finished = run_in_process(program_of(compiled.program, given[0]), Training(1, optimizer="sgd", lr=0.1))
     assert evaluate(compiled, alone, given[0], steps=0).losses == [finished.losses[0]] * 2
+
+
+def test_it_computes_in_the_precision_of_training() -> None:
+    model = replace(load("gpt:tiny"), precision="bf16")
+    training = compile_plan(ROOT / "examples" / "megatron.ssp", capture(computing(model)), {})
+    graph = compile_evaluation(training, model).program.graph
+    assert {v.dtype for v in graph.of(Origin.WEIGHT)} == {"bfloat16"}
 
 
 @pytest.mark.parametrize("split", ["batch", "seq"])

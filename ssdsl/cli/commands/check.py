@@ -30,6 +30,7 @@ def check(
     model: options.Model,
     set_: options.Set,
     cluster: Cluster = None,
+    precision: options.WithPrecision = None,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
@@ -39,7 +40,7 @@ def check(
     """
     overrides = settings(set_)
     chosen = named_cluster(cluster)
-    loaded = load(plan, model, meta=meta)
+    loaded = load(plan, model, meta=meta, precision=precision)
     program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.lang.parse import parse
     from ssdsl.plan.model_index import index_model

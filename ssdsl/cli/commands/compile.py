@@ -51,6 +51,7 @@ def compile_(
     seed: options.Seed = 0,
     generator: options.WithGenerator = Generator.HASH,
     cluster: options.ForCluster = None,
+    precision: options.WithPrecision = None,
     meta: options.Meta = False,
 ) -> None:
     """Write a plan's program into a folder: readable Python that runs with torchrun and torch alone."""
@@ -60,7 +61,7 @@ def compile_(
         refuse_unused(context, dict.fromkeys(("output", "seed", "generator"), "give --out too"))
     overrides = settings(set_)
     chosen = named_cluster(cluster)
-    loaded = load(plan, model, seed, generator.value, meta, trains=True)
+    loaded = load(plan, model, seed, generator.value, meta, precision, trains=True)
     program = compiled(loaded, overrides, _printer(print_after or []), chosen)
     if out is None:
         return

@@ -9,7 +9,7 @@ from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.names import complete_plan
 from ssdsl.cli.options import settings
-from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated
+from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated, state_of
 from ssdsl.cli.terminal import print_json, results
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def diff(
     and_: And,
     after: After = None,
     cluster: options.Cluster = "laptop",
+    precision: options.WithPrecision = None,
+    master_weights: options.Masters = True,
+    fp32_grads: options.Fp32Grads = False,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
@@ -52,13 +55,16 @@ def diff(
     if after is None and not later:
         raise typer.BadParameter("name a second plan, or its settings, as in --and T=4", param_hint="'AFTER'")
     chosen = chosen_cluster(cluster)
-    first = load(before, model, meta=meta)
+    first = load(before, model, meta=meta, precision=precision)
     second = _of_same_model(first, after or before)
     from ssdsl.show.tables.difference import difference_json, difference_views
     from ssdsl.show.view import table
 
-    was = simulated(compiled(first, _known(first, overrides, first, second), cluster=chosen), chosen)
-    now = simulated(compiled(second, {**_known(second, overrides, first, second), **later}, cluster=chosen), chosen)
+    earlier = compiled(first, _known(first, overrides, first, second), cluster=chosen)
+    changed = compiled(second, {**_known(second, overrides, first, second), **later}, cluster=chosen)
+    was, now = (
+        simulated(program, chosen, state=state_of(master_weights, fp32_grads)) for program in (earlier, changed)
+    )
     names = (before, after) if after is not None else _called(first, overrides, later)
     if json:
         print_json(difference_json(was, now, names))

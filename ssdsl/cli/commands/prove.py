@@ -14,6 +14,7 @@ def prove(
     model: options.Model,
     set_: options.Set,
     cluster: options.ForCluster = None,
+    precision: options.WithPrecision = None,
     meta: options.Meta = False,
     json: options.Json = False,
 ) -> None:
@@ -23,7 +24,7 @@ def prove(
     sum of gradients, every message and the order on every device. Exits with 1 and shows what could not be proved.
     """
     overrides = settings(set_)
-    proof = compiled(load(plan, model, meta=meta), overrides, cluster=named_cluster(cluster)).proof
+    proof = compiled(load(plan, model, meta=meta, precision=precision), overrides, cluster=named_cluster(cluster)).proof
     if json:
         print_json({k: v for k, v in asdict(proof).items() if k != "failures"})
     else:
