@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ssdsl.model.cache import entries
 from ssdsl.model.cache.sources import Sources, noted
 from ssdsl.model.graph import Graph
-from ssdsl.model.graph_errors import GraphUnreadable, GraphWithoutModel, TorchMissing
+from ssdsl.model.graph_errors import GraphOfOtherPrecision, GraphUnreadable, GraphWithoutModel, TorchMissing
 from ssdsl.model.graph_file import BadGraphFile, read_graph
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -119,5 +119,10 @@ def _from_file(request: ModelRequest) -> Captured:
         raise PlanError(GraphUnreadable(None, request.spec, (error.strerror or str(error)).lower())) from error
     except BadGraphFile as error:
         raise PlanError(GraphUnreadable(None, request.spec, str(error))) from error
-    known: dict[str, Any] = {"comparison": "", "is_compared": False, "model": graph.name} | header
+    known: dict[str, Any] = {"comparison": "", "model": graph.name, "precision": None} | header
+    if request.precision not in (None, known["precision"]):
+        raise PlanError(
+            GraphOfOtherPrecision(None, request.spec, known["model"], request.precision, known["precision"])
+        )
+    request = replace(request, precision=known["precision"])
     return Captured(request, graph, str(known["comparison"]), False, origin=str(known["model"]))

@@ -1,4 +1,4 @@
-"""Diagnostics E0319 to E0322: a graph cannot be read or written, or a command needs more than a graph."""
+"""Diagnostics E0319 to E0323: a graph cannot be read or written, or a command needs more than a graph."""
 
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -57,3 +57,20 @@ class TorchMissing(Diagnostic):
     title = "`{model}` has to be captured, and torch is not installed"
     help = "install torch, or give a graph: ssdsl capture {model} -o FILE.graph, where torch is"
     model: str
+
+
+class GraphOfOtherPrecision(Diagnostic):
+    """`--precision` says in which type a model is captured, and this graph was captured in another one."""
+
+    code = "E0323"
+    title = "`{path}` was captured {how}, not with --precision {wanted}"
+    help = "capture it so: ssdsl capture {model} --precision {wanted} -o {path}; or leave out --precision"
+    path: str
+    model: str
+    wanted: str
+    own: str | None
+
+    @property
+    def how(self) -> str:
+        """The precision of the graph in words."""
+        return "as the model computes" if self.own is None else f"with --precision {self.own}"

@@ -92,6 +92,7 @@ WRONG = {
     "E0319": "check plan.ssp --model other.graph",
     "E0320": "run plan.ssp --model net.graph --steps 2",
     "E0321": "capture function.py:net --out function.graph",
+    "E0323": "check plan.ssp --model net.graph --precision bf16",
     "E0322": "check plan.ssp --model another.py:net",
 }
 

@@ -35,7 +35,7 @@ def capture(
         raise typer.BadParameter(reason, param_hint="'--out'")
     check_folder(out)
     held = captured(model, meta=meta, precision=precision.value if precision is not None else None)
-    header = {"model": held.origin or model, "comparison": held.comparison, "is_compared": held.is_compared}
+    header = {"model": held.origin or model, "comparison": held.comparison, "precision": held.request.precision}
     try:
         data = write_graph(held.graph, header)
     except NotData as error:
