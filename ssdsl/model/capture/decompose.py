@@ -244,10 +244,16 @@ def _functional_form(target: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """The operator that returns what another one writes into its first tensor; raises _TraceAll if there is none."""
     packet = getattr(getattr(torch.ops, target.namespace), target.overloadpacket.__name__.removesuffix("_"), None)
     found = getattr(packet, target._overloadname, None)
-    changed = [argument for argument in target._schema.arguments if argument.alias_info is not None]
-    if found is None or torch.Tag.inplace not in target.tags or len(changed) != 1 or found._schema.is_mutable:
+    if found is None or found._schema.is_mutable or not _changes_first(target._schema):
         raise _TraceAll
     return found  # type: ignore[no-any-return]
+
+
+def _changes_first(schema: Any) -> bool:
+    """Whether an operator writes into its first argument and returns it, and shares the memory of no other."""
+    shared = [n for n, argument in enumerate(schema.arguments) if argument.alias_info is not None]
+    returned = [result.alias_info is not None for result in schema.returns]
+    return schema.is_mutable and shared == [0] and returned == [True]
 
 
 @contextlib.contextmanager
