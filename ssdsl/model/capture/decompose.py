@@ -28,6 +28,7 @@ from ssdsl.model.rewrite.recurrent import RECURRENT, with_dropout
 
 aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+CHECK = "aten::_linalg_check_errors"
 DATA = (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers that depend on a tensor's values
 KEPT = (aten.dropout.default, aten.batch_norm.default)  # composed of others that change tensors
 # Calls that are not copied: the first read memory around a view, the last changes buffers, which its name hides.
@@ -54,6 +55,7 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
     """The program in operators with rules; raises what torch raises where that is impossible."""
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
+    _keep_checks()
     with _draws_kept():
         traced = program.run_decompositions(dict(_composites()))
     changed = frozenset(traced.graph_signature.buffers_to_mutate.values())
@@ -65,6 +67,14 @@ def _draws_kept() -> contextlib.AbstractContextManager[None]:
     from torch._inductor import config
 
     return config.patch(fallback_random=True)  # type: ignore[no-any-return]
+
+
+def _keep_checks() -> None:
+    """Tells torch that checks of linear algebra stay in a graph though they return nothing; from 2.13 on it knows."""
+    from torch._higher_order_ops.effects import _EffectType, _get_effect, _register_effectful_op
+
+    if _get_effect(CHECK) is None:
+        _register_effectful_op(CHECK, _EffectType.ORDERED)
 
 
 def _composites() -> dict[Any, Any]:
