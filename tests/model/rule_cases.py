@@ -223,6 +223,8 @@ def attention(p: Probe) -> Results:
         attend(w(4, 6, 8), w(4, 6, 8), w(4, 6, 8)),
         attend(w(4, 6, 8), w(1, 6, 8), w(1, 6, 8)),
         attend(w(6, 8), w(6, 8), w(6, 8)),
+        attend(w(4, 6, 8), w(4, 6, 8), w(4, 6, 8), p.data(4, 6, 6) > 0.5),
+        attend(*(w(6, 4, 8).transpose(0, 1) for _ in range(3))).transpose(0, 1).reshape(6, 32),
         F.softmax(w(2, 4, 6, 8), -1),
         F.softmax(w(4, 6), 0, dtype=torch.float64),
         F.log_softmax(w(4, 6), -1),

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.decompose import Decomposed, decompose
-from ssdsl.model.capture.errors import CONTROL_FLOW, INSTEAD, CaptureFailed, NotALoss
+from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.model.capture.export import Exported, export, failure, quiet
 from ssdsl.model.capture.node_place import path_of, source_of, span_of
 from ssdsl.model.capture.on_meta import without_numbers
@@ -133,10 +133,7 @@ def _constant(program: torch.export.ExportedProgram, target: str, model: Model) 
         tensor = program.constants[target]
     if not isinstance(tensor, torch.Tensor):  # an object of torch's own
         if isinstance(tensor, torch.Generator):
-            fact, change = (
-                "the forward draws from a generator of its own",
-                "draw without a generator: `--seed` determines the numbers",
-            )
+            fact, change = "the forward draws from a generator of its own", GENERATOR
         else:
             fact, change = f"the forward uses an object of `{type(tensor).__name__}`", "use tensors and numbers"
         raise PlanError(CaptureFailed(None, model.name, fact, change))

@@ -28,6 +28,7 @@ from ssdsl.model.rewrite.recurrent import RECURRENT, with_dropout
 
 aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+CHECK = "aten::_linalg_check_errors"
 DATA = (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers that depend on a tensor's values
 KEPT = (aten.dropout.default, aten.batch_norm.default)  # composed of others that change tensors
 # Calls that are not copied: the first read memory around a view, the last changes buffers, which its name hides.
@@ -54,6 +55,7 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
     """The program in operators with rules; raises what torch raises where that is impossible."""
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
+    _keep_checks()
     with _draws_kept():
         traced = program.run_decompositions(dict(_composites()))
     changed = frozenset(traced.graph_signature.buffers_to_mutate.values())
@@ -65,6 +67,14 @@ def _draws_kept() -> contextlib.AbstractContextManager[None]:
     from torch._inductor import config
 
     return config.patch(fallback_random=True)  # type: ignore[no-any-return]
+
+
+def _keep_checks() -> None:
+    """Tells torch that checks of linear algebra stay in a graph though they return nothing; from 2.13 on it knows."""
+    from torch._higher_order_ops.effects import _EffectType, _get_effect, _register_effectful_op
+
+    if _get_effect(CHECK) is None:
+        _register_effectful_op(CHECK, _EffectType.ORDERED)
 
 
 def _composites() -> dict[Any, Any]:
@@ -244,10 +254,16 @@ def _functional_form(target: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """The operator that returns what another one writes into its first tensor; raises _TraceAll if there is none."""
     packet = getattr(getattr(torch.ops, target.namespace), target.overloadpacket.__name__.removesuffix("_"), None)
     found = getattr(packet, target._overloadname, None)
-    changed = [argument for argument in target._schema.arguments if argument.alias_info is not None]
-    if found is None or torch.Tag.inplace not in target.tags or len(changed) != 1 or found._schema.is_mutable:
+    if found is None or found._schema.is_mutable or not _changes_first(target._schema):
         raise _TraceAll
     return found  # type: ignore[no-any-return]
+
+
+def _changes_first(schema: Any) -> bool:
+    """Whether an operator writes into its first argument and returns it, and shares the memory of no other."""
+    shared = [n for n, argument in enumerate(schema.arguments) if argument.alias_info is not None]
+    returned = [result.alias_info is not None for result in schema.returns]
+    return schema.is_mutable and shared == [0] and returned == [True]
 
 
 @contextlib.contextmanager

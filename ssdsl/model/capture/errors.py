@@ -4,6 +4,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
 NUMBER = "keep it a tensor: do not read its value by `.item()`, `float(x)` or `.tolist()`"
+GENERATOR = "draw without a generator: `--seed` determines the numbers"
 NUMPY = "compute with torch in place of numpy: a graph has only operators of torch"
 MASK = (
     "keep the shape, and apply the mask as a factor: `torch.where(mask, x, 0)` in place of `x[mask]`\n"

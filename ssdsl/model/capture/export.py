@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx.proxy import TracerBase
 
-from ssdsl.model.capture.errors import CONTROL_FLOW, MASK, NUMPY, CaptureFailed, NotALoss
+from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
 from ssdsl.model.capture.known_conditions import Constants, answering
 from ssdsl.model.capture.module_error import own_failure
@@ -168,6 +168,7 @@ def failure(model: Model, error: Exception) -> Diagnostic:
     causes = (
         ("torch.ctc_loss(" in lines, CTC),
         (".numpy()" in reason, NUMPY),
+        ("torch._C.Generator" in reason, GENERATOR),  # till 2.12; later ones give it as a constant
         ("Size-like symbols: u" in reason, MASK),
     )
     change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)

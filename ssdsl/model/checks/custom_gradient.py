@@ -37,12 +37,13 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
 @contextlib.contextmanager
 def _compared(found: dict[type[Any], str]) -> Iterator[None]:
     """A context in which every `apply` is checked first; `found` collects the reason why a function is wrong, or ""."""
-    original = vars(torch.autograd.Function)["apply"]
+    original: Any = vars(torch.autograd.Function)["apply"]  # a class method, of Python or, from torch 2.14 on, of C
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+        function = original.__get__(None, cls)
         if not cls.__module__.startswith("torch.") and not found.get(cls):
-            found[cls] = _reason(lambda *given: original.__func__(cls, *given, **kwargs), cls, args)
-        return original.__func__(cls, *args, **kwargs)
+            found[cls] = _reason(lambda *given: function(*given, **kwargs), cls, args)
+        return function(*args, **kwargs)
 
     setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010
     try:

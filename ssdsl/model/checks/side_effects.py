@@ -54,11 +54,8 @@ def recording(effects: SideEffects) -> Iterator[None]:
 
 
 def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
-    yield (
-        torch.autograd.Function,
-        "apply",
-        classmethod(_apply(effects, vars(torch.autograd.Function)["apply"].__func__)),
-    )
+    original: Any = vars(torch.autograd.Function)["apply"]
+    yield torch.autograd.Function, "apply", classmethod(_apply(effects, original))
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
         yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), effects, _hook(name))
     yield torch.Tensor, "data", _data(effects)
@@ -82,13 +79,15 @@ def _telling(
     return told
 
 
-def _apply(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., Any]:
+def _apply(effects: SideEffects, original: Any) -> Callable[..., Any]:
+    """`Function.apply`, noted. `original` is a class method, of Python or, from torch 2.14 on, of C."""
+
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
         if cls is REENTRANT:
             effects.report(_reentrant)
         elif not cls.__module__.startswith("torch.") and (place := running(effects.paths)) is not None:
             effects.functions.setdefault(cls, place)
-        return function(cls, *args, **kwargs)
+        return original.__get__(None, cls)(*args, **kwargs)
 
     return apply
 

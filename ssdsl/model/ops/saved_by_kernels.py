@@ -1,11 +1,12 @@
 """Tensors that autograd saves where meta tensors do not show it: kernels that only a CPU has, and kernels of parts.
 
-Each function gives them for one operator in its local sizes, as the CPU kernels of torch 2.13 save them.
+Each function gives them for one operator in its local sizes, as the CPU kernels of torch 2.11 to 2.14 save them.
 """
 
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 
 from ssdsl.model.graph import Operator, Value
 from ssdsl.model.memory.saved_tensors import Saved, extra
@@ -46,13 +47,21 @@ def is_fused_attention(shapes: Sequence[Sequence[int]], ends: Iterable[int], mas
     """Whether the CPU's fused kernel takes queries, keys and values of these shapes and last strides, after torch's
     `use_flash_attention_cpp`."""
     query, key, value = shapes
+    is_unbatched = len(query) == 3 and _fuses_unbatched()
+    ranks = (2, 3, 4) if is_unbatched else (2, 4)
     return (
-        len(query) == 4
+        (is_unbatched or (len(query) == 4 and query[0] == key[0] == value[0]))
         and query[-1] == key[-1] == value[-1]
-        and query[0] == key[0] == value[0]
-        and all(len(m.shape) in (2, 4) and not m.differentiable for m in masks)
+        and all(len(m.shape) in ranks and not m.differentiable for m in masks)
         and set(ends) == {1}
     )
+
+
+@functools.cache
+def _fuses_unbatched() -> bool:
+    """Whether torch adds a batch axis to operands of three axes, so that its fused kernel takes them: from 2.14 on."""
+    major, minor, *_ = version("torch").split(".")
+    return (int(major), int(minor)) >= (2, 14)
 
 
 def _attention_of_parts(reader: Reader, query: Shape, key: Shape, value: Shape) -> Saved:

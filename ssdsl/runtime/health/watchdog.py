@@ -56,10 +56,11 @@ class Watchdog:
     def end(self) -> None:
         """Stops checking: the rank has finished, or fails by itself.
 
-        A thread that asks the store while Python ends would abort the process, so it is waited for.
+        A thread that asks the store while Python ends would abort the process, so it is waited for. It may take
+        longer than the store's patience, because torch tries again to connect where nobody answers.
         """
         self.over.set()
-        self.thread.join(PATIENCE_S)
+        self.thread.join(3 * PATIENCE_S)
         if self.store.is_open:  # else no status was sent, and the store may have ended with rank 0
             self._put(self.heartbeat.state(), 0.0)
 

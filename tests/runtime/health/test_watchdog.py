@@ -53,3 +53,15 @@ def test_its_thread_has_ended_where_it_has(monkeypatch: pytest.MonkeyPatch, tmp_
     assert asking.wait(10)
     watchdog.end()
     assert not watchdog.thread.is_alive()
+
+
+@pytest.mark.slow
+def test_its_thread_has_ended_where_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A connection that fails takes up to thrice the patience that it was given."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    monkeypatch.setattr(watchdog_module, "BEAT_S", 0.01)
+    watchdog = Watchdog(Heartbeat(tmp_path, 0), ranks=2, limit_s=60)
+    time.sleep(0.5)
+    watchdog.end()
+    assert not watchdog.thread.is_alive()

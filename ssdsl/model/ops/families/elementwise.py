@@ -22,7 +22,7 @@ def broadcast(shape: Shape, out: Shape) -> list[Axis]:
     return [ONE if n == 1 and out[i + shift] != 1 else free(f"d{i + shift}") for i, n in enumerate(shape)]
 
 
-UNTAGGED = "rsub floor_divide hardswish log_sigmoid __and__ __or__ _prelu_kernel".split()
+UNTAGGED = "rsub floor_divide hardswish log_sigmoid __and__ __or__ _prelu_kernel leaky_relu".split()  # the last in 2.11
 FILLS = "empty_like full_like ones_like zeros_like detach".split()  # no gradient flows to their operand
 INFIX = {"pow": "**", "ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 FUNCTIONS = {"gelu": "F.gelu", "silu": "F.silu"} | {n: f"torch.{n}" for n in ("tanh", "relu", "exp", "sigmoid")}
