@@ -6,7 +6,7 @@ Each function gives them for one operator in its local sizes, as the CPU kernels
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from ssdsl.model.graph import Operator, Value
 from ssdsl.model.memory.saved_tensors import Saved, extra
@@ -59,8 +59,12 @@ def is_fused_attention(shapes: Sequence[Sequence[int]], ends: Iterable[int], mas
 
 @functools.cache
 def _fuses_unbatched() -> bool:
-    """Whether torch adds a batch axis to operands of three axes, so that its fused kernel takes them: from 2.14 on."""
-    major, minor, *_ = version("torch").split(".")
+    """Whether torch adds a batch axis to operands of three axes, so that its fused kernel takes them: from 2.14 on. A
+    graph that is looked at where torch is not installed counts as one of today."""
+    try:
+        major, minor, *_ = version("torch").split(".")
+    except PackageNotFoundError:
+        return True
     return (int(major), int(minor)) >= (2, 14)
 
 
