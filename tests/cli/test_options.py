@@ -322,6 +322,7 @@ def called(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
         return Done(int(ended.value.code or 0), re.sub(r"/[^ ']*/ssdsl-\w+", "TEMPORARY", did), err.getvalue())
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(here.parent / "cache"))  # whose graphs are counted, and removed
         patch.setattr(loading, "load", loaded)
         patch.setattr(trace, "capture", captured)
         patch.setattr(evaluation, "capture", captured)
