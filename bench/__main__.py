@@ -1,6 +1,6 @@
-"""`python -m bench [steps | training | compile | accuracy | dropout | start | found]`: all benchmarks, or one.
+"""`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | rounding | foresight | same | routes` checks; `python -m bench papers` writes
+`python -m bench fuzz | models | rounding | foresight | same | routes | found` checks; `python -m bench papers` writes
 docs/papers.md.
 """
 
@@ -21,7 +21,6 @@ BENCHMARKS = {
     "accuracy": accuracy.main,
     "dropout": dropout.main,
     "start": start.main,
-    "found": found.main,
 }
 PAGES = {"papers": papers.main}  # which simulate, and write a page
 CHECKS = {
@@ -31,7 +30,8 @@ CHECKS = {
     "foresight": foresight.main,
     "same": same.main,
     "routes": routes.main,
-}  # which are right or wrong, and take no times
+    "found": found.main,
+}  # which are right or wrong
 
 
 def main(arguments: list[str]) -> int:

@@ -52,8 +52,5 @@ def small() -> Built:
 
 def built(channels: int, batch: int, size: int) -> Built:
     inputs = {"image": torch.randn(batch, 3, size, size), "mask": torch.zeros(batch, size, size, dtype=torch.long)}
-    return (
-        UNet(channels),
-        inputs,
-        {"image": ("batch", "colour", "height", "width"), "mask": ("batch", "height", "width")},
-    )
+    axes = {"image": ("batch", "colour", "height", "width"), "mask": ("batch", "height", "width")}
+    return UNet(channels), inputs, axes

@@ -101,7 +101,7 @@ def run(
         save = writable(save)
     elif out is not None:
         save = str(Path(out).absolute() / "checkpoints")
-    if save is not None and has_checkpoint(Path(save)) and not f"{absolute(resume)}/".startswith(f"{save}/"):
+    if save is not None and has_checkpoint(Path(save)) and not _is_of(save, resume):
         raise PlanError(CheckpointsOfEarlierRun(None, save))
     training = Training(
         steps,
@@ -157,6 +157,11 @@ def check_optimizer(name: str) -> None:
 def absolute(folder: str | None) -> str | None:
     """The absolute path of a folder, because processes may start in another one."""
     return str(Path(folder).absolute()) if folder is not None else None
+
+
+def _is_of(run: str, resume: str | None) -> bool:
+    """Whether `--resume` names the folder of a run, or a checkpoint in it."""
+    return resume is not None and Path(resume).absolute().is_relative_to(run)
 
 
 def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: str | None) -> None:

@@ -82,7 +82,6 @@ class _Values:
         self.lowering, self.graph = lowering, lowering.graph
         numbers: dict[Hashable, int] = {}
         places = [(s.submesh.axes, lowering.links(s.submesh)) for s in lowering.segments]
-        self.submeshes = [s.submesh for s in lowering.segments]
         self.kinds = [
             numbers.setdefault((*place, s.time), len(numbers))
             for place, s in zip(places, lowering.segments, strict=True)
@@ -130,7 +129,7 @@ class _Values:
         if len(functions) == 1:
             key = number, self.kinds[functions[0]], tuple([a.key for a in asks])
         else:
-            apart = [self.submeshes[f] for f in functions]
+            apart = [self.lowering.segments[f].submesh for f in functions]
             place = place_of(self.lowering.cluster, *apart) if len({*apart}) > 1 else ()
             where = tuple([self.kinds[f] for f in functions]), place
             key = number, where, tuple([(local[a.function], a.key) for a in asks])
