@@ -21,13 +21,14 @@ class CollectiveCalls:
 class Recorded:
     """The time of a task as the program writes it (`F3[0]`), of `reduce` or `optimizer`; seconds of one clock.
 
-    `waited_s` is the part spent waiting for other ranks.
+    `waited_s` is the part spent waiting for other ranks, `computed_s` the time that the rank's thread had a core.
     """
 
     name: str
     start_s: float
     end_s: float
     waited_s: float
+    computed_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.roofline import Roofline
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.run import Epilogue, Interval, Trace, by_role, epilogues, run
+from ssdsl.simulate.shared_cores import on_cores
 from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
@@ -73,7 +74,10 @@ def simulate(
 def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> SimulatedStep:
     """The step without a report. Programs that differ only in the places of statements have the same step."""
     hidden = cluster.overlap.gradients and not cluster.shares_cores
-    trace = run(program, costs or prices.costs, overlaps=hidden, blocks=not cluster.overlap.sends)
+    costs = costs or prices.costs
+    trace = run(program, costs, overlaps=hidden, blocks=not cluster.overlap.sends)
+    if costs.cores is not None and program.plan.devices > costs.cores:
+        trace = on_cores(trace, [role.submesh.size for role in program.roles], costs.cores)
     capacity: list[int | None] = [capacity_bytes(program, role, cluster) for role in program.roles]
     memory = memories(program, trace, prices.activations, capacity)
     return SimulatedStep(cluster, trace, epilogues(program, trace), memory)

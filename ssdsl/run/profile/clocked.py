@@ -12,7 +12,7 @@ from ssdsl.run.results import RankResult, Recorded, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE
 
 TASK = re.compile(r"[FBDW]\d+\[")
-IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter", COLLECTIVE)
+IN_TASKS = ("F", "B", "D", "W", "R", "first gradient", "next gradient", "gather", "drop", "scatter")
 
 
 def usual_steps(ranks: Sequence[RankResult]) -> Iterator[tuple[RankResult, list[Spent]]]:
@@ -38,7 +38,7 @@ def middle_half(took: Mapping[int, float]) -> list[int]:
 
 
 def _share(rank: RankResult, steps: Sequence[int]) -> float:
-    """The ratio of task time in steps without the clock to task time that the clock reports."""
+    """The ratio of computing in tasks in steps without the clock to what the clock reports."""
     first = min(rank.clocked)
     plain = {n: _tasks_s(s) for n, s in enumerate(rank.recorded) if n > first and n not in rank.clocked}
     said = mean(sum(sum(s.times_s) for s in rank.clocked[n] if s.what in IN_TASKS) for n in steps)
@@ -46,7 +46,7 @@ def _share(rank: RankResult, steps: Sequence[int]) -> float:
 
 
 def _tasks_s(step: Sequence[Recorded]) -> float:
-    return sum(e.end_s - e.start_s - e.waited_s for e in step if TASK.match(e.name))
+    return sum(e.computed_s for e in step if TASK.match(e.name))
 
 
 def _spent_s(step: Sequence[Spent]) -> float:

@@ -1,5 +1,8 @@
 """Divides the time of a step among the lines of a role's file, the autograd nodes of each line, and the engine.
 
+The clock is the processor time of this thread, so that an operator takes as long as it would on a core of its own,
+whatever else runs there; only communication is timed by the machine's clock.
+
 The clock always runs for one place. Python's trace function reports when a line of the role's file begins, and hooks
 report when an autograd node begins; the time since the last report belongs to the place before. So no time is lost or
 counted twice, and an operator is timed where it runs, with the caches as they are there. A node belongs to the line
@@ -62,11 +65,11 @@ class OperatorClock:
     # -- the clock -----------------------------------------------------------------------------------------------------
 
     def _goes_to(self, place: TimedPlace, added_s: float = 0.0) -> None:
-        self._now[self._place] = self._now.get(self._place, 0.0) + time.perf_counter() - self._last
+        self._now[self._place] = self._now.get(self._place, 0.0) + time.thread_time() - self._last
         if added_s:
             self._added[place] = self._added.get(place, 0.0) + added_s
         self._place = place
-        self._last = time.perf_counter()
+        self._last = time.thread_time()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -75,7 +78,7 @@ class OperatorClock:
         world.clock, world.transport = self, _Timed(transport, self)
         world.control.transport = world.transport
         self.steps.append({})
-        self._place, self._last = STEP, time.perf_counter()
+        self._place, self._last = STEP, time.thread_time()
         try:
             yield
         finally:
@@ -114,11 +117,6 @@ class OperatorClock:
             yield
         finally:
             self._goes_to(before)
-
-    @property
-    def now(self) -> float:
-        """The time of the last report."""
-        return self._last
 
     def add_collective(self, kind: str, size_bytes: int, time_s: float) -> None:
         """Records the time of a collective of the current task."""
@@ -215,12 +213,12 @@ class _Timed:
 
 def _timed(call: Any, name: str, clock: OperatorClock) -> Any:
     def timed(*arguments: Any, **options: Any) -> Any:
+        began = time.perf_counter()
         with clock.aside(TALK):
-            began = clock.now
             result = call(*arguments, **options)
         if name in COLLECTIVES:
             size = max(x.numel() * x.element_size() for x in arguments if isinstance(x, torch.Tensor))
-            clock.add_collective(name, size, clock.now - began)
+            clock.add_collective(name, size, time.perf_counter() - began)
         return _Timed(result, clock) if hasattr(result, "wait") else result
 
     return timed
@@ -260,11 +258,11 @@ def _added_s(clock: OperatorClock, work: Callable[[], None], plain: Callable[[],
     """Seconds that the clock adds to one of many repetitions, compared with a run without it."""
     alone, said = [], []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = time.thread_time()
         (plain or work)()
-        alone.append(time.perf_counter() - start)
+        alone.append(time.thread_time() - start)
         clock.steps = [{}]
-        clock._last = time.perf_counter()
+        clock._last = time.thread_time()
         with clock.task("own", 0):
             work()
         said.append(sum(times[-1] for place, times in clock.steps[-1].items() if place.what == "own"))

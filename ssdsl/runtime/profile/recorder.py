@@ -1,4 +1,4 @@
-"""Records when each task of a step starts and ends, how long it waits for transfers, and the peak of memory."""
+"""Records when each task of a step starts and ends, how long it waits and computes, and the peak of memory."""
 
 import gc
 import itertools
@@ -20,7 +20,8 @@ CLOCKED = 3  # every second step from here on is timed by operator, which slows 
 
 
 class Recorder:
-    """Records a list of (task, start, end, waited) for each step, in seconds of the machine's monotonic clock.
+    """Records a list of (task, start, end, waited, computed) for each step, in seconds of the machine's monotonic clock;
+    `computed` is the processor time of this thread.
 
     `clock` times single operators, on devices that run synchronously; `clocked` are the steps in which it does. `file`
     is the file of the rank's role. `mapped` are tensors that are mapped from a file.
@@ -32,7 +33,7 @@ class Recorder:
         self.clock = OperatorClock(file, world) if device.type == "cpu" else None
         self.clocked: list[int] = []
         self.mapped = {t.untyped_storage().data_ptr() for t in mapped}
-        self.steps: list[list[tuple[str, float, float, float]]] = []
+        self.steps: list[list[tuple[str, float, float, float, float]]] = []
         self.tensor_bytes = 0
 
     def now(self) -> float:
@@ -41,16 +42,12 @@ class Recorder:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def add(self, name: str, start: float, waited: float = 0.0) -> None:
-        """Records a span that started at `start` and ends now."""
-        self.steps[-1].append((name, start, self.now(), waited))
-
     @contextmanager
-    def span(self, name: str) -> Iterator[None]:
-        """A context whose start and end are recorded."""
-        start = self.now()
+    def span(self, name: str, waited: float = 0.0) -> Iterator[None]:
+        """A context whose start and end are recorded; `waited` seconds before it belong to it."""
+        start, computed = self.now(), time.thread_time()
         yield
-        self.add(name, start)
+        self.steps[-1].append((name, start - waited, self.now(), waited, time.thread_time() - computed))
 
     @contextmanager
     def step(self, number: int, last: int) -> Iterator[None]:

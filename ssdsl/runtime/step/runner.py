@@ -109,10 +109,9 @@ class Runner:
         if self.recorder is None:
             yield
             return
-        start, waited = self.recorder.now(), self.mover.take_waited()
-        with clock.task(letter, number) if clock is not None else nullcontext():
+        span = self.recorder.span(f"{letter}{number}{list(at)}", self.mover.take_waited())
+        with span, clock.task(letter, number) if clock is not None else nullcontext():
             yield
-        self.recorder.add(f"{letter}{number}{list(at)}", start - waited, waited)
 
     # -- functions ---------------------------------------------------------------------------------------------------
 

@@ -46,11 +46,10 @@ class ComputeTimes:
 
 @dataclass(slots=True)
 class Computing:
-    """The compute times of a program's functions. `sharing` is the number of ranks that share a device."""
+    """The compute times of a program's functions."""
 
     facts: ProgramIndex
     fusion: Fusion
-    sharing: float
     _found: dict[tuple[int, Device], ComputeTimes] = field(default_factory=dict)
     _of_kind: dict[tuple[int | None, Device], ComputeTimes] = field(default_factory=dict)  # by a section's kind
 
@@ -72,14 +71,14 @@ class Computing:
         if section.kind is None or key not in self._of_kind:
             times = self._of_kind[key] = ComputeTimes()
             for launch in self.fusion.launches(function)[number]:
-                self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
+                self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
         return self._of_kind[key]
 
     def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
         """The times of the kernel that an operator is in."""
         (section,) = (s for s in function.sections if op in s.body)
         times, launch = ComputeTimes(), self.fusion.launch_of(function, op)
-        self._add(times, LaunchTime(self.facts, function, launch, device, self.sharing), section.recompute)
+        self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
         return times
 
     def _add(self, times: ComputeTimes, launch: LaunchTime, recompute: bool) -> None:
@@ -100,4 +99,4 @@ class Computing:
             return 0.0
         state, learned = self.facts.state, (p.var for p in function.parameters if p.var.gradient is not None)
         traffic = sum(v.elements * state.accumulation_traffic(v.dtype, fuses=self.facts.fuses) for v in learned)
-        return traffic / device.achievable_bandwidth() * self.sharing
+        return traffic / device.achievable_bandwidth()

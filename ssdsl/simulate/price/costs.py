@@ -46,7 +46,14 @@ FREE = Cost()
 
 
 class Costs(Protocol):
-    """A source of costs. Implementations hold the program and, if they need it, the cluster."""
+    """A source of costs. Implementations hold the program and, if they need it, the cluster.
+
+    `cores` is the number of cores that all ranks share, if its times are those of a rank that has one for itself; None
+    if each rank has a device, or if times are those of ranks that shared cores already.
+    """
+
+    @property
+    def cores(self) -> int | None: ...
 
     def of(self, action: Action, role: Role) -> Cost:
         """The cost of an action on the slowest device of a role. A `Start` costs its message's journey, a `StartReduce`

@@ -18,10 +18,10 @@ from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 
 
 class LaunchTime:
-    """The times of a kernel of a function on a device that `sharing` ranks share."""
+    """The times of a kernel of a function on a device."""
 
-    def __init__(self, facts: ProgramIndex, function: Function, launch: Launch, device: Device, sharing: float) -> None:
-        self.facts, self.launch, self.device, self.sharing = facts, launch, device, sharing
+    def __init__(self, facts: ProgramIndex, function: Function, launch: Launch, device: Device) -> None:
+        self.facts, self.launch, self.device = facts, launch, device
         self.variables = facts.variables(function)
         self.op = launch.ops[0]
         self.operator = facts.operators[self.op.operator]
@@ -70,7 +70,7 @@ class LaunchTime:
             arithmetic = product.flops / self.device.attention_flops(dtype)
         else:
             arithmetic = matmul_seconds(product, self.device, dtype)
-        return max(arithmetic * times * self.sharing, self._pass(traffic))
+        return max(arithmetic * times, self._pass(traffic))
 
     def _flops(self) -> float:
         parts = math.prod(s.parts for s in self.op.splits if isinstance(s, Split))
@@ -82,7 +82,7 @@ class LaunchTime:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def _pass(self, traffic: float) -> float:
-        return max(traffic / self.device.achievable_bandwidth(), self.device.launch_s) * self.sharing
+        return max(traffic / self.device.achievable_bandwidth(), self.device.launch_s)
 
     def _read_bytes(self, name: Name) -> int:
         """The bytes of a value that the kernel reads: of an embedding's table only the rows that are looked up."""

@@ -41,8 +41,8 @@ class Roofline:
 
     def __init__(self, facts: ProgramIndex, cluster: Cluster, fusion: Fusion) -> None:
         self.facts, self.program, self.cluster = facts, facts.program, cluster
-        self.sharing = cluster.sharing(self.program.plan.devices)
-        self.computing = Computing(facts, fusion, self.sharing)
+        self.cores = cluster.size if cluster.shares_cores else None
+        self.computing = Computing(facts, fusion)
         self.network = Network(cluster)
         self.devices = {r.name: cluster.devices(tuple(r.submesh.ranks())) for r in self.program.roles}
         self.communication: dict[tuple[int, Phase], Cost] = {}
@@ -102,7 +102,7 @@ class Roofline:
         state = self.facts.state
         flats = self.program.flats_of(role)
         traffic = sum(state.update_traffic(f.dtype) * f.elements_over(f.sharded.optimizer) for f in flats)
-        return Cost(traffic * max(self.sharing / d.achievable_bandwidth() for d in self.devices[role.name]))
+        return Cost(traffic * max(1 / d.achievable_bandwidth() for d in self.devices[role.name]))
 
     def _tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""

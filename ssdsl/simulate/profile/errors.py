@@ -102,28 +102,9 @@ class TasksMisfit(Diagnostic):
         return f"this program has no task\n{_listed(self.foreign)}" if self.foreign else ""
 
 
-class CoresShared(Diagnostic):
-    """Ranks that share a core run at half its speed, or less, and wait for each other in another order. So a profile is
-    valid only for plans whose ranks share cores as in its recording: two ranks on two cores, for example, or four on
-    two."""
-
-    code = "E0654"
-    title = "the profile `{file}` was recorded with {processes} ranks on {cores} cores, and this plan has {ranks}"
-    help = "record a profile with as many ranks per core, in another file: `{elsewhere} --out FILE`"
-    file: str
-    processes: int
-    cores: int
-    ranks: int
-    command: str
-
-    @property
-    def elsewhere(self) -> str:
-        return self.command.partition(" --out ")[0]
-
-
 class MachinesMixed(Diagnostic):
-    """`ssdsl profile` adds to an existing file. Times of two machines, of two versions of torch, or of ranks that share
-    cores in another way, do not belong in one profile."""
+    """`ssdsl profile` adds to an existing file. Times of two machines, or of two versions of torch, do not belong in one
+    profile."""
 
     code = "E0655"
     title = "the profile `{file}` is for another {fact}: {known}, and here it is {found}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ssdsl.ir.program import Program
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
-from ssdsl.simulate.profile.errors import CoresShared, MachinesMixed, ProfileLacks, TasksMisfit
+from ssdsl.simulate.profile.errors import MachinesMixed, ProfileLacks, TasksMisfit
 from ssdsl.simulate.profile.kernel_key import kernel_key
 from ssdsl.simulate.profile.measured import Measured
 from ssdsl.simulate.profile.profile import Profile, ProfiledMachine
@@ -39,9 +39,6 @@ def digest(program: Program) -> str:
 def _profiled(program: Program, found: CostsFile, command: str) -> Costs:
     profile = found.profile
     assert profile is not None
-    machine, here = profile.machine, max(1.0, program.plan.devices / profile.machine.cores)
-    if here != machine.sharing:
-        raise PlanError(CoresShared(None, found.file, machine.processes, machine.cores, program.plan.devices, command))
     if missing := lacking(program, profile):
         raise PlanError(ProfileLacks.of(found.file, missing, profile.sources, command))
     return Profiled(ProgramIndex(program), profile)
@@ -57,8 +54,8 @@ def lacking(program: Program, profile: Profile) -> tuple[str, ...]:
 
 
 def check_machine(file: str, known: ProfiledMachine, found: ProfiledMachine) -> None:
-    """Raises PlanError if the times of two machines would be mixed, or of ranks that share cores in different ways."""
-    facts = ("device", "torch", "threads", "cores", "sharing")
+    """Raises PlanError if the times of two machines would be mixed."""
+    facts = ("device", "torch", "threads", "cores")
     unlike = [name for name in facts if getattr(known, name) != getattr(found, name)]
     if unlike:
         was, now = (str(getattr(machine, unlike[0])) for machine in (known, found))

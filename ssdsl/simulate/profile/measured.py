@@ -49,6 +49,8 @@ class Times:
 class Measured:
     """The costs of a program from the times in such a file."""
 
+    cores = None  # the ranks whose tasks were measured shared theirs already
+
     def __init__(self, program: Program, times: Times) -> None:
         self.program, self.times = program, times
         flops = {o.name: o.flops for o in program.graph.operators}

@@ -36,8 +36,9 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 def read_profile(found: Any) -> Profile:
     """The profile in a JSON value. Raises NoProfileError."""
     table = _table("profile", found)
-    if table.get("version") != VERSION:
-        raise NoProfileError("profile.version", f"is {table.get('version')!r}, and this ssdsl reads {VERSION}")
+    version = table.get("version")
+    if version not in (1, VERSION):
+        raise NoProfileError("profile.version", f"is {version!r}, and this ssdsl reads 1 and {VERSION}")
     machine = _table("profile.machine", table.get("machine"))
     for name, kind in MACHINE.items():
         is_kind = isinstance(machine.get(name), kind) and not isinstance(machine.get(name), bool)
@@ -47,7 +48,7 @@ def read_profile(found: Any) -> Profile:
     sources = table.get("sources", [])
     if not isinstance(sources, list) or not all(isinstance(s, str) for s in sources):
         raise NoProfileError("profile.sources", "is no list of texts")
-    return Profile(
+    profile = Profile(
         ProfiledMachine(**{name: machine[name] for name in MACHINE}),
         _each("profile.operators", table.get("operators", {}), _phases),
         {_kind(key): curve for key, curve in _each("profile.network", table.get("network", {}), _curve).items()},
@@ -55,6 +56,7 @@ def read_profile(found: Any) -> Profile:
         _seconds("profile.step", table.get("step", 0.0)),
         tuple(sources),
     )
+    return profile.faster(profile.machine.sharing) if version == 1 else profile
 
 
 def _each(

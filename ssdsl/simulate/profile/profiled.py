@@ -65,6 +65,11 @@ class Profiled:
         """The program."""
         return self.facts.program
 
+    @property
+    def cores(self) -> int:
+        """The cores of the machine."""
+        return self.profile.machine.cores
+
     def of(self, action: Action, role: Role) -> Cost:
         """The cost of an action on each device of a role."""
         match action:

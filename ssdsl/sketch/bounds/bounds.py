@@ -88,7 +88,17 @@ class Bounds:
                 work.add(own)
             if work.seconds:
                 longest = max(longest, work.head + work.seconds + (0.0 if halved else work.tail))
-        return longest * self.cluster.sharing(plan.devices)
+        return max(longest, self._all_s(plan, found) / self.cluster.size) if self.cluster.shares_cores else longest
+
+    def _all_s(self, plan: Plan, found: Mapping[Placement, _Work]) -> float:
+        """The seconds that all devices compute together."""
+        sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
+
+        def devices(place: Placement) -> int:
+            fixed = {axis for axis, _ in place.fixed}
+            return prod(size for axis, size in sizes[place.mesh].items() if axis not in fixed)
+
+        return sum(devices(place) * work.seconds for place, work in found.items())
 
     def _by_place(self, plan: Plan) -> dict[Placement, _Work]:
         operators = self._operators()

@@ -1,6 +1,6 @@
 """The clock of a rank loses no time and counts none twice; what it says becomes a profile of the whole program.
 
-One rank's program runs in this process, alone. The clock's watch is a counter: every look at it is a tick later, so
+One rank's program runs in this process, alone. The clock's watches are counters: every look at one is a tick later, so
 times are numbers of lines and nodes, the same in every run.
 """
 
@@ -37,8 +37,9 @@ NOT_COMPUTED = ("talk", "clock", "met")  # waiting for others, and what the cloc
 
 
 def ticks(patch: pytest.MonkeyPatch) -> None:
-    looks = count()
-    patch.setattr(clocks, "time", SimpleNamespace(perf_counter=lambda: TICK * next(looks)))
+    computing, passing = count(), count()
+    watches = {"thread_time": lambda: TICK * next(computing), "perf_counter": lambda: TICK * next(passing)}
+    patch.setattr(clocks, "time", SimpleNamespace(**watches))
 
 
 def clocked(program: Compiled, rank: int, folder: Path, patch: pytest.MonkeyPatch, spec: str = RUNS) -> RankResult:
@@ -113,15 +114,16 @@ def test_the_middle_half_of_the_steps_counts() -> None:
 
 
 def test_what_the_clock_adds_is_known_by_the_steps_without_it() -> None:
-    """Tasks take 9 s where the clock says 10; beside tasks, and in what they wait for messages, it adds nothing."""
+    """Tasks compute for 7.2 s where the clock says 8; beside tasks, and in communication, it adds nothing."""
     places = (Spent("F", 0, "", 1, (3.0, 1.0)), Spent("B", 0, "", 1, (4.0,)), Spent("met", 8, "", 2, (2.0,)))
     others = (Spent("talk", 0, "", 0, (5.0,)), Spent("update", 0, "", 0, (6.0,)))
-    plain = (Recorded("F0[0]", 0.0, 4.0, 1.0), Recorded("reduce", 4.0, 5.0, 0.0), Recorded("B0[0]", 5.0, 11.0, 0.0))
-    first = (Recorded("F0[0]", 0.0, 80.0, 0.0),)  # before the clock: it warms up
+    tasks = Recorded("F0[0]", 0.0, 5.0, 1.0, 3.2), Recorded("B0[0]", 5.0, 11.0, 0.0, 4.0)
+    plain = (tasks[0], Recorded("reduce", 4.0, 5.0, 0.0, 0.5), tasks[1])
+    first = (Recorded("F0[0]", 0.0, 80.0, 0.0, 80.0),)  # before the clock: it warms up
     steps = (first, plain, plain)
     rank = RankResult(0, "gpus", (), (), 0, {}, recorded=steps, clocked={1: (*places, *others)})
     ((_, found),) = usual_steps([rank])
-    assert [sum(s.times_s) for s in found] == pytest.approx([3.6, 3.6, 1.8, 5.0, 6.0])
+    assert [sum(s.times_s) for s in found] == pytest.approx([3.6, 3.6, 2.0, 5.0, 6.0])
 
 
 @pytest.mark.parametrize("plan", ["tensor_parallel", "zero"])

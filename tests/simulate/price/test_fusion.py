@@ -150,7 +150,7 @@ def test_time_depends_on_the_size_of_a_micro_batch() -> None:
 def test_backward_of_a_product_is_two_products() -> None:
     program = compiled("data_parallel", "models.py:chain_of_8", D=1).program
     facts = ProgramIndex(program, fuses=True)
-    times = Computing(facts, Fusion(facts), 1.0).times(program.functions[0], A100)
+    times = Computing(facts, Fusion(facts)).times(program.functions[0], A100)
     assert times.of(Phase.BACKWARD) == pytest.approx(times.of(Phase.DGRAD) + times.of(Phase.WGRAD))
 
 

@@ -36,7 +36,7 @@ WRONG = {
     "in a table": '{"tasks": {"block0.fwd": null}}',
     "a run that is no text": '{"recorded": 1}',
     "a profile that is a number": '{"profile": 1}',
-    "a profile of tomorrow": '{"profile": {"version": 2}}',
+    "a profile of tomorrow": '{"profile": {"version": 3}}',
     "a profile without a machine": '{"profile": {"version": 1}}',
     "a machine without cores": f'{{"profile": {{"version": 1, "machine": {MACHINE.replace("2", "0")}}}}}',
     "a phase": f'{{"profile": {{"version": 1, "machine": {MACHINE}, "operators": {{"x": {{"fwd": 1}}}}}}}}',
@@ -113,3 +113,19 @@ def test_single_tasks_go_before_stages() -> None:
     assert Measured(built.program, slow).of(Update(), built.program.roles[1]).time_s == 0
     assert found.step_s == pytest.approx(3 + 1 + 3 + 0.25 + 2 + 0.5 + 2)
     assert found.devices[0].reduce_s == pytest.approx(0.5) and found.devices[0].optimizer_s == pytest.approx(2.0)
+
+
+def test_times_of_version_1_are_those_of_ranks_that_share_cores(tmp_path: Path) -> None:
+    """Four ranks on two cores took twice as long as with a core for each, except for communication."""
+    machine = MACHINE.replace('"processes": 1', '"processes": 4')
+    times = '"step": 4, "operators": {"x": {"forward": 6}}, "growing": {"update": [[8, 2]]}'
+    times += ', "network": {"send among 2": [[8, 2]]}'
+    path = tmp_path / "costs.json"
+    found = {}
+    for version in (1, 2):
+        path.write_text(f'{{"profile": {{"version": {version}, "machine": {machine}, {times}}}}}')
+        profile = read_costs(path).profile
+        assert profile is not None
+        found[version] = profile
+    assert found[1] == found[2].faster(2.0)
+    assert found[1].operators["x"]["forward"] == 3 and found[1].network == found[2].network

@@ -1,0 +1,58 @@
+"""Stretches a step's time where more ranks compute at once than there are cores.
+
+The step is simulated first as if each rank had a core. While `n` ranks compute on `c < n` cores, each gets `c / n` of a
+core, so that this stretch of the step takes `n / c` times as long, for everything that happens in it. Ranks that wait
+leave their core to others: a pipeline with bubbles loses less than replicas, which compute all the time.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ssdsl.ir.execute import ActionPart
+from ssdsl.simulate.run import Interval, Trace
+
+
+def on_cores(trace: Trace, ranks: Sequence[int], cores: int) -> Trace:
+    """The trace on so many cores; `ranks` is the number of ranks of each role."""
+    points = [*_points(trace, ranks, cores)]
+    starts = [start for start, _, _ in points]
+
+    def at(time_s: float) -> float:
+        start, real_s, rate = points[bisect_right(starts, time_s) - 1]
+        return real_s + (time_s - start) * rate
+
+    for n, x in enumerate(trace.intervals):
+        start, end = at(x.start), at(x.end)
+        computes = replace(x.cost, compute_s=end - start - x.cost.communication_s) if _computes(x) else x.cost
+        trace.intervals[n] = x._replace(start=start, end=end, cost=computes)
+    for n, s in enumerate(trace.stalls):
+        trace.stalls[n] = s._replace(start=at(s.start), end=at(s.end), came=at(s.came), left=at(s.left))
+    trace.ended = [at(end) for end in trace.ended]
+    return trace
+
+
+def _points(trace: Trace, ranks: Sequence[int], cores: int) -> Iterator[tuple[float, float, float]]:
+    """Yields the times at which another number of ranks computes: the time with a core for each, the time with these
+    cores, and how many times as long what follows takes.
+
+    Ranks that communicate within a task use no core, but wait for each other. So of a task that computes for a share of
+    its time, only this share takes longer.
+    """
+    changes: list[tuple[float, int, float]] = [(0.0, 0, 0.0)]
+    for x in trace.intervals:
+        if _computes(x):
+            count = ranks[x.role]
+            computing = count * x.cost.compute_s / x.cost.time_s
+            changes += (x.start, count, computing), (x.end, -count, -computing)
+    before_s = real_s = 0.0
+    active, busy, rate = 0, 0.0, 1.0
+    for time_s, count, computing in sorted(changes):
+        real_s += (time_s - before_s) * rate
+        active, busy, before_s = active + count, busy + computing, time_s
+        rate = 1 + busy / active * (active / cores - 1) if active > cores else 1.0
+        yield time_s, real_s, rate
+
+
+def _computes(x: Interval) -> bool:
+    return x.part is ActionPart.RUN and x.cost.compute_s > 0
