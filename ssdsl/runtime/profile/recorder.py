@@ -20,8 +20,8 @@ CLOCKED = 3  # every second step from here on is timed by operator, which slows 
 
 
 class Recorder:
-    """Records a list of (task, start, end, waited, computed) for each step, in seconds of the machine's monotonic clock;
-    `computed` is the processor time of this thread.
+    """Records a list of (task, start, end, waited, computed) for each step, in seconds of the machine's monotonic
+    clock; `computed` is the processor time of this thread.
 
     `clock` times single operators, on devices that run synchronously; `clocked` are the steps in which it does. `file`
     is the file of the rank's role. `mapped` are tensors that are mapped from a file.

@@ -103,8 +103,8 @@ class TasksMisfit(Diagnostic):
 
 
 class MachinesMixed(Diagnostic):
-    """`ssdsl profile` adds to an existing file. Times of two machines, or of two versions of torch, do not belong in one
-    profile."""
+    """`ssdsl profile` adds to an existing file. Times of two machines, or of two versions of torch, do not belong in
+    one profile."""
 
     code = "E0655"
     title = "the profile `{file}` is for another {fact}: {known}, and here it is {found}"

@@ -3,7 +3,7 @@ the time of a simulation or less.
 
 Each device computes and communicates all its tasks one after another, as in a simulation. It does not begin before one
 micro-batch has come to it, and does not end before one has gone back; after its last task it updates its weights. No
-order of the tasks gives a shorter step.
+order of the tasks gives a shorter step. Ranks that share cores compute no more than these can.
 """
 
 from collections.abc import Callable
@@ -34,18 +34,22 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
     found = unordered(plan, _by_assignment(plan), cluster, state)
     heads = _ends(found, found.forward, gradient=False)
     tails = _ends(found, found.backward, gradient=True)
-    step, memory = 0.0, 0.0
+    step, memory, computing = 0.0, 0.0, 0.0
     of_role: list[list[Function]] = [[] for _ in found.program.roles]
     for f in found.program.functions:
         for r in found.members[f.submesh]:
             of_role[r].append(f)
     for r, (role, own) in enumerate(zip(found.program.roles, of_role, strict=True)):
-        busy = sum((found.forward(f, r) + found.backward(f, r)) * prod(t.parts for t in f.time) for f in own)
+        times = {f.number: prod(t.parts for t in f.time) for f in own}
+        busy = sum((found.forward(f, r) + found.backward(f, r)) * times[f.number] for f in own)
         head, tail = (min((ends[f.number] for f in own), default=0.0) for ends in (heads, tails))
-        update = found.prices.costs.of(Update(), role).time_s
-        step = max(step, head + busy + max(update, 0.0 if halved else tail))
+        update = found.prices.costs.of(Update(), role)
+        step = max(step, head + busy + max(update.time_s, 0.0 if halved else tail))
+        computes = sum(found.computing(f, r) * times[f.number] for f in own) + update.compute_s
+        computing += role.submesh.size * computes
         memory = max(memory, sum(map(found.kept_bytes, own)) + found.state_bytes(r))
-    return Least(step, memory)
+    cores = found.prices.costs.cores
+    return Least(step if cores is None else max(step, computing / cores), memory)
 
 
 def _by_assignment(plan: Plan) -> dict[str, int]:

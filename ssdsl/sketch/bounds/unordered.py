@@ -13,6 +13,7 @@ from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Plan, TaskSet
 from ssdsl.simulate.memory.memory import state_of
 from ssdsl.simulate.memory.state import StatePrecision
+from ssdsl.simulate.price.costs import Cost
 from ssdsl.simulate.simulate import Prices, prices
 
 
@@ -35,23 +36,28 @@ class Unordered:
     program: Program
     prices: Prices
     members: Members = field(init=False)
-    _seconds: dict[tuple[int, Phase, int], float] = field(default_factory=dict)
+    _costs: dict[tuple[int, Phase, int], Cost] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.members = Members(self.program.roles)
 
     def forward(self, function: Function, role: int) -> float:
         """The seconds of a function's forward on a role."""
-        return self._of(function, Phase.FORWARD, role)
+        return self._of(function, Phase.FORWARD, role).time_s
 
     def backward(self, function: Function, role: int) -> float:
         """The seconds of a function's backward on a role, both halves together."""
-        return sum(self._of(function, phase, role) for phase in BACK_PHASES[function.backward])
+        return sum(self._of(function, phase, role).time_s for phase in BACK_PHASES[function.backward])
+
+    def computing(self, function: Function, role: int) -> float:
+        """The seconds for which both compute, without their collectives."""
+        phases = (Phase.FORWARD, *BACK_PHASES[function.backward])
+        return sum(self._of(function, phase, role).compute_s for phase in phases)
 
     def weights(self, function: Function, role: int) -> float:
         """The seconds on a role of the half of a backward that computes gradients of weights; 0 if the backward is not
         halved."""
-        return self._of(function, Phase.WGRAD, role) if function.backward is Backward.HALVES else 0.0
+        return self._of(function, Phase.WGRAD, role).time_s if function.backward is Backward.HALVES else 0.0
 
     def travel(self, given: FunctionInput, gradient: bool) -> float:
         """The seconds until an input's message, or its gradient's, has arrived."""
@@ -72,12 +78,12 @@ class Unordered:
         changes = state_of(self.program, self.prices.state, self.program.roles[role], {})
         return sum(change.size_bytes for change in changes)
 
-    def _of(self, function: Function, phase: Phase, role: int) -> float:
+    def _of(self, function: Function, phase: Phase, role: int) -> Cost:
         key = function.number, phase, role
-        if key not in self._seconds:
+        if key not in self._costs:
             task = Compute(function.number, (), phase)
-            self._seconds[key] = self.prices.costs.of(task, self.program.roles[role]).time_s
-        return self._seconds[key]
+            self._costs[key] = self.prices.costs.of(task, self.program.roles[role])
+        return self._costs[key]
 
 
 def _named(plan: Plan, sets: Mapping[str, int], phase: Phase | None) -> Plan:

@@ -21,7 +21,7 @@ from tests.captured import graph_of
 
 ROOT = Path(__file__).parents[3]
 SLOW = [pytest.param(m, marks=pytest.mark.slow) for m in ("swin:tiny", "t5:tiny", "mixtral:tiny", "alphafold2:tiny")]
-CLUSTERS = ("a100x64", "two_sites")
+CLUSTERS = ("a100x64", "two_sites", "laptop")
 PLANS = (*sorted((ROOT / "examples").glob("*.ssp")), *sorted((ROOT / "tests/prove/plans").glob("*.ssp")))
 SETTINGS: tuple[dict[str, int], ...] = ({}, {"M": 8}, {"D": 2, "M": 2}, {"S": 2, "M": 4}, {"T": 2, "S": 1, "M": 1})
 
