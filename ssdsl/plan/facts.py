@@ -69,6 +69,7 @@ class Facts:
     )  # of the numbers of parts, by the span of the cut
     aliases: dict[str, frozenset[int]] = field(default_factory=dict)  # names of `dim`, with their dimension classes
     halved: bool = False  # whether a skipped order names halves of a backward
+    skipped: set[int] = field(default_factory=set)  # the ids of statements that were looked at for this
     orders: list[Order] = field(default_factory=list)
     clocks: list[ClockOrder] = field(default_factory=list)
     pairs: dict[Span, int] = field(default_factory=dict)  # the number of pairs that each `order` relates

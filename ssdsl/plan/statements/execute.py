@@ -55,8 +55,10 @@ def execute(ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...])
 
 def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | None:
     """Executes one statement. A new kind of statement is a new case: mypy reports it as missing here."""
-    if not ctx.orders and isinstance(s, SIMPLE) and not ctx.facts.halved:
-        ctx.facts.halved = names_halves(s)
+    facts = ctx.facts
+    if not ctx.orders and isinstance(s, SIMPLE) and not facts.halved and id(s) not in facts.skipped:
+        facts.skipped.add(id(s))
+        facts.halved = names_halves(s)
     match s:
         case nodes.ForStatement(bindings, (nodes.MeshStatement() as one,), True):
             meshes(ctx, scope, one, bindings)
