@@ -17,6 +17,7 @@ from ssdsl.lower.functions.gather_again import gather_again
 from ssdsl.lower.functions.join_readers import join_readers
 from ssdsl.lower.functions.number_kinds import number_kinds
 from ssdsl.lower.lowering import Held, Lowering
+from ssdsl.lower.operators.copy_constants import copy_constants
 from ssdsl.lower.operators.divide_dims import divide_dims
 from ssdsl.lower.operators.find_gradients import find_gradients
 from ssdsl.lower.operators.propagate_partial import propagate_partial
@@ -50,6 +51,7 @@ def place_operators(lowering: Lowering) -> Lowering:
 
 PASSES: tuple[Pass, ...] = (
     # which part of each operator runs where
+    copy_constants,
     route_rows,
     divide_dims,
     place_operators,

@@ -282,6 +282,19 @@ class Graph:
         return frozenset(found)
 
     @cached_property
+    def repeated(self) -> frozenset[str]:
+        """The computing operators that no input, weight or buffer reaches: those that repeat a constant, such as a mask
+        for every sample, and those that follow from these alone."""
+        found: set[str] = set()
+        values = {v.name for v in self.values.values() if v.origin is Origin.CONSTANT}
+        for operator in self.operators:
+            if operator.stage is not Stage.DATA and values.issuperset(operator.refs()):
+                values.update(o.value for o in operator.outputs)
+                if operator.stage is Stage.COMPUTE:
+                    found.add(operator.name)
+        return frozenset(found)
+
+    @cached_property
     def tails(self) -> "Tails":
         """The operators at the ends of the model (`tails.py`)."""
         from ssdsl.model.tails import tails

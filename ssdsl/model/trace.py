@@ -17,6 +17,7 @@ from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
 from ssdsl.model.rewrite.calls import without_unread
 from ssdsl.model.rewrite.causal import flag_causal
+from ssdsl.model.rewrite.expand_last import expand_last
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
@@ -28,9 +29,8 @@ def capture(model: Model) -> Graph:
 
     Raises PlanError: the module cannot be captured, returns no loss, has an operator without a rule.
     """
-    calls = without_unread(
-        flag_causal(leave_unsorted(normalise(explicit_draws(capture_calls(model), model.generator))))
-    )
+    drawn = explicit_draws(capture_calls(model), model.generator)
+    calls = without_unread(expand_last(flag_causal(leave_unsorted(normalise(drawn)))))
     constant, data = stages(calls)
     calls = discover(calls, constant)
     found = analyse(calls, constant)

@@ -165,7 +165,8 @@ class OpPlan:
     `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it lacks
     because it needs all of their dimension. `checkpoint` is the number of the checkpoint in which it is recomputed.
     With `regathers`, backward gathers its gathered operands again. It may receive `ahead` values before it reads them.
-    `sets` are the numbers of the sets of operators named in orders to which it belongs.
+    `sets` are the numbers of the sets of operators named in orders to which it belongs. `stays`: a statement places it
+    that places nothing but repeated constants, so that these are not computed beside their readers.
     """
 
     place: Placement | None = None
@@ -175,6 +176,7 @@ class OpPlan:
     regathers: Mark | None = None
     ahead: Mark | None = None
     sets: frozenset[int] = frozenset()
+    stays: bool = False
 
     @property
     def home(self) -> Placement:

@@ -37,7 +37,7 @@ class ColumnKind(StrEnum):
 class Column:
     """`name` heads the column. `key` is its name in JSON, which is part of the interface: a new heading breaks no
     script. With `fold`, words may wrap. If a table is too wide, the columns with the highest `drop` are left out
-    first."""
+    first. A table writes texts as `spell` does; in JSON they are as they are."""
 
     name: str
     kind: ColumnKind = ColumnKind.TEXT
@@ -45,6 +45,7 @@ class Column:
     fold: bool = False
     key: str = ""
     drop: int = 0
+    spell: Callable[[str], str] = str
 
     @property
     def json_key(self) -> str:
@@ -70,7 +71,7 @@ def table(view: View, width: int = 120) -> RenderableType:
     title, notes = Text(view.title, "bold"), [Text(note) for note in view.notes]
     if not view.rows:
         return Group(title, *notes, Text())
-    cells = [[_text(c.kind, v) for c, v in zip(view.columns, row, strict=True)] for row in view.rows]
+    cells = [[_text(c, v) for c, v in zip(view.columns, row, strict=True)] for row in view.rows]
     kept, least = _kept(view.columns, cells, width)
     if _free(kept, least, width) < 0:
         return Group(title, *_records(view.columns, cells, width), *notes, Text())
@@ -175,10 +176,10 @@ def as_json(view: View) -> list[dict[str, Value]]:
     return [dict(zip(keys, row, strict=True)) for row in view.rows]
 
 
-def _text(kind: ColumnKind, value: Value) -> str:
+def _text(column: Column, value: Value) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else FORMATS[kind](value)
+    return column.spell(value) if isinstance(value, str) else FORMATS[column.kind](value)
 
 
 def broken(path: str, longest: int) -> str:

@@ -1,9 +1,11 @@
 """The names that views and helps print are names that a plan takes, and a help that is followed leads on."""
 
 import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from bench.fuzz.trial import try_plan
 from ssdsl.lang.formatter.spell import spell_dim
@@ -17,6 +19,7 @@ from ssdsl.plan.plan import Plan
 from ssdsl.run.launch import Training
 from ssdsl.show.tables.dims import dims_view
 from ssdsl.show.tables.operators import operators_view
+from ssdsl.show.view import as_json, table
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 from tests.captured import graph_of
@@ -51,11 +54,20 @@ def test_split_takes_what_show_dims_prints(file: str) -> None:
     graph = graph_of(f"{MODELS}/{file}")
     for row in dims_view(graph).rows:
         name, size, is_fixed = str(row[0]), row[1], "(all)" in str(row[5])
-        plan, _ = made(f"mesh gpus(x = {size})\nsplit model by {name} into x where possible\n{ASSIGN}", graph)
+        plan, _ = made(
+            f"mesh gpus(x = {size})\nsplit model by {spell_dim(name)} into x where possible\n{ASSIGN}", graph
+        )
         cut = [op.dims[i.dim] for op in graph.operators for i in plan.of(op.name).indices]
         assert bool(cut) is not is_fixed, name
-        name = name.strip('"')
         assert all(name in (starred(dim.name), starred(graph.dim_names[dim.cls])) for dim in cut)
+
+
+def test_quotes_are_for_a_table_and_no_part_of_a_name_in_json() -> None:
+    view = dims_view(graph_of(f"{MODELS}/repeated.py:repeated"))
+    assert "in" in [row["dimension"] for row in as_json(view)]
+    console = Console(file=StringIO(), width=120)
+    console.print(table(view))
+    assert '"in"' in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_name_that_a_plan_has_in_quotes_is_shown_in_quotes() -> None:

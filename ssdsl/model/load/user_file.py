@@ -102,6 +102,8 @@ class UserFile:
         except ReadsNumbers as error:
             raise PlanError(NumbersNeeded(self._place(error), self.source.name, str(error))) from error
         except (Exception, SystemExit) as error:
+            if _is_interrupted(error):
+                raise KeyboardInterrupt from error
             raise PlanError(self._failure(when, error)) from error
 
     def _failure(self, when: str, error: BaseException) -> UserCodeFailed:
@@ -131,3 +133,11 @@ class UserFile:
         example = [*nearest(self.name, own), *own, "function"][0]
         known = ", ".join(own) or "no functions"
         return self.mistakes.no_function(span, fact, suggest(self.name, own), path, known, example)
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether an error follows from Ctrl-C: modules in C, and some in Python, report any exception of what they import
+    as an error of their own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -29,7 +29,7 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, unequal: bool 
     found = replace(plan, graph=graph, operators=records, orders=(), clocks=(), shards=())
     if trains:
         return carried.in_training(found)
-    alone = {n: OpPlan(place=record.place, indices=record.indices) for n, record in records.items()}
+    alone = {n: OpPlan(record.place, record.indices, stays=record.stays) for n, record in records.items()}
     return replace(found, operators=alone)
 
 

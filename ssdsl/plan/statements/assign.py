@@ -25,10 +25,12 @@ def assign(ctx: Context, scope: Scope, s: nodes.AssignStatement) -> None:
 def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None:
     """Places operators; raises PlanError if some of them are placed elsewhere already."""
     records = ctx.facts.operators.at
-    numbers = ctx.model.numbers(ctx.model.only_compute(operators))
+    named = ctx.model.only_compute(operators)
+    numbers, stays = ctx.model.numbers(named), named <= ctx.model.graph.repeated
     placed = [(n, record.place) for n in numbers if (record := records[n]) is not None and record.place is not None]
     taken = {n for n, _ in placed}
-    ctx.facts.revise([n for n in numbers if n not in taken] if taken else numbers, partial(replace, place=placement))
+    put = partial(replace, place=placement, stays=stays)
+    ctx.facts.revise([n for n in numbers if n not in taken] if taken else numbers, put)
     twice = [(ctx.model.graph.operators[n], place) for n, place in placed if place != placement]
     if twice:
         op, known = twice[0]

@@ -15,6 +15,7 @@ from ssdsl.cluster.measure import processor
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Common, FileScope
 from ssdsl.ir.function import Backward, Function, Instr
+from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.profile.clocked import usual_steps
@@ -26,7 +27,7 @@ from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, ru
 
 LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
 AGAIN = "R"
-OF_FLATS = ("reduce", "gather", "drop", "scatter")
+OF_FLATS = ("gather", "drop", "scatter")
 
 
 def recorded_profile(program: Program, result: RunResult, source: str) -> Profile:
@@ -122,14 +123,23 @@ class _Found:
             self.collectives.append((IN_A_TASK.format(spent.layer), spent.line, spent.number, time_s))
         elif what in ("first gradient", "next gradient"):
             self.growing.setdefault(what, []).append((spent.number, time_s))
+        elif what == "reduce":
+            self.growing.setdefault(what, []).extend(_reductions(self.program.flats[spent.number], spent.times_s))
         elif what in OF_FLATS:
-            flat, is_reduced = self.program.flats[spent.number], what == "reduce"
-            size = flat_bytes(flat, flat.sharded.weights if is_reduced else ())  # what backward leaves, or all
-            count = 2 if is_reduced else 1  # once when it is started, once when it is awaited
-            self.growing.setdefault(what, []).append((size, count * time_s))
+            self.growing.setdefault(what, []).append((flat_bytes(self.program.flats[spent.number]), time_s))
         elif what == "update":
             held = sum(flat_bytes(f, f.sharded.optimizer) for f in self.program.flats_of(role))
             self.growing.setdefault(what, []).append((held, time_s))
+
+
+def _reductions(flat: FlatParam, times_s: Sequence[float]) -> Iterator[tuple[int, float]]:
+    """Yields the bytes and the seconds of reductions in a step, whose times are in order: one for each that a backward
+    ends with (ZeRO-2), then two of the last one, which is started and awaited."""
+    count = len(times_s) - (2 if flat.completion.once else 0)
+    if each := times_s[:count]:
+        yield flat_bytes(flat, flat.sharded.weights), mean(each)
+    if once := times_s[count:]:
+        yield flat_bytes(flat, flat.sharded.grads), sum(once)
 
 
 @dataclass(frozen=True)

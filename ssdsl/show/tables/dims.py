@@ -9,7 +9,7 @@ from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, ColumnKind, View
 
 COLUMNS = (
-    Column("dimension", ColumnKind.PATH, "bold cyan"),
+    Column("dimension", ColumnKind.PATH, "bold cyan", spell=spell_dim),
     Column("size", ColumnKind.COUNT),
     Column("times", ColumnKind.COUNT),
     Column("operators", ColumnKind.COUNT),
@@ -28,7 +28,7 @@ class _Found:
 
 
 def dims_view(graph: Graph, every: bool = False) -> View:
-    """A row per name and size, or with `every` a row per dimension. Names are as `split` takes them."""
+    """A row per name and size, or with `every` a row per dimension. A table writes names as `split` takes them."""
     groups: dict[tuple[object, ...], list[_Found]] = {}
     for operator in graph.operators:
         if operator.stage is Stage.COMPUTE:
@@ -48,7 +48,7 @@ def _row(name: str, size: object, found: list[_Found]) -> tuple[str | int, ...]:
     kinds = ", ".join(dict.fromkeys(fixed.values()))
     blocked = f"{kinds} ({'all' if len(fixed) == len(operators) else len(fixed)})" if fixed else ""
     example = _example((free or found)[0], found)
-    return spell_dim(name), size, len({f.cls for f in found}), len(operators), example, blocked
+    return name, size, len({f.cls for f in found}), len(operators), example, blocked
 
 
 def _example(first: _Found, found: list[_Found]) -> str:

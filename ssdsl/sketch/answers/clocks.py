@@ -223,7 +223,8 @@ class _Step:
 
 def _steps(found: Unordered, parts: Sequence[frozenset[str]]) -> list[_Step] | None:
     """The steps of a micro-batch in topological order; None if they wait for each other in a cycle."""
-    number = {name: n for n, part in enumerate(parts) for name in part}
+    moved = found.program.graph.repeated  # these are in the functions of their readers, whatever part they are of
+    number = {name: n for n, part in enumerate(parts) for name in part - moved}
     own: dict[int, list[Function]] = {}
     part_of: dict[int, int] = {}
     for function in found.program.functions:

@@ -158,7 +158,7 @@ class Bounds:
 
     def _seconds_of(self, op: Operator) -> tuple[float, float]:
         kernel = op.row
-        if not kernel.contraction or not op.flops:
+        if not kernel.contraction or not op.flops or op.name in self.graph.repeated:  # these run beside their readers
             return 0.0, 0.0
         dtype = self.graph.values[op.outputs[0].value].dtype
         devices = [group.device for group in self.cluster.groups]

@@ -243,6 +243,17 @@ def test_what_is_wrong_is_said(
     golden(ERRORS / f"{code}.err", "\n".join(texts))
 
 
+@pytest.mark.parametrize("where", ["at import", "in the function"])
+@pytest.mark.parametrize("raised", ["raise ImportError('no array') from error", "raise SystemExit(1)", "raise"])
+def test_an_interruption_is_no_mistake_of_the_model(where: str, raised: str, tmp_path: Path) -> None:
+    """Also where a module, as some in C, makes another error of it."""
+    text = f"try:\n    raise KeyboardInterrupt\nexcept BaseException as error:\n    {raised}\n"
+    if where == "in the function":
+        text = f"def model():\n{textwrap.indent(text, '    ')}"
+    with pytest.raises(KeyboardInterrupt):
+        load(user(tmp_path, text))
+
+
 def test_a_constructor_that_reads_large_tensors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]
 ) -> None:

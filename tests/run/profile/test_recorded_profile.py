@@ -4,6 +4,7 @@ One rank's program runs in this process, alone. The clock's watches are counters
 times are numbers of lines and nodes, the same in every run.
 """
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.ir.action import Compute
+from ssdsl.ir.action import Compute, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.run.profile.clocked import usual_steps
 from ssdsl.run.profile.recorded_profile import recorded_profile
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
@@ -24,7 +25,7 @@ from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.fit import lacking
-from ssdsl.simulate.profile.profile import Profile
+from ssdsl.simulate.profile.profile import Curve, Profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.workspace import Compiled
 from tests.simulate.memory.test_program_memory import Alone
@@ -96,6 +97,21 @@ def test_a_run_predicts_itself(
         apart = ("step", "update", "reduce", "optimizer", *NOT_COMPUTED)
         seen = sum(sum(s.times_s) for s in rank.clocked[0] if s.what not in apart)
         assert predicted == pytest.approx(seen, rel=ROUNDED.get(plan, 1e-9))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("zero", [1, 2])
+def test_reductions_take_what_they_took(zero: int, nodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those behind each backward (ZeRO-2) are one place each, those behind the last one are started and awaited."""
+    program = compiled("zero_in_time", RUNS, Z=zero, N=nodes, M=2 // nodes)
+    profile, (rank,) = profile_of(program, tmp_path, monkeypatch)
+    at_once = replace(profile, network=dict.fromkeys(profile.network, Curve(((1, 0.0),))))
+    (role,), costs = program.program.roles, Profiled(ProgramIndex(program.program), at_once)
+    reductions = [a for a in role.actions if isinstance(a, (ScatterGrads, StartReduce, WaitReduce))]
+    scattered = {ScatterGrads} if zero == 2 else set()
+    assert {type(a) for a in reductions} == scattered | ({StartReduce, WaitReduce} if zero == 1 or nodes > 1 else set())
+    seen = sum(sum(s.times_s) for s in rank.clocked[0] if s.what == "reduce")
+    assert seen and sum(costs.of(a, role).communication_s for a in reductions) == pytest.approx(seen)
 
 
 def test_the_middle_half_of_the_steps_counts() -> None:
