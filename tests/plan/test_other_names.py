@@ -49,3 +49,10 @@ def test_the_first_input_names_an_axis_and_the_other_name_leads_to_it(graph: Gra
         interpret_all(parse(Source("plan.ssp", PLAN.format(more="").replace("rows", "lines"))), graph)
     (found,) = (d for d in caught.value.diagnostics if d.code == "E0204")
     assert "here it is `rows`" in render(found)
+
+
+def test_another_word_for_a_dimension_is_a_guess(graph: Graph) -> None:
+    with pytest.raises(PlanError) as caught:
+        interpret_all(parse(Source("plan.ssp", PLAN.format(more="").replace("rows", "seq"))), graph)
+    (found,) = (d for d in caught.value.diagnostics if d.code == "E0204")
+    assert "here it may be `height`" in render(found)

@@ -22,7 +22,9 @@ from ssdsl.model.memory.memory_order import asks_for_order, behind_view, fills_m
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
-CHECK = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
+CHECK = "_linalg_check_errors"
+UNCHECKED = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
+NO_EFFECT = "leave it out of the forward"
 
 
 @dataclass(slots=True)
@@ -67,7 +69,9 @@ def _decomposed(model: Model, exported: Exported) -> Decomposed:
             found = decompose(exported.program)
     except Exception as error:  # torch raises its own, of any type
         cause = next((n for n in exported.program.graph.nodes if _depends_on_data(n.meta.get("val"))), None)
-        raise PlanError(failure(model, error) if cause is None else _data_dependent(model.name, cause)) from error
+        raise PlanError(
+            failure(model, error, exported.derivative) if cause is None else _data_dependent(model.name, cause)
+        ) from error
     written = {name.removeprefix("module.") for name in found.changed}
     for name in sorted(exported.decisive & written):
         fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
@@ -99,9 +103,7 @@ def _placeholders(
         target = (spec.target or "").removeprefix("module.")
         value = node.meta.get("val")
         if spec.kind is InputKind.TOKEN:
-            raise PlanError(
-                CaptureFailed(None, model.name, "one of its operators checks values or has side effects", CHECK)
-            )
+            raise PlanError(_effect(model.name, found.graph))
         if spec.kind is InputKind.USER_INPUT:
             name, origin = next(inputs), Origin.INPUT
         elif spec.kind is InputKind.PARAMETER:
@@ -275,6 +277,15 @@ def _data_dependent(model: str, node: fx.Node) -> CaptureFailed:
     kind = kind_of(node.target)
     fact = f"`{kind}` gives a number, or a shape, that depends on a tensor's values"
     return CaptureFailed(span_of(node), model, fact, INSTEAD.get(kind, CONTROL_FLOW))
+
+
+def _effect(model: str, graph: fx.Graph) -> CaptureFailed:
+    """The mistake of a graph in which calls have effects: torch wraps each of them, with a token first."""
+    node = next(n for n in graph.nodes if isinstance(n.target, torch._ops.HigherOrderOperator))
+    kind = kind_of(node.args[1])
+    if kind == CHECK:
+        return CaptureFailed(span_of(node), model, f"`{node.args[-1]}` checks numbers, and may stop the run", UNCHECKED)
+    return CaptureFailed(span_of(node), model, f"`{kind}` has an effect beside its result", NO_EFFECT)
 
 
 def _orders(node: fx.Node) -> tuple[Order, ...]:

@@ -234,6 +234,9 @@ def _root(node: Any) -> Any:
 
 
 def _memory(tensor: torch.Tensor) -> int:
+    """The memory of a tensor; raises _TraceAll for one inside of a function of torch.func, which shows none."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise _TraceAll
     return int(tensor.untyped_storage()._cdata)
 
 

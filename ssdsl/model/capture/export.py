@@ -8,9 +8,11 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributions import Distribution
 from torch.fx.proxy import TracerBase
 
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMPY, CaptureFailed, NotALoss
@@ -19,7 +21,7 @@ from ssdsl.model.capture.known_conditions import Constants, answering
 from ssdsl.model.capture.module_error import own_failure
 from ssdsl.model.capture.on_meta import captured_batch, device_of
 from ssdsl.model.capture.preserve import attributes_kept, module_kept
-from ssdsl.model.capture.source_line import is_own, module_name, of_function, raised
+from ssdsl.model.capture.source_line import Place, is_own, module_name, of_function, raised
 from ssdsl.model.checks.custom_gradient import wrong_gradients
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.checks.hooks import lost_hooks
@@ -34,6 +36,8 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
+DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
+DERIVATIVE = "take it by `torch.func.jvp`, whose operators are all in the forward, or write it out"
 
 
 class LossOf(torch.nn.Module):
@@ -83,12 +87,14 @@ class _CallEffects:
 class Exported:
     """A module with its loss as a graph in which regions are operators.
 
-    `decisive` are the buffers that its control flow read, `written` those that the forward changed in place.
+    `decisive` are the buffers that its control flow read, `written` those that the forward changed in place, and
+    `derivative` is the first line that takes a derivative.
     """
 
     program: torch.export.ExportedProgram
     decisive: frozenset[str]
     written: tuple[str, ...]
+    derivative: Place | None
 
 
 def export(model: Model) -> Exported:
@@ -103,14 +109,23 @@ def export(model: Model) -> Exported:
     constants = Constants.of(model)
     wrapped = LossOf(model, effects, constants)
     try:
-        with quiet(), attributes_kept(model.module), regions_left_open(), _own_lines(), captured_batch(model) as batch:
+        with (
+            quiet(),
+            attributes_kept(model.module),
+            regions_left_open(),
+            _own_lines(),
+            _arguments_unchecked(),
+            captured_batch(model) as batch,
+        ):
             program = torch.export.export(wrapped, batch, strict=False)
     except NoLoss as error:
         raise PlanError(NotALoss(None, model.name, str(error))) from error
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         if wrapped.call.missing is not None:
             raise PlanError(wrapped.call.missing) from error
-        raise PlanError(*effects.found or wrapped.call.replaced or (failure(model, error),)) from error
+        raise PlanError(
+            *effects.found or wrapped.call.replaced or (failure(model, error, effects.derivative),)
+        ) from error
     found = (*effects.found, *lost_writes(program, model))
     found += () if effects.found else wrapped.call.replaced  # which may be the same, without a line
     with quiet():
@@ -120,7 +135,7 @@ def export(model: Model) -> Exported:
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)
-    return Exported(program, frozenset(constants.used), wrapped.call.written)
+    return Exported(program, frozenset(constants.used), wrapped.call.written, effects.derivative)
 
 
 @contextlib.contextmanager
@@ -137,6 +152,18 @@ def _own_lines() -> Iterator[None]:
         yield
     finally:
         setattr(TracerBase, "_filter_traceback_frames", known)  # noqa: B010
+
+
+@contextlib.contextmanager
+def _arguments_unchecked() -> Iterator[None]:
+    """A context in which `torch.distributions` do not check their arguments: such a check reads numbers, and does
+    nothing but raise an error."""
+    known = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(known)
 
 
 def _device(model: Model) -> str:
@@ -157,8 +184,9 @@ def quiet() -> Iterator[None]:
         logging.disable(level)
 
 
-def failure(model: Model, error: Exception) -> Diagnostic:
-    """The diagnostic for a failed export: the module's own mistake, if it fails without torch.export as well."""
+def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnostic:
+    """The diagnostic for a failed export: the module's own mistake, if it fails without torch.export as well.
+    `derivative` is the first line that takes a derivative, the cause if no other line of the user is known."""
     reason = SYMBOLS.sub(_sorted, str(error).strip().split("\n")[0]) or type(error).__name__
     if (own := _eager(model)) is not None:
         return own_failure(model, "forward", own)
@@ -167,6 +195,7 @@ def failure(model: Model, error: Exception) -> Diagnostic:
     lines = "".join(traceback.format_tb(error.__traceback__))
     causes = (
         ("torch.ctc_loss(" in lines, CTC),
+        (str(Path(torch.distributions.__file__).parent) in lines, DISTRIBUTION),
         (".numpy()" in reason, NUMPY),
         ("torch._C.Generator" in reason, GENERATOR),  # till 2.12; later ones give it as a constant
         ("Size-like symbols: u" in reason, MASK),
@@ -174,6 +203,9 @@ def failure(model: Model, error: Exception) -> Diagnostic:
     change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)
     place = raised(error)
     span = place.span() if place is not None and is_own(place.file) else None
+    if derivative is not None and span in (None, derivative.span()):
+        fact = "torch.export does not see all operators of the derivative that is taken here"
+        return CaptureFailed(derivative.span(), model.name, fact, DERIVATIVE)
     return CaptureFailed(span, model.name, f"torch.export says: {reason}", change)
 
 

@@ -27,13 +27,15 @@ REENTRANT = torch.utils.checkpoint.CheckpointFunction
 @dataclass(slots=True)
 class SideEffects:
     """Side effects of a forward: mistakes are in `found`. Custom functions and assigned attributes, each with the
-    first line, may be mistakes; that is decided after the capture."""
+    first line, may be mistakes; that is decided after the capture. So is `derivative`, the first line that takes one.
+    """
 
     paths: dict[int, str]
     device: str
     found: list[Diagnostic] = field(default_factory=list)
     functions: dict[type[Any], Place] = field(default_factory=dict)
     assigned: dict[str, Place] = field(default_factory=dict)
+    derivative: Place | None = None
 
     def report(self, make: Callable[[Place], Diagnostic], direct: bool = False) -> None:
         """Adds a diagnostic for the current line, if that is in the model's forward; equal ones once."""
@@ -62,7 +64,7 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
     yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
     yield torch.nn.Module, "__setattr__", _setattr(effects, torch.nn.Module.__setattr__)
     yield torch.autograd, "backward", _telling(torch.autograd.backward, effects, _backward)
-    yield torch.autograd, "grad", _grad(torch.autograd.grad)
+    yield torch.autograd, "grad", _grad(effects, torch.autograd.grad)
     yield saved_tensors_hooks, "__init__", _saved(effects, saved_tensors_hooks.__init__)
     yield torch.amp.autocast_mode.autocast, "__init__", _autocast(effects, torch.amp.autocast_mode.autocast.__init__)
     for name in DRAWS:
@@ -148,11 +150,12 @@ def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return forward
 
 
-def _grad(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`autograd.grad`, with results detached unless `create_graph`: no gradient flows through them, though it could
-    through the operators that capture records."""
+def _grad(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`autograd.grad`, noted, with results detached unless `create_graph`: no gradient flows through them, though it
+    could through the operators that capture records. `torch.func.grad` and its like call it, too."""
 
     def grad(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
+        effects.derivative = effects.derivative or running(effects.paths)
         found = function(*args, create_graph=create_graph, **kwargs)
         return found if create_graph else tuple(g if g is None else g.detach() for g in found)
 

@@ -235,8 +235,10 @@ class NoSuchDimension(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        same = tuple(n for n in dict.fromkeys((*self.theirs, *alike(self.dim))) if n in self.known)
-        found = f"here it is {either(same)}" if same else suggest(self.dim, (*self.known, *self.aliases))
+        theirs, words = (tuple(n for n in names if n in self.known) for names in (self.theirs, alike(self.dim)))
+        if theirs:
+            return f"here it is {either(theirs)}"
+        found = f"here it may be {either(words)}" if words else suggest(self.dim, (*self.known, *self.aliases))
         lists = "`ssdsl show PLAN --model MODEL dims` lists what there is"
         return found or f"{lists}; for models that may lack it, add `where possible`"
 

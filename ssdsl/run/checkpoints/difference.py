@@ -43,6 +43,7 @@ def _compared(first: Checkpoint, second: Checkpoint, path: tuple[str, ...]) -> T
     count = int(unequal.sum())
     if not count and not types:
         return None
-    apart = (a.double() - b.double())[unequal].abs()
+    exact = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float64)  # complex where they are
+    apart = (a.to(exact) - b.to(exact))[unequal].abs()
     largest = float(apart.nan_to_num(nan=torch.inf).max()) if count else 0.0
     return TensorDiffers(name, types or "values", count, largest)

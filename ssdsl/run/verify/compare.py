@@ -30,6 +30,7 @@ from enum import StrEnum
 import torch
 
 from ssdsl.run.verify.error_growth import Growth
+from ssdsl.run.verify.perturb import real_of
 from ssdsl.run.verify.single_device import Trained
 
 FACTOR = 8.0
@@ -158,9 +159,9 @@ def tensors(
     """Compares two tensors of one shape, element by element.
 
     A NaN equals a NaN, and an infinity the same infinity; a NaN or infinity on one side only is the largest possible
-    error.
+    error. A complex number counts as two elements, its parts.
     """
-    ours, theirs = got.detach().double(), expected.detach().double()
+    ours, theirs = real_of(got.detach()).double(), real_of(expected.detach()).double()
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     error = torch.where(same, 0.0, (ours - theirs).abs().nan_to_num(nan=math.inf))
     at = int(error.argmax()) if error.numel() else 0
@@ -187,6 +188,7 @@ def _sum_rounding(tensor: torch.Tensor) -> float:
 
 def _unit(tensor: torch.Tensor) -> float:
     """One unit in the last place of a tensor's largest element; zero for integers, which are exact."""
+    tensor = real_of(tensor)
     return unit_of(tensor.dtype) * _largest(tensor) if tensor.is_floating_point() else 0.0
 
 
@@ -197,7 +199,7 @@ def unit_of(dtype: torch.dtype) -> float:
 
 def _largest(tensor: torch.Tensor) -> float:
     """The largest finite absolute value."""
-    sizes = tensor.detach().double().abs()
+    sizes = real_of(tensor.detach()).double().abs()
     return float(sizes.nan_to_num(nan=0.0, posinf=0.0).max()) if tensor.numel() else 0.0
 
 

@@ -23,7 +23,7 @@ import torch
 
 from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
-from ssdsl.run.verify.perturb import RoundedScalars, nudged
+from ssdsl.run.verify.perturb import RoundedScalars, nudged, real_of
 from ssdsl.run.verify.precision import computing_in, in_type, precision
 from ssdsl.run.verify.single_device import Tensors, Trained, reference, train
 
@@ -152,14 +152,15 @@ def growth_between(single: Trained, other: Trained) -> Growth:
 
 
 def _move(trained: Trained, name: str) -> torch.Tensor:
-    return trained.weights[name].double() - trained.start[name].double()
+    return real_of(trained.weights[name]).double() - real_of(trained.start[name]).double()
 
 
 def _distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     """The largest difference of two elements; infinite if one of theirs is not finite and ours is."""
     if not ours.numel():
         return 0.0
-    difference = (ours.detach().double() - theirs.detach().double()).abs()
+    ours, theirs = real_of(ours.detach()), real_of(theirs.detach())
+    difference = (ours.double() - theirs.double()).abs()
     return float(torch.where(ours.isfinite(), difference.nan_to_num(nan=math.inf), 0.0).max())
 
 

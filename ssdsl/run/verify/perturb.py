@@ -27,7 +27,14 @@ def nudged(model: Model, seed: int, precision: torch.dtype) -> Model:
     return replace(model, module=module, batches=batches)
 
 
+def real_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the real and the imaginary parts of complex numbers along a last axis; any other as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def _nudged(tensor: torch.Tensor, draw: torch.Generator, precision: torch.dtype) -> torch.Tensor:
+    if tensor.is_complex():
+        return torch.view_as_complex(_nudged(real_of(tensor), draw, precision))
     if not tensor.is_floating_point():
         return tensor
     return torch.where(tensor == tensor.round(), tensor, _moved(tensor, draw, precision))

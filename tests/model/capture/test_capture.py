@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributions import Distribution, Normal
 
 from ssdsl.model.capture.errors import GENERATOR, CaptureFailed
 from ssdsl.model.checks.check_capture import check_capture
@@ -219,6 +220,25 @@ def test_a_norm_that_averages_is_captured() -> None:
     assert_same_loss(graph, module)
 
 
+def test_checks_of_the_arguments_of_a_distribution_are_left_out() -> None:
+    known = Distribution._validate_args
+    graph, module = graph_of(lambda net, x: -Normal(net.fc(x), net.trunk(x).exp()).log_prob(x).mean())
+    assert Distribution._validate_args is known
+    assert_same_loss(graph, module)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda net, x: torch.func.vmap(net.trunk)(x).square().sum(),
+        lambda net, x: torch.func.jvp(lambda x: net.fc(x).tanh(), (x,), (torch.ones_like(x),))[1].square().sum(),
+    ],
+    ids=["vmap", "jvp"],
+)
+def test_functions_of_torch_func_are_traced_away(compute: Callable[[Net, torch.Tensor], Any]) -> None:
+    assert_same_loss(*graph_of(compute))
+
+
 NOWHERE = """
 for name in ("first", "second"):
     define = torch.library.custom_op(f"ssdsl_nowhere::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")
@@ -229,6 +249,13 @@ for name in ("first", "second"):
 exec(NOWHERE, {"torch": torch, "__name__": "ssdsl_nowhere"})  # operators of a module that nobody can import
 assert operators.count == 0  # where an operator counts its calls
 
+
+def flow(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The derivative of a loss by a weight, through which gradients flow."""
+    (found,) = torch.autograd.grad(loss, weight, create_graph=True)
+    return found
+
+
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {
         "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
@@ -238,6 +265,9 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "numpy": lambda net, x: net.fc(x).sum() * float(x.numpy().mean()),
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
+        "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),
+        "a derivative": lambda net, x: torch.func.grad(lambda x: net.fc(x).sum())(x).sum(),
+        "a derivative of autograd": lambda net, x: flow(net.trunk(x).sum(), net.trunk[0].weight).square().sum(),
     },
     "E0331": {
         "no rule": lambda net, x: torch.ops.ssdsl_nowhere.first(net.fc(x)).sum(),

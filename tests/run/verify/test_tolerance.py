@@ -9,9 +9,9 @@ import torch
 
 from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
-from ssdsl.run.verify.compare import Comparison, Limit, compare
+from ssdsl.run.verify.compare import Comparison, Limit, compare, tensors
 from ssdsl.run.verify.error_growth import Growth, SingleDevice, growth_between, largest_of
-from ssdsl.run.verify.perturb import RoundedScalars, nudged
+from ssdsl.run.verify.perturb import RoundedScalars, nudged, real_of
 from ssdsl.run.verify.precision import computing_in, in_type, precision
 from ssdsl.run.verify.single_device import Trained, reference, train
 from ssdsl.run.verify.verify import reason
@@ -293,3 +293,17 @@ def test_tensors_that_are_all_rounding_are_named_apart() -> None:
     [gradients] = [row for row in view.rows if row[0] == "gradients"]
     assert "ignored" not in str(gradients[-1]) and gradients[-3] == 0.0
     assert "all rounding, as if zero in exact arithmetic: gradient step 0 ignored and step 1 ignored" in view.notes
+
+
+def test_both_parts_of_complex_numbers_are_compared() -> None:
+    expected = torch.tensor([1 + 1j, 2 - 1j])
+    found = tensors("weight", "w", torch.tensor([1 + 1j, 2 - 3j]), expected)
+    assert (found.index, found.error, found.elements) == ((1, 1), 2.0, 4)
+    assert tensors("weight", "w", expected, expected).error == 0
+
+
+def test_both_parts_of_complex_weights_are_nudged() -> None:
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(torch.tensor([0.3 + 0.7j]))
+    (weight,) = nudged(Model("m", module, ({},), {}), 0, torch.float32).module.parameters()
+    assert bool((real_of(weight) != real_of(module.weight)).all()) and torch.allclose(weight, module.weight)
