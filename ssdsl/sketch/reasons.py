@@ -113,7 +113,8 @@ def _note(found: SearchResult, best: Tried, name: str) -> str:
         slower = other.setting.device_s / best.setting.device_s - 1
         if slower < SAME:
             return f"with {name} = {other.opened[name]} it is the same"
-        return f"with {name} = {other.opened[name]} at best {slower:.1%} slower{', ' if why else ''}{why}"
+        simulated = f"the best simulated with {name} = {other.opened[name]}"  # others may be better, but not than `best`
+        return f"{simulated} is {slower:.1%} slower{', ' if why else ''}{why}"
     if (over := next(filter(with_another, found.over), None)) is not None:
         return f"with {name} = {over.opened[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
     return "no other number promised as much"
