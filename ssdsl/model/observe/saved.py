@@ -1,4 +1,4 @@
-"""Measures the tensors that autograd saves of a call: torch runs it on meta tensors, and hooks get the saved ones.
+"""Measures the tensors that autograd saves of a call: torch runs it on fake tensors, and hooks get the saved ones.
 
 It runs with the sizes of one device, and with two sets of sizes in which all dimensions differ. A saved tensor's axes
 are those of operands that have the same sizes in both sets. If an axis has size 1, other tensors may be views, so each
@@ -48,7 +48,7 @@ class SavedMeasurement:
 
 def saved_by(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None) -> SavedShapes:
     """The tensors that a call saves with these sizes of its dimensions, by default those of one device. An operator
-    without a row that does not run on meta tensors is taken to save all its inputs and outputs."""
+    without a row that does not run on fake tensors is taken to save all its inputs and outputs."""
     try:
         found = _measured(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
     except Exception:  # an operator may raise anything
@@ -75,7 +75,11 @@ def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tu
     """Axes of size 1 with which other tensors are saved, and these. Raises LookupError if they cannot be found."""
     for places, dims in _ones(operator):
         ones = dict.fromkeys(dims, 1)
-        if not _agree(found, _measured(operator, graph, _apart(operator, 0, ones)), operator):
+        try:
+            measured = _measured(operator, graph, _apart(operator, 0, ones))
+        except Exception:  # the operator does not take this size, so no part has it
+            continue
+        if not _agree(found, measured, operator):
             other = _fitted(operator, graph, ones)
             if other is None:
                 raise LookupError(places)
@@ -247,4 +251,6 @@ def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) ->
         case "aten::split_with_sizes":
             at = int(args[2]) if len(args) > 2 else 0
             return (args[0], tuple(shape[at] for shape in outputs), *args[2:])
+        case "aten::layer_norm" | "aten::rms_norm":
+            return (args[0], outputs[0][-len(args[1]) :], *args[2:])
     return args
