@@ -9,7 +9,6 @@ from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.reader import Reader
-from ssdsl.model.ops.saved_by_kernels import attention_saves
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -130,7 +129,6 @@ OPS = (
         contraction=True,
         flops=flops_of_attention,
         backward_factor=1.25,  # five products for the forward's two: scores are recomputed (FlashAttention, 2022)
-        saved=attention_saves,
         fused=attention_part_saves,
     ),
     Op("aten::softmax", softmax, kernel=_softmax_parts("softmax_parts"), text=".softmax"),

@@ -11,9 +11,7 @@ from ssdsl.model.ops.reader import argument
 from ssdsl.model.ops.saved_by_kernels import (
     broadcast_shape,
     cross_entropy_part_saves,
-    cross_entropy_saves,
     has_chances,
-    kl_div_saves,
     nll_part_saves,
 )
 from ssdsl.model.ops.typed_call import TypedCall
@@ -93,13 +91,11 @@ LOSSES = """
 """.split()
 
 OPS = (
-    *(Op(f"aten::{kind}", elementwise_loss) for kind in LOSSES if kind != "kl_div"),
-    Op("aten::kl_div", elementwise_loss, saved=kl_div_saves),
+    *(Op(f"aten::{kind}", elementwise_loss) for kind in LOSSES),
     Op(
         "aten::cross_entropy_loss",
         _labelled(combined("vocab")),
         kernel=CROSS_ENTROPY_PARTS,
-        saved=cross_entropy_saves,
         text=_cross_entropy_text,
     ),
     Op("aten::nll_loss_nd", _labelled(free("vocab")), kernel=NLL_PART),

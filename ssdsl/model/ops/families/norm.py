@@ -4,13 +4,9 @@ from ssdsl.model.dims.signature import Axis, Letter, Signature, axes, free, sign
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.saved_by_kernels import (
     batch_norm_part_saves,
-    batch_norm_saves,
     group_norm_part_saves,
     instance_norm_part_saves,
-    instance_norm_saves,
     layer_norm_part_saves,
-    layer_norm_saves,
-    rms_norm_saves,
 )
 from ssdsl.model.ops.typed_call import TypedCall
 
@@ -93,11 +89,10 @@ OPS = (
         "aten::layer_norm",
         layer_norm,
         kernel=LAYER_NORM_PARTS,
-        saved=layer_norm_saves,
         text="F.layer_norm({input}, {normalized_shape}, {weight}, {bias}, {eps})",
     ),
-    Op("aten::rms_norm", layer_norm, kernel=RMS_NORM_PARTS, saved=rms_norm_saves),
+    Op("aten::rms_norm", layer_norm, kernel=RMS_NORM_PARTS),
     Op("aten::group_norm", group_norm, kernel=GROUP_NORM_PARTS),
-    Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS, saved=instance_norm_saves),
-    Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS, saved=batch_norm_saves),
+    Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS),
+    Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS),
 )
