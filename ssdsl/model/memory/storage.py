@@ -3,7 +3,6 @@
 A view (a transpose, a slice, most reshapes) costs nothing, and keeping it keeps all of the tensor that it is a view of.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,6 +1,8 @@
 """Runs a call on fake tensors: they have no numbers, and torch runs the kernels that a CPU has."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,19 @@ Shape = tuple[int, ...]
 FAKE = FakeTensorMode()
 
 
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Makes tensors without numbers, for which torch runs the kernels that a CPU has. Errors of calls are not
+    logged."""
+    log = logging.getLogger(FakeTensorMode.__module__)
+    log.disabled, before = True, log.disabled
+    try:
+        with FAKE:
+            yield
+    finally:
+        log.disabled = before
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """The shape, strides (in elements) and dtype of a tensor, and whether it requires a gradient."""
@@ -25,9 +40,8 @@ class TensorSpec:
     requires_grad: bool
 
     def empty(self) -> torch.Tensor:
-        """A fake tensor like it."""
-        with FAKE:
-            tensor = torch.empty_strided(self.shape, self.strides, dtype=getattr(torch, self.dtype))
+        """A tensor like it."""
+        tensor = torch.empty_strided(self.shape, self.strides, dtype=getattr(torch, self.dtype))
         return tensor.requires_grad_(self.requires_grad)
 
 
@@ -44,7 +58,7 @@ def spec_of(name: str, graph: Graph) -> TensorSpec:
 
 def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
     """A fake tensor like a value."""
-    with FAKE:
+    with fake_tensors():
         tensor = torch.empty(value.shape, dtype=getattr(torch, value.dtype))
         tensor = tensor if strides is None else torch.empty_strided(value.shape, strides, dtype=tensor.dtype)
     return tensor.requires_grad_(learns(value))
@@ -60,7 +74,7 @@ def run(
     target: Target, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], tensors: Mapping[str, torch.Tensor]
 ) -> tuple[Any, ...]:
     """The results of a call; raises the operator's errors."""
-    with FAKE:
+    with fake_tensors():
         result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 

@@ -5,7 +5,7 @@ that autograd does not keep. The call is run on fake tensors.
 import torch
 
 from ssdsl.model.graph import Graph, Operator, numbered
-from ssdsl.model.observe.call import FAKE, memory_of, run, spec_of
+from ssdsl.model.observe.call import fake_tensors, memory_of, run, spec_of
 
 Numbers = frozenset[int]
 
@@ -16,7 +16,8 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
     names = tuple(dict.fromkeys(o.value for o in operator.inputs))
     refs = iter([names.index(o.value) for o in operator.inputs])
     target, *args = numbered(operator.args, refs)
-    given = [spec_of(name, graph).empty() for name in names]
+    with fake_tensors():
+        given = [spec_of(name, graph).empty() for name in names]
     kept: list[torch.Tensor] = []  # kept alive to the end: freed memory may be used again
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -24,7 +25,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         return tensor
 
     try:
-        with FAKE, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with fake_tensors(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             tensors = {str(i): t for i, t in enumerate(given)}
             results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors)
         learning = [i for i, t in enumerate(given) if t.requires_grad]

@@ -64,16 +64,7 @@ def flops_of_attention(call: TypedCall) -> int:
 
 
 def _softmax_parts(function: str) -> PartKernel:
-    return PartKernel(
-        axis=("self", "dim"),
-        call=f"{function}({{self}}, {{dim}}, {{group}}, {{dtype}})",
-        forward=(
-            Collective(1, width=4),
-            Collective(1, width=4),
-        ),  # for each row the largest score, then the sum of exponentials
-        backward=(Collective(1, width=4),),
-        saved="result",
-    )
+    return PartKernel(("self", "dim"), f"{function}({{self}}, {{dim}}, {{group}}, {{dtype}})")
 
 
 def attention_part_saves(reader: Reader) -> Saved:
@@ -88,8 +79,11 @@ def _numbers(operator: Operator, operand: int) -> int:
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight."""
-    return Collective(1, width=4), Collective(_numbers(operator, 2) + 1, width=4)
+    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight. Heads
+    that share a key head are rows too."""
+    fixed = (operator.dims[d] for axis in operator.inputs[0].axes[:-1] for d in axis if operator.dims[d].fixed)
+    rows = math.prod(d.size for d in fixed)
+    return Collective(rows, width=4), Collective(rows * (_numbers(operator, 2) + 1), width=4)
 
 
 def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
