@@ -36,6 +36,7 @@ class ExtraSaved:
 
     size_bytes: int
     shape: Shape
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +186,10 @@ def _products(shapes: Sequence[Shape]) -> Iterator[tuple[Place, ...]]:
 
 
 def _labelled(shape: tuple[int, tuple[Place, ...]], kept: ExtraSaved, among: SavedMeasurement) -> ExtraShape:
-    """A saved tensor with a name for reports: "copy", if it has as many elements as an operand or result."""
+    """A saved tensor with a name for reports: "mask" for truth values; else "copy", if it has as many elements as an
+    operand or result."""
     is_copy = math.prod(kept.shape) in {math.prod(s) for s in among.shapes}
-    return ExtraShape("copy" if is_copy else "intermediate", *shape)
+    return ExtraShape("mask" if kept.dtype is torch.bool else "copy" if is_copy else "intermediate", *shape)
 
 
 def _inputs(found: SavedMeasurement, operator: Operator) -> tuple[int, ...]:
@@ -278,7 +280,7 @@ def _kept(
 
 def _kept_tensor(tensor: torch.Tensor) -> ExtraSaved:
     size, each = tensor.untyped_storage().nbytes(), tensor.element_size()
-    return ExtraSaved(size, tuple(tensor.shape) if size == tensor.numel() * each else (size // each,))
+    return ExtraSaved(size, tuple(tensor.shape) if size == tensor.numel() * each else (size // each,), tensor.dtype)
 
 
 def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) -> tuple[Any, ...]:

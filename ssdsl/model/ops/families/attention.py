@@ -79,8 +79,8 @@ def _numbers(operator: Operator, operand: int) -> int:
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight. Heads
-    that share a key head are rows too."""
+    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight.
+    Heads that share a key head are rows too."""
     fixed = (operator.dims[d] for axis in operator.inputs[0].axes[:-1] for d in axis if operator.dims[d].fixed)
     rows = math.prod(d.size for d in fixed)
     return Collective(rows, width=4), Collective(rows * (_numbers(operator, 2) + 1), width=4)
