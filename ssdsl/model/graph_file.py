@@ -2,7 +2,7 @@
 
 The file is a zip archive of three members:
 
-- `header.json`: `{"format": "ssdsl graph", "version": 1, "fields": {"Dim": ["name", ...], ...}, ...}` and what the
+- `header.json`: `{"format": "ssdsl graph", "version": 2, "fields": {"Dim": ["name", ...], ...}, ...}` and what the
   writer adds, such as the model's name;
 - `graph.json`: a list of nodes, each of which names nodes before it by their numbers; the last is the graph;
 - `constants`: the bytes of stored tensors, end to end.
@@ -35,7 +35,7 @@ from ssdsl.model.ops.op import Collective, Op, PartKernel, resolved
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import SchemaParameter, Target, TorchWord
 
-FORMAT, VERSION = "ssdsl graph", 1
+FORMAT, VERSION = "ssdsl graph", 2
 CLASSES: dict[str, type[Any]] = {
     c.__name__: c
     for c in (

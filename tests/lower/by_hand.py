@@ -76,7 +76,7 @@ class _Reading:
         function = target(f"aten::{kind}", PARAMETERS.get(kind, "self"))
         args = function, *(Ref(o.value) for o in inputs), *map(int, numbers)
         row, saves = ROWS[function.name], SAVES.get(kind, SavedShapes())
-        seen = Observed(frozenset(), frozenset(), saves, SavedByParts(saves))
+        seen = Observed(frozenset(), frozenset(), saves, SavedByParts(saves), SavedByParts(saves))
         call = outputs[0].value, kind, function.name, "", "by hand", Stage.COMPUTE, args, ()
         self.operators.append(Operator(*call, inputs, outputs, tuple(dims.values()), row, observed=seen))
 

@@ -124,6 +124,7 @@ class Lockstep:
 
     count: int
     parts: list[torch.Tensor] = field(default_factory=list)
+    sent: list[tuple[str, int]] = field(default_factory=list)  # the collectives of one thread, and their bytes
 
     def __post_init__(self) -> None:
         self.barrier = threading.Barrier(self.count, timeout=10)
@@ -131,7 +132,8 @@ class Lockstep:
     def all_reduce(self, x: torch.Tensor, group: "Lockstep", merge: str = "sum") -> None:
         assert group is self
         self.parts.append(x)
-        self.barrier.wait()
+        if self.barrier.wait() == 0:
+            self.sent.append(("all_reduce", x.numel() * x.element_size()))
         stacked = torch.stack(list(self.parts))
         self.barrier.wait()
         self.parts.clear()

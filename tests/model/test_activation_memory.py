@@ -14,7 +14,7 @@ from ssdsl.model.load import load
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.trace import capture
 
-Terms = dict[str, int]  # "layer_norm: mean and deviation" -> bytes
+Terms = dict[str, int]  # "layer_norm: intermediate" -> bytes
 
 
 def terms_of(graph: Graph, path: str) -> Terms:
@@ -56,7 +56,7 @@ def test_a_layer_written_as_the_paper_counts() -> None:
     assert terms_of(graph, "layers.0.norm") == {
         "dropout": 2 * sbh,  # the layer's input, here what leaves the embedding
         "add": 2 * sbh,
-        "layer_norm: mean and deviation": norms,
+        "layer_norm: intermediate": norms,
     }
     assert sum(terms_of(graph, "layers.0").values()) == 34 * sbh + 5 * aassb + norms
 
@@ -80,6 +80,6 @@ def test_a_layer_of_transformers_keeps_more_for_its_gelu() -> None:
         "addmm": 8 * sbh,  # the GELU's input
         "tanh": 8 * sbh,
         "mul": (8 + 8) * sbh,  # half of the GELU's input; its output
-        "layer_norm: mean and deviation": norms,
+        "layer_norm: intermediate": norms,
     }
     assert sum(found.values()) == 34 * sbh + 5 * aassb + norms + 24 * sbh

@@ -84,7 +84,7 @@ def rewritten(path: Path, change: dict[str, str]) -> Path:
     return path
 
 
-HEADER = {"format": "ssdsl graph", "version": 1, "fields": {"Dim": ["name"]}}
+HEADER = {"format": "ssdsl graph", "version": 2, "fields": {"Dim": ["name"]}}
 
 
 @pytest.mark.parametrize(

@@ -16,27 +16,35 @@ Place = tuple[int, int]  # the number of an operand, inputs before outputs, and 
 
 @dataclass(frozen=True, slots=True)
 class ExtraShape:
-    """A saved tensor that is neither operand nor result: `size_bytes` times the sizes of `axes`."""
+    """A saved tensor that is neither operand nor result, or one that a kernel of parts sends: `size_bytes` times the
+    sizes of `axes`. `what` names it, or the collective."""
 
     what: str
     size_bytes: int
     axes: tuple[Place, ...]
 
+    def bytes_at(self, shapes: Sequence[Shape]) -> int:
+        """Its bytes for operands of these shapes."""
+        return self.size_bytes * math.prod(shapes[o][a] for o, a in self.axes)
+
 
 @dataclass(frozen=True, slots=True)
 class SavedShapes:
-    """The tensors that a call saves for backward: inputs and outputs by their numbers, and other tensors."""
+    """The tensors that a call saves for backward: inputs and outputs by their numbers, and other tensors; for a kernel
+    of parts also those that it sends in `forward` and `backward`. The number of parts counts as one more operand."""
 
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     extras: tuple[ExtraShape, ...] = ()
+    forward: tuple[ExtraShape, ...] = ()
+    backward: tuple[ExtraShape, ...] = ()
 
     def at(self, shapes: Sequence[Shape], inputs: Sequence[str], outputs: Sequence[str]) -> Saved:
         """The tensors that a part saves, whose operands have these shapes and names."""
         return Saved(
             tuple(dict.fromkeys(inputs[i] for i in self.inputs)),
             tuple(outputs[i] for i in self.outputs),
-            tuple(Extra(e.what, e.size_bytes * math.prod(shapes[o][a] for o, a in e.axes)) for e in self.extras),
+            tuple(Extra(e.what, e.bytes_at(shapes)) for e in self.extras),
         )
 
 
@@ -61,9 +69,11 @@ class Observed:
     keep. `gradients`: the numbers of values read, in the order in which the call first reads them, whose gradients may
     be overwritten. Both are None if the call does not run on tensors without numbers. `whole`: the tensors that the
     unsplit call saves. `parts`: those that parts save, None if their sizes are no products of axes.
+    `kernel`: the same for the kernel that combines parts.
     """
 
     results: frozenset[int] | None = None
     gradients: frozenset[int] | None = None
     whole: SavedShapes | None = None
     parts: SavedByParts | None = None
+    kernel: SavedByParts | None = None

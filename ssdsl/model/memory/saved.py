@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.memory.observed import SavedShapes
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.model.ops.op import MEASURED, SavedRule
+from ssdsl.model.ops.op import MEASURED, PartKernel, SavedRule
 from ssdsl.model.ops.reader import Reader, kernel_dims
 
 
@@ -21,12 +21,12 @@ def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, 
         return Saved()
     reader = Reader(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
     op = operator.row
-    rule = op.saved
+    rule, used = op.saved, None
     for kernel in (k for k in (op.ring, op.kernel) if k is not None):
         is_split = any(map(reader.is_split, kernel_dims(operator, *kernel.axis)))
         if is_split if function is None else kernel.function == function:
-            rule = kernel.saved
-    return _by(rule, reader)
+            rule, used = kernel.saved, kernel
+    return _by(rule, reader, used)
 
 
 def saved_when_fused(operator: Operator, graph: Graph, sizes: Sequence[int]) -> Saved:
@@ -37,28 +37,31 @@ def saved_when_fused(operator: Operator, graph: Graph, sizes: Sequence[int]) -> 
     return _by(op.saved if op.fused is None else op.fused, Reader(operator, graph, sizes))
 
 
-def _by(rule: SavedRule, reader: Reader) -> Saved:
-    if rule is MEASURED:
-        return _observed(reader)
-    found = reader.named(rule) if isinstance(rule, str) else rule(reader)
-    return _observed(reader) if found is None else found
+def _by(rule: SavedRule, reader: Reader, kernel: PartKernel | None = None) -> Saved:
+    found = None if rule is MEASURED else reader.named(rule) if isinstance(rule, str) else rule(reader)
+    if found is not None:
+        return found
+    operator, shapes = reader.operator, local_shapes(reader, kernel)
+    inputs, outputs = ([o.value for o in operands] for operands in (operator.inputs, operator.outputs))
+    return observed(reader, shapes, kernel).at(shapes, inputs, outputs)
 
 
-def _observed(reader: Reader) -> Saved:
-    """The tensors that the call was seen to save at capture, or is seen to save now."""
-    operator = reader.operator
-    shapes = [reader.shape(o.axes) for o in (*operator.inputs, *operator.outputs)]
-    found = _shapes(reader, shapes)
-    return found.at(shapes, [o.value for o in operator.inputs], [o.value for o in operator.outputs])
+def local_shapes(reader: Reader, kernel: PartKernel | None) -> list[tuple[int, ...]]:
+    """The shapes of a part's inputs and outputs, and that of a kernel's number of parts."""
+    operands = (*reader.operator.inputs, *reader.operator.outputs)
+    parts = [] if kernel is None else [(reader.parts(*kernel.axis),)]
+    return [*(reader.shape(o.axes) for o in operands), *parts]
 
 
-def _shapes(reader: Reader, shapes: Sequence[tuple[int, ...]]) -> SavedShapes:
+def observed(reader: Reader, shapes: Sequence[tuple[int, ...]], kernel: PartKernel | None) -> SavedShapes:
+    """What the call, or its kernel of parts, was seen to save and send at capture, or is seen to now."""
     operator, seen = reader.operator, reader.operator.observed
-    if seen is not None and seen.whole is not None:
-        if not any(map(reader.is_split, range(len(operator.dims)))):
+    if seen is not None:
+        if kernel is None and seen.whole is not None and not any(map(reader.is_split, range(len(operator.dims)))):
             return seen.whole
-        if seen.parts is not None and (found := seen.parts.at(shapes)) is not None:
+        parts = seen.parts if kernel is None else seen.kernel
+        if parts is not None and (found := parts.at(shapes)) is not None:
             return found
     from ssdsl.model.observe.saved import saved_by  # torch has to be asked once more
 
-    return saved_by(operator, reader.graph, reader.sizes)
+    return saved_by(operator, reader.graph, reader.sizes, kernel)

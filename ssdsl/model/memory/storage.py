@@ -3,8 +3,6 @@
 A view (a transpose, a slice, most reshapes) costs nothing, and keeping it keeps all of the tensor that it is a view of.
 """
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,18 +41,6 @@ def local_strides(whole: Sequence[int], strides: Sequence[int], part: Sequence[i
                 stride = -(-stride * m // n)
         found.append(stride)
     return tuple(found)
-
-
-def is_one_axis(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether axes can be seen as one without a copy.
-
-    >>> is_one_axis((2, 8), (32, 4)), is_one_axis((2, 8), (4, 8)), is_one_axis((2, 1), (4, 7))
-    (True, False, True)
-    """
-    if not math.prod(shape):
-        return True
-    long = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    return all(outer == n * inner for (_, outer), (n, inner) in itertools.pairwise(long))
 
 
 def is_plain(order: Sequence[int]) -> bool:

@@ -1,16 +1,33 @@
-"""Runs a call on meta tensors."""
+"""Runs a call on fake tensors: they have no numbers, and torch runs the kernels that a CPU has."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ssdsl.model.capture.overloads import as_torch, overload
 from ssdsl.model.graph import Graph, Operator, Value, replace_refs
 from ssdsl.model.target import Target, TorchWord
 
 Shape = tuple[int, ...]
+FAKE = FakeTensorMode()
+
+
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Makes tensors without numbers, for which torch runs the kernels that a CPU has. Errors of calls are not
+    logged."""
+    log = logging.getLogger(FakeTensorMode.__module__)
+    log.disabled, before = True, log.disabled
+    try:
+        with FAKE:
+            yield
+    finally:
+        log.disabled = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +40,8 @@ class TensorSpec:
     requires_grad: bool
 
     def empty(self) -> torch.Tensor:
-        """A meta tensor like it."""
-        tensor = torch.empty_strided(self.shape, self.strides, dtype=getattr(torch, self.dtype), device="meta")
+        """A tensor like it."""
+        tensor = torch.empty_strided(self.shape, self.strides, dtype=getattr(torch, self.dtype))
         return tensor.requires_grad_(self.requires_grad)
 
 
@@ -40,15 +57,15 @@ def spec_of(name: str, graph: Graph) -> TensorSpec:
 
 
 def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
-    """A meta tensor shaped like a value."""
-    dtype = getattr(torch, value.dtype)
-    if strides is None:
-        return torch.empty(value.shape, dtype=dtype, device="meta")
-    return torch.empty_strided(value.shape, strides, dtype=dtype, device="meta")
+    """A fake tensor like a value."""
+    with fake_tensors():
+        tensor = torch.empty(value.shape, dtype=getattr(torch, value.dtype))
+        tensor = tensor if strides is None else torch.empty_strided(value.shape, strides, dtype=tensor.dtype)
+    return tensor.requires_grad_(learns(value))
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    """The results of an operator on meta tensors, which are given by the names of their values."""
+    """The results of an operator on fake tensors, which are given by the names of their values."""
     target, *args = operator.args
     return run(target, tuple(args), operator.kwargs, tensors)
 
@@ -57,18 +74,19 @@ def run(
     target: Target, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], tensors: Mapping[str, torch.Tensor]
 ) -> tuple[Any, ...]:
     """The results of a call; raises the operator's errors."""
-    result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
+    with fake_tensors():
+        result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 def filled(item: Any, tensors: Mapping[str, Any]) -> Any:
     """An argument of an operator with its references replaced by tensors, or by other items of `tensors`."""
-    return replace_refs(item, tensors.__getitem__, _on_meta)
+    return replace_refs(item, tensors.__getitem__, _on_cpu)
 
 
-def _on_meta(item: Any) -> Any:
+def _on_cpu(item: Any) -> Any:
     is_device = isinstance(item, TorchWord) and item.kind == "device"
-    return torch.device("meta") if is_device else as_torch(item)
+    return torch.device("cpu") if is_device else as_torch(item)
 
 
 def memory_of(tensor: torch.Tensor) -> int:

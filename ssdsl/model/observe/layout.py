@@ -1,6 +1,6 @@
 """Finds the memory and the strides of values in the program of the unsplit model.
 
-Whether a reshape is a view depends on the strides of its operand, so the whole graph is run, on meta tensors.
+Whether a reshape is a view depends on the strides of its operand, so the whole graph is run, on fake tensors.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,6 @@ import torch
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.model.memory.storage import Storage
 from ssdsl.model.observe.call import empty, filled, memory_of, results_of
-from ssdsl.model.ops.saved_by_kernels import is_fused_attention
 from ssdsl.runtime.layout.cut import contiguous
 
 
@@ -62,21 +61,10 @@ def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Stora
 
 
 def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> tuple[torch.Tensor, ...]:
-    """As `results_of`; new tensors, if an operator without a row does not run on meta tensors."""
+    """As `results_of`; new tensors, if an operator without a row does not run on fake tensors."""
     try:
-        results = results_of(operator, tensors)
-        if _is_fused(operator, tensors, graph):  # its result has the layout of the queries
-            return (torch.empty_like(tensors[operator.inputs[0].value]),)
-        return results
+        return results_of(operator, tensors)
     except Exception:  # an operator may raise anything
         if operator.found is None:
             raise
     return tuple(empty(graph.values[o.value]) for o in operator.outputs)
-
-
-def _is_fused(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> bool:
-    if operator.target != "aten::scaled_dot_product_attention":
-        return False
-    given = [tensors[o.value] for o in operator.inputs[:3]]
-    masks = [graph.values[o.value] for o in operator.inputs[3:]]
-    return is_fused_attention([t.shape for t in given], [t.stride(-1) for t in given], masks)

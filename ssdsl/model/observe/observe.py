@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.model.memory.observed import Observed
+from ssdsl.model.memory.observed import Observed, SavedByParts
 from ssdsl.model.observe.layout import storages
 from ssdsl.model.observe.overwritable import overwritable
 from ssdsl.model.observe.saved import saved_by, saved_by_parts
 from ssdsl.model.ops.op import MEASURED
-from ssdsl.model.ops.reader import Reader
+from ssdsl.model.ops.reader import Reader, kernel_dims
 
 
 def observed(graph: Graph) -> Graph:
@@ -29,10 +29,20 @@ def observe(operator: Operator, graph: Graph) -> Observed:
     if operator.stage is Stage.CONSTANT:
         return Observed()
     results, gradients = overwritable(operator, graph) or (None, None)
+    found = Observed(results, gradients, kernel=_by_kernel(operator, graph))
     saves = any(graph.values[o.value].differentiable for o in operator.outputs)
     if not saves or not _is_measured(operator, graph):
-        return Observed(results, gradients)
-    return Observed(results, gradients, saved_by(operator, graph), saved_by_parts(operator, graph))
+        return found
+    return replace(found, whole=saved_by(operator, graph), parts=saved_by_parts(operator, graph))
+
+
+def _by_kernel(operator: Operator, graph: Graph) -> SavedByParts | None:
+    """What the kernel saves and sends that combines parts of this call; None if nothing cuts it so, or its row says."""
+    kernel = operator.row.kernel
+    if kernel is None or not kernel.is_measured:
+        return None
+    is_cut = any(not operator.dims[d].fixed for d in kernel_dims(operator, *kernel.axis))
+    return saved_by_parts(operator, graph, kernel) if is_cut else None
 
 
 def _is_measured(operator: Operator, graph: Graph) -> bool:

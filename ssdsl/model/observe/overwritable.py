@@ -1,22 +1,23 @@
 """Finds results of a call, and gradients that its backward makes, that a collective may change in place: new tensors
-that autograd does not keep. The call is run on meta tensors.
+that autograd does not keep. The call is run on fake tensors.
 """
 
 import torch
 
 from ssdsl.model.graph import Graph, Operator, numbered
-from ssdsl.model.observe.call import memory_of, run, spec_of
+from ssdsl.model.observe.call import fake_tensors, memory_of, run, spec_of
 
 Numbers = frozenset[int]
 
 
 def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | None:
     """The numbers of overwritable results, and of values read (in the order of their first use) with an overwritable
-    gradient; None if the call does not run on meta tensors."""
+    gradient; None if the call does not run on fake tensors."""
     names = tuple(dict.fromkeys(o.value for o in operator.inputs))
     refs = iter([names.index(o.value) for o in operator.inputs])
     target, *args = numbered(operator.args, refs)
-    given = [spec_of(name, graph).empty() for name in names]
+    with fake_tensors():
+        given = [spec_of(name, graph).empty() for name in names]
     kept: list[torch.Tensor] = []  # kept alive to the end: freed memory may be used again
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -24,7 +25,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         return tensor
 
     try:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with fake_tensors(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             tensors = {str(i): t for i, t in enumerate(given)}
             results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors)
         learning = [i for i, t in enumerate(given) if t.requires_grad]

@@ -1,4 +1,4 @@
-"""Measures the tensors that autograd saves of a call: torch runs it on meta tensors, and hooks get the saved ones.
+"""Measures the tensors that autograd saves of a call: torch runs it on fake tensors, and hooks get the saved ones.
 
 It runs with the sizes of one device, and with two sets of sizes in which all dimensions differ. A saved tensor's axes
 are those of operands that have the same sizes in both sets. If an axis has size 1, other tensors may be views, so each
@@ -7,8 +7,9 @@ axis that can be cut is tried with size 1.
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,67 +17,85 @@ import torch
 from ssdsl.model.graph import Graph, Operator, numbered
 from ssdsl.model.memory.observed import ExtraShape, Place, SavedByParts, SavedShapes
 from ssdsl.model.memory.storage import strides_in
-from ssdsl.model.observe.call import Shape, TensorSpec, learns, memory_of, run
+from ssdsl.model.observe.call import Shape, TensorSpec, fake_tensors, filled, learns, memory_of, run
+from ssdsl.model.observe.kernel import RecordingGroup, run_kernel
+from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.target import Target
 
 # With distinct primes as sizes, a product of axes tells which axes it is of: 11 x 17 is no other product.
+PARTS = (109, 113)  # the numbers of parts, in the same two sets of sizes
 PRIMES = ((11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53), (59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107))
 Sizes = Mapping[int, int]  # of dimensions, where they are not those of one device
 
 
 @dataclass(frozen=True, slots=True)
 class ExtraSaved:
-    """A saved tensor that is neither operand nor result: the bytes of its memory, its shape, and the bytes of that
-    shape, which are fewer if it is a view."""
+    """A saved tensor that is neither operand nor result, or one that a kernel sends: the bytes of its memory, and its
+    shape; that of its memory, if it is a view."""
 
     size_bytes: int
     shape: Shape
-    shape_bytes: int
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)
 class SavedMeasurement:
-    """The numbers of inputs and outputs that autograd keeps, the other tensors that it keeps, and the shapes of all
-    inputs and outputs."""
+    """The numbers of inputs and outputs that autograd keeps, the other tensors that it keeps, the shapes of all inputs
+    and outputs, and the tensors that a kernel of parts sends in forward and backward; the last shape is then the number
+    of parts."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     others: tuple[ExtraSaved, ...]
     shapes: tuple[Shape, ...]
+    forward: tuple[ExtraSaved, ...] = ()
+    backward: tuple[ExtraSaved, ...] = ()
 
 
-def saved_by(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None) -> SavedShapes:
-    """The tensors that a call saves with these sizes of its dimensions, by default those of one device. An operator
-    without a row that does not run on meta tensors is taken to save all its inputs and outputs."""
+Measure = Callable[[Sequence[int], int], SavedMeasurement]  # for sizes of dimensions, and a number of parts
+
+
+def saved_by(
+    operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, kernel: PartKernel | None = None
+) -> SavedShapes:
+    """The tensors that a call, or its kernel of parts, saves with these sizes of its dimensions, by default those of
+    one device. An operator without a row that does not run on fake tensors is taken to save all its inputs and
+    outputs."""
+    reader = Reader(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
     try:
-        found = _measured(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
+        found = _measured(operator, graph, kernel, reader.sizes, reader.parts(*kernel.axis) if kernel else 1)
     except Exception:  # an operator may raise anything
         if operator.found is None:
             raise
         return SavedShapes(tuple(range(len(operator.inputs))), tuple(range(len(operator.outputs))))
-    extras = (_labelled((k.size_bytes, ()), k, found) for k in found.others)
-    return SavedShapes(_inputs(found, operator), found.outputs, tuple(extras))
+    return _shapes(found, operator, lambda kept: (kept.size_bytes, ()))
 
 
-def saved_by_parts(operator: Operator, graph: Graph) -> SavedByParts | None:
-    """The tensors that parts of a call save; None if the measurements do not show it."""
+def saved_by_parts(operator: Operator, graph: Graph, kernel: PartKernel | None = None) -> SavedByParts | None:
+    """The tensors that parts of a call, or its kernel of parts, save; None if the measurements do not show it."""
+    measure = partial(_measured, operator, graph, kernel)
     try:
-        whole = _measured(operator, graph, [d.size for d in operator.dims])
-        found = _fitted(operator, graph, {})
-        if found is None or not _agree(found, whole, operator):
+        found = _fitted(operator, measure, {})
+        if found is None or not (kernel or _agree(found, measure([d.size for d in operator.dims], 1), operator)):
             return None
-        return SavedByParts(found, tuple(_of_one(operator, graph, found)))
+        return SavedByParts(found, tuple(_of_one(operator, measure, found)))
     except Exception:  # an operator may raise anything
         return None
 
 
-def _of_one(operator: Operator, graph: Graph, found: SavedShapes) -> Iterator[tuple[tuple[Place, ...], SavedShapes]]:
+def _of_one(
+    operator: Operator, measure: Measure, found: SavedShapes
+) -> Iterator[tuple[tuple[Place, ...], SavedShapes]]:
     """Axes of size 1 with which other tensors are saved, and these. Raises LookupError if they cannot be found."""
     for places, dims in _ones(operator):
         ones = dict.fromkeys(dims, 1)
-        if not _agree(found, _measured(operator, graph, _apart(operator, 0, ones)), operator):
-            other = _fitted(operator, graph, ones)
+        try:
+            measured = measure(_apart(operator, 0, ones), PARTS[0])
+        except Exception:  # the operator does not take this size, so no part has it
+            continue
+        if not _agree(found, measured, operator):
+            other = _fitted(operator, measure, ones)
             if other is None:
                 raise LookupError(places)
             yield places, other
@@ -124,25 +143,32 @@ def _apart(operator: Operator, which: int, given: Sizes) -> list[int]:
     return sizes
 
 
-def _fitted(operator: Operator, graph: Graph, given: Sizes) -> SavedShapes | None:
+def _fitted(operator: Operator, measure: Measure, given: Sizes) -> SavedShapes | None:
     """The saved tensors, if they are the same function of both sets of sizes; else None."""
-    first, second = (_measured(operator, graph, _apart(operator, which, given)) for which in (0, 1))
-    free = {(n, a) for n, o in enumerate((*operator.inputs, *operator.outputs)) for a in range(len(o.axes))}
-    extras = tuple(_shape(kept, first.shapes, sorted(free)) for kept in first.others)
-    labelled = tuple(_labelled(e, kept, first) for e, kept in zip(extras, first.others, strict=True))
-    found = SavedShapes(_inputs(first, operator), first.outputs, labelled)
+    first, second = (measure(_apart(operator, which, given), PARTS[which]) for which in (0, 1))
+    found = _shapes(first, operator, lambda kept: _shape(kept, first.shapes))
     return found if _agree(found, second, operator) else None
 
 
-def _shape(kept: ExtraSaved, shapes: Sequence[Shape], places: Sequence[Place]) -> tuple[int, tuple[Place, ...]]:
+def _shapes(
+    found: SavedMeasurement, operator: Operator, shape: Callable[[ExtraSaved], tuple[int, tuple[Place, ...]]]
+) -> SavedShapes:
+    """The tensors that were measured, with these sizes."""
+    return SavedShapes(
+        _inputs(found, operator),
+        found.outputs,
+        tuple(_labelled(shape(kept), kept, found) for kept in found.others),
+        *(tuple(ExtraShape("all_reduce", *shape(x)) for x in sent) for sent in (found.forward, found.backward)),
+    )
+
+
+def _shape(kept: ExtraSaved, shapes: Sequence[Shape]) -> tuple[int, tuple[Place, ...]]:
     """A saved tensor's size as bytes times axes of operands: one for each of its axes, or several that it joins. An
     axis with the size of none is a constant factor of the bytes."""
-    if kept.shape_bytes != kept.size_bytes:
-        return kept.size_bytes, ()
     axes: list[Place] = []
     rest = kept.size_bytes // max(1, math.prod(kept.shape))
     for size in kept.shape:
-        of = next((p for p in _products(shapes, places) if math.prod(shapes[o][a] for o, a in p) == size), ())
+        of = next((p for p in _products(shapes) if math.prod(shapes[o][a] for o, a in p) == size), ())
         if size > 1 and of:
             axes += of
         else:
@@ -150,18 +176,20 @@ def _shape(kept: ExtraSaved, shapes: Sequence[Shape], places: Sequence[Place]) -
     return rest, tuple(axes)
 
 
-def _products(shapes: Sequence[Shape], places: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
-    """Single axes, then pairs of axes of one operand, up to four."""
+def _products(shapes: Sequence[Shape]) -> Iterator[tuple[Place, ...]]:
+    """Single axes, then pairs of axes of one operand and the last one, up to four."""
+    last = len(shapes) - 1
     for count in (1, 2, 3, 4):
         for number in range(len(shapes)):
-            yield from itertools.combinations([p for p in places if p[0] == number], count)
+            places = [(n, axis) for n in dict.fromkeys((number, last)) for axis in range(len(shapes[n]))]
+            yield from itertools.combinations(places, count)
 
 
 def _labelled(shape: tuple[int, tuple[Place, ...]], kept: ExtraSaved, among: SavedMeasurement) -> ExtraShape:
-    """A saved tensor with a name for reports: "copy", if it has as many elements as an operand or result."""
-    elements = kept.size_bytes // max(1, kept.shape_bytes // max(1, math.prod(kept.shape)))
-    is_copy = elements in {math.prod(s) for s in among.shapes}
-    return ExtraShape("copy" if is_copy else "intermediate", *shape)
+    """A saved tensor with a name for reports: "mask" for truth values; else "copy", if it has as many elements as an
+    operand or result."""
+    is_copy = math.prod(kept.shape) in {math.prod(s) for s in among.shapes}
+    return ExtraShape("mask" if kept.dtype is torch.bool else "copy" if is_copy else "intermediate", *shape)
 
 
 def _inputs(found: SavedMeasurement, operator: Operator) -> tuple[int, ...]:
@@ -173,16 +201,21 @@ def _inputs(found: SavedMeasurement, operator: Operator) -> tuple[int, ...]:
 def _agree(shapes: SavedShapes, found: SavedMeasurement, operator: Operator) -> bool:
     """Whether the shapes predict a measurement."""
     names = [o.value for o in operator.inputs]
-    said = [e.size_bytes * math.prod(found.shapes[o][a] for o, a in e.axes) for e in shapes.extras]
+    sent = [[e.bytes_at(found.shapes) for e in said] for said in (shapes.forward, shapes.backward)]
+    extras = sorted(e.bytes_at(found.shapes) for e in shapes.extras)
+    said = {names[i] for i in shapes.inputs}, set(shapes.outputs), extras
     kept = {names[i] for i in found.inputs}, set(found.outputs), sorted(k.size_bytes for k in found.others)
-    return ({names[i] for i in shapes.inputs}, set(shapes.outputs), sorted(said)) == kept
+    return said == kept and sent == [[x.size_bytes for x in said] for said in (found.forward, found.backward)]
 
 
 # -- one measurement ---------------------------------------------------------------------------------------------------
 
 
-def _measured(operator: Operator, graph: Graph, sizes: Sequence[int]) -> SavedMeasurement:
-    """The tensors that autograd saves of a call whose dimensions have these sizes."""
+def _measured(
+    operator: Operator, graph: Graph, kernel: PartKernel | None, sizes: Sequence[int], parts: int
+) -> SavedMeasurement:
+    """The tensors that autograd saves of a call whose dimensions have these sizes, or of its kernel on one of so many
+    parts, and the collectives of the kernel."""
     reader = Reader(operator, graph, sizes)
     shapes = [reader.shape(o.axes) for o in operator.inputs]
     kinds = dict.fromkeys((o.value, s) for o, s in zip(operator.inputs, shapes, strict=True))
@@ -197,20 +230,26 @@ def _measured(operator: Operator, graph: Graph, sizes: Sequence[int]) -> SavedMe
         specs.append(TensorSpec(shape, strides, graph.values[value].dtype, learns(graph.values[value])))
     refs = iter(numbers)
     target, *args = numbered(operator.args, refs)
+    kwargs = numbered(operator.kwargs, refs)
+    if kernel is not None:
+        given, group = target.bound(args, dict(kwargs)), RecordingGroup(parts)
+        with torch.device("meta"):  # where a kernel does not look for indices out of range
+            return _kept(lambda t: run_kernel(kernel, reader, group, filled(given, t)), specs, numbers, group)
     made = tuple(reader.shape(o.axes) for o in operator.outputs)
     is_whole = not any(map(reader.is_split, range(len(operator.dims))))
     arguments = tuple(args) if is_whole else _local(target, tuple(args), made)
-    return _kept(target, arguments, numbered(operator.kwargs, refs), specs, numbers)
+    with fake_tensors():
+        return _kept(lambda tensors: run(target, arguments, kwargs, tensors), specs, numbers)
 
 
 def _kept(
-    target: Target,
-    args: tuple[Any, ...],
-    kwargs: tuple[tuple[str, Any], ...],
+    call: Callable[[Mapping[str, torch.Tensor]], tuple[Any, ...]],
     specs: Sequence[TensorSpec],
     numbers: Sequence[int],
+    group: RecordingGroup | None = None,
 ) -> SavedMeasurement:
-    """Runs a call; `Ref("0")` in the arguments stands for the first of `specs`, `numbers` has that of each input."""
+    """Runs a call; `"0"` is the name of the tensor like the first of `specs`, `numbers` has that of each input. A call
+    among parts also runs backward."""
     given = [s.empty() for s in specs]
     kept: dict[int, torch.Tensor] = {}  # by the memory, so that views of one tensor count once
 
@@ -219,21 +258,29 @@ def _kept(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        results = run(target, args, kwargs, {str(i): t for i, t in enumerate(given)})
+        results = call({str(i): t for i, t in enumerate(given)})
     own = {memory_of(t): i for i, t in reversed(list(enumerate(given)))}
     made = {memory_of(t): i for i, t in reversed(list(enumerate(results))) if isinstance(t, torch.Tensor)}
     others = (t for m, t in kept.items() if m not in own and m not in made)
     shapes = (*(specs[n].shape for n in numbers), *(tuple(t.shape) for t in results if isinstance(t, torch.Tensor)))
-    return SavedMeasurement(
+    found = SavedMeasurement(
         tuple(numbers.index(own[m]) for m in kept if m in own),
         tuple(made[m] for m in kept if m in made and m not in own),
         tuple(_kept_tensor(t) for t in others),
         shapes,
     )
+    if group is None:
+        return found
+    forward = group.sent.copy()
+    if ends := [t for t in results if t.requires_grad]:
+        torch.autograd.backward(ends, [torch.empty_like(t) for t in ends])
+    before, after = (tuple(map(_kept_tensor, each)) for each in (forward, group.sent[len(forward) :]))
+    return replace(found, shapes=(*shapes, (group.size,)), forward=before, backward=after)
 
 
 def _kept_tensor(tensor: torch.Tensor) -> ExtraSaved:
-    return ExtraSaved(tensor.untyped_storage().nbytes(), tuple(tensor.shape), tensor.numel() * tensor.element_size())
+    size, each = tensor.untyped_storage().nbytes(), tensor.element_size()
+    return ExtraSaved(size, tuple(tensor.shape) if size == tensor.numel() * each else (size // each,), tensor.dtype)
 
 
 def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) -> tuple[Any, ...]:
@@ -247,4 +294,6 @@ def _local(target: Target, args: tuple[Any, ...], outputs: tuple[Shape, ...]) ->
         case "aten::split_with_sizes":
             at = int(args[2]) if len(args) > 2 else 0
             return (args[0], tuple(shape[at] for shape in outputs), *args[2:])
+        case "aten::layer_norm" | "aten::rms_norm":
+            return (args[0], outputs[0][-len(args[1]) :], *args[2:])
     return args

@@ -68,18 +68,24 @@ class PartKernel:
     has, `{count}` for the number of elements of all parts along the combined dimensions, and `{group}` for the process
     group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward`
     and `backward` are its collectives, or a function that gives them for an operator and a number of parts; `saved` has
-    the tensors that it saves for backward. All of them have to be given, as `()` if there is none: none can be guessed.
+    the tensors that it saves for backward. What is not given is observed when a call is captured, for functions of the
+    runtime; a row for another function gives all of them, as `()` if there is none.
     """
 
     axis: tuple[str, AxisOfPart]
     call: str
-    forward: Collectives
-    backward: Collectives
-    saved: SavedRule
+    forward: Collectives | None = MEASURED
+    backward: Collectives | None = MEASURED
+    saved: SavedRule = MEASURED
 
     def tells(self, word: str) -> bool:
         """Whether the call has this word in braces: start, part, size, places, regions, count or group."""
         return f"{{{word}}}" in self.call
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has to be observed what the kernel saves or communicates."""
+        return MEASURED in (self.forward, self.backward, self.saved)
 
     @property
     def is_placed(self) -> bool:
@@ -163,7 +169,7 @@ class Op:
             yield f"no input has the dimension `{letter.name}` of a result; mark it as whole: `{letter.name}!`"
         if combined and self.kernel is None:
             yield f"`{combined[0]}*` needs a `kernel` that combines the parts"
-        if combined and self.kernel is not None and not self.kernel.forward:
+        if combined and self.kernel is not None and self.kernel.forward == ():
             yield f"the parts of `{combined[0]}*` have to be combined: `kernel.forward` names no collective"
 
     def _problems_of_kernel(self, kernel: PartKernel) -> Iterator[str]:
@@ -171,6 +177,8 @@ class Op:
             yield f"`kernel.call` is no call of a function: {kernel.call}"
         if "." in kernel.function and not kernel.function.startswith(f"{self.module}."):
             yield f"`{kernel.function}` is not in `{self.module or RUNTIME}`, the module that programs import"
+        if "." in kernel.function and kernel.is_measured:
+            yield "`kernel` says what it communicates and saves: give `forward`, `backward` and `saved`"
         if (kernel.forward or kernel.backward) and "{group}" not in kernel.call:
             yield "`kernel.call` hands over no {group}, although the kernel has collectives"
         kinds = [type(x) for x in kernel.axis] if isinstance(kernel.axis, Sequence) else []

@@ -112,5 +112,10 @@ class Reader:
         whole = self.graph.values[operand.value].shape
         return local_strides(whole, self.graph.storages[operand.value].strides, self.shape(operand.axes))
 
+    def parts(self, parameter: str, axis: AxisOfPart) -> int:
+        """The number of parts along the dimensions in these axes that a kernel combines."""
+        dims = {*kernel_dims(self.operator, parameter, axis)}
+        return math.prod(-(-self.operator.dims[d].size // self.sizes[d]) for d in dims)
+
     def is_split(self, dim: int) -> bool:
         return self.sizes[dim] != self.operator.dims[dim].size

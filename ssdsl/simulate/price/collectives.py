@@ -25,9 +25,11 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
+from ssdsl.model.memory.collectives import collectives
 from ssdsl.model.memory.saved import saved_when_fused
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import Storage
+from ssdsl.model.ops.reader import Reader
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.regathered import Regathered, regathered
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
@@ -173,23 +175,18 @@ def _of_steps(
 
 
 def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) -> Iterator[SizedCollective]:
-    """The collectives inside a kernel: the row gives the count of numbers for each token, or channel, of the first
-    operand."""
+    """The collectives inside a kernel of parts."""
     if not op.kernel.axes:
         return
     operator = facts.operators[op.operator]
     kernel = next((k for k in (operator.row.kernel, operator.row.ring) if k and k.function == op.kernel.function), None)
     if kernel is None:
         return
-    sizes, given = local_dims(operator, op.splits), operator.inputs[0]
-    dims = [d for axis in given.axes for d in axis if not operator.dims[d].combined and not operator.dims[d].fixed]
-    each, itemsize = math.prod(sizes[d] for d in dims), facts.program.graph.values[given.value].itemsize
+    reader = Reader(operator, facts.program.graph, local_dims(operator, op.splits))
     parts = math.prod(s.parts for s in op.splits if s.coordinate.name in op.kernel.axes)
-    back = phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns
-    for collectives, runs in ((kernel.forward, forward), (kernel.backward, back)):
-        for c in (collectives(operator, parts) if callable(collectives) else collectives) if runs else ():
-            behind = (op, None) if c.overlaps else None
-            yield SizedCollective(c.kind, op.kernel.axes, c.numbers * each * max(itemsize, c.width), behind)
+    for back, runs in ((False, forward), (True, phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns)):
+        for c in collectives(reader, kernel, parts, back=back) if runs else ():
+            yield SizedCollective(c.kind, op.kernel.axes, c.size_bytes, (op, None) if c.overlaps else None)
 
 
 # -- flat parameters ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import functools
 import importlib.util
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,12 @@ from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
+from ssdsl.model.memory.collectives import collectives
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.storage import Storage, aliases
 from ssdsl.model.observe.call import empty
 from ssdsl.model.observe.observe import observe
+from ssdsl.model.ops.reader import Reader, kernel_dims
 from ssdsl.model.trace import capture
 from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split
 from tests.model.rule_cases import FAMILIES
@@ -149,19 +151,64 @@ def part_keeps(operator: Operator, graph: Graph, values: Values, cuts: tuple[Spl
     found: dict[int, Account] = {}
 
     def run(at: int) -> None:
-        given = []
-        for operand in operator.inputs:
-            x, indices = values[operand.value].detach(), indices_of(operator, operand, cuts, (at,))
-            part = x.flatten()[indices.flatten()].view(indices.shape)
-            given.append(part.requires_grad_(graph.values[operand.value].differentiable))
+        given = parts_of(operator, graph, values, cuts, at)
         found[at] = kept(operator, given, cuts, {"c": at} | groups.of((at,)))
 
+    in_threads(run)
+    return found[1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_kernel_sends_what_the_table_says(family: str) -> None:
+    """The collectives of two parts, forward and backward, as they were observed or as the row says."""
+    graph, values = captured(family)
+    for operator in (o for o in graph.operators if o.row.kernel is not None and o.stage is not Stage.CONSTANT):
+        kernel = operator.row.kernel
+        learns = any(graph.values[o.value].differentiable for o in operator.outputs)
+        for dim in kernel_dims(operator, *kernel.axis) if kernel.tells("group") else ():
+            if operator.dims[dim].fixed or operator.dims[dim].size not in (4, 6, 8):
+                continue
+            cuts = (split("c", dim, operator.dims[dim].size // 2, 2, True),)
+            sizes = [d.size // 2 if n == dim else d.size for n, d in enumerate(operator.dims)]
+            reader = Reader(operator, graph, sizes)
+            told = [(c.kind, c.size_bytes) for c in collectives(reader, kernel, 2, back=False)]
+            told += [(c.kind, c.size_bytes) for c in collectives(reader, kernel, 2, back=True) if learns]
+            where = f"{operator.args[0]}{operator.args[1:]} split by {operator.dims[dim].name}"
+            assert sends(operator, graph, values, cuts) == told, where
+
+
+def sends(operator: Operator, graph: Graph, values: Values, cuts: tuple[Split, ...]) -> list[tuple[str, int]]:
+    """What one of two parts sends."""
+    groups = Groups(cuts)
+
+    def run(at: int) -> None:
+        given = parts_of(operator, graph, values, cuts, at)
+        outputs = call(operator, given, cuts, {"c": at} | groups.of((at,)))
+        ends = [x for x in outputs if x.requires_grad]
+        if ends:
+            torch.autograd.backward(ends, [torch.ones_like(x) for x in ends])
+
+    in_threads(run)
+    (group,) = groups.made.values()
+    return group.sent
+
+
+def parts_of(operator: Operator, graph: Graph, values: Values, cuts: tuple[Split, ...], at: int) -> list[torch.Tensor]:
+    """A part's operands."""
+    given = []
+    for operand in operator.inputs:
+        x, indices = values[operand.value].detach(), indices_of(operator, operand, cuts, (at,))
+        part = x.flatten()[indices.flatten()].view(indices.shape)
+        given.append(part.requires_grad_(graph.values[operand.value].differentiable))
+    return given
+
+
+def in_threads(run: Callable[[int], None]) -> None:
     threads = [threading.Thread(target=run, args=(at,)) for at in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found[1]
 
 
 def eager_gpt(function: str) -> Model:

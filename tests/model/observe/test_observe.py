@@ -64,7 +64,7 @@ def test_parts_are_known_without_torch(family: str) -> None:
             names = [o.value for o in operator.inputs], [o.value for o in operator.outputs]
             try:
                 truth = saved_by(operator, graph, sizes).at(shapes, *names)
-            except RuntimeError:  # a size that the operator does not take
+            except (RuntimeError, IndexError, ZeroDivisionError):  # a size that the operator does not take
                 continue
             where = f"{operator.args[0]}{operator.args[1:]} in {shapes}"
             assert _bytes(found.at(shapes, *names)) == _bytes(truth), where

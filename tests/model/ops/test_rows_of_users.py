@@ -174,8 +174,8 @@ def test_a_row_that_is_half_there_is_refused(fact: str) -> None:
 
 
 def test_a_kernel_says_what_it_communicates_and_saves() -> None:
-    with pytest.raises(TypeError, match="forward"):
-        PartKernel(("x", 0), "lib.part({x})")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="what it communicates and saves"):
+        with_kernel(forward=None)
 
 
 def test_a_row_that_does_not_fit(package: Path, golden: Callable[[Path, str], None]) -> None:

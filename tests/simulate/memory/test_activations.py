@@ -94,8 +94,8 @@ def test_term_by_term(plan: str, t: int) -> None:
         "mlp gelu": 8 * cut,
         "mlp dropout mask": whole,
         "add": (2 + 2) * whole,  # the inputs of this layer's second norm and of the next norm
-        "norm1 layer_norm mean and deviation": whole * NORMS / SBH / 2,
-        "norm2 layer_norm mean and deviation": whole * NORMS / SBH / 2,
+        "norm1 layer_norm intermediate": whole * NORMS / SBH / 2,  # mean and deviation
+        "norm2 layer_norm intermediate": whole * NORMS / SBH / 2,
     }
 
 

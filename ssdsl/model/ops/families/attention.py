@@ -9,7 +9,6 @@ from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.ops.reader import Reader
-from ssdsl.model.ops.saved_by_kernels import attention_saves
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -65,16 +64,7 @@ def flops_of_attention(call: TypedCall) -> int:
 
 
 def _softmax_parts(function: str) -> PartKernel:
-    return PartKernel(
-        axis=("self", "dim"),
-        call=f"{function}({{self}}, {{dim}}, {{group}}, {{dtype}})",
-        forward=(
-            Collective(1, width=4),
-            Collective(1, width=4),
-        ),  # for each row the largest score, then the sum of exponentials
-        backward=(Collective(1, width=4),),
-        saved="result",
-    )
+    return PartKernel(("self", "dim"), f"{function}({{self}}, {{dim}}, {{group}}, {{dtype}})")
 
 
 def attention_part_saves(reader: Reader) -> Saved:
@@ -89,8 +79,11 @@ def _numbers(operator: Operator, operand: int) -> int:
 
 
 def _keys_merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight."""
-    return Collective(1, width=4), Collective(_numbers(operator, 2) + 1, width=4)
+    """For each row, the largest logarithm of a part's sum of exponentials; then the weighted output and its weight.
+    Heads that share a key head are rows too."""
+    fixed = (operator.dims[d] for axis in operator.inputs[0].axes[:-1] for d in axis if operator.dims[d].fixed)
+    rows = math.prod(d.size for d in fixed)
+    return Collective(rows, width=4), Collective(rows * (_numbers(operator, 2) + 1), width=4)
 
 
 def _keys_around(operator: Operator, parts: int) -> tuple[Collective, ...]:
@@ -130,7 +123,6 @@ OPS = (
         contraction=True,
         flops=flops_of_attention,
         backward_factor=1.25,  # five products for the forward's two: scores are recomputed (FlashAttention, 2022)
-        saved=attention_saves,
         fused=attention_part_saves,
     ),
     Op("aten::softmax", softmax, kernel=_softmax_parts("softmax_parts"), text=".softmax"),

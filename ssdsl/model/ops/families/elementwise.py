@@ -22,6 +22,13 @@ def broadcast(shape: Shape, out: Shape) -> list[Axis]:
     return [ONE if n == 1 and out[i + shift] != 1 else free(f"d{i + shift}") for i, n in enumerate(shape)]
 
 
+def broadcast_shape(a: Shape, b: Shape) -> Shape:
+    """The shape of an elementwise result of two tensors."""
+    rank = max(len(a), len(b))
+    left, right = ((1,) * (rank - len(s)) + s for s in (a, b))
+    return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
+
+
 UNTAGGED = "rsub floor_divide hardswish log_sigmoid __and__ __or__ _prelu_kernel leaky_relu".split()  # the last in 2.11
 FILLS = "empty_like full_like ones_like zeros_like detach".split()  # no gradient flows to their operand
 INFIX = {"pow": "**", "ne": "!=", "eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}

@@ -284,11 +284,8 @@ def grid_sample(call: TypedCall) -> Signature:
 
 def _grid_sample_part(rank: int) -> PartKernel:
     return PartKernel(
-        axis=("input", tuple(range(2, 2 + rank))),
-        call="grid_sample_part({input}, {grid}, {interpolation_mode}, {padding_mode}, {align_corners}, {places})",
-        forward=(),  # the parts add up
-        backward=(),
-        saved="grid input/grid",
+        ("input", tuple(range(2, 2 + rank))),
+        "grid_sample_part({input}, {grid}, {interpolation_mode}, {padding_mode}, {align_corners}, {places})",
     )
 
 

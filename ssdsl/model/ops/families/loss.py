@@ -4,18 +4,8 @@ import functools
 from collections.abc import Mapping
 
 from ssdsl.model.dims.signature import Axis, Signature, axes, combined, free, signature, whole
-from ssdsl.model.graph import Operator
-from ssdsl.model.ops.families.elementwise import broadcast
-from ssdsl.model.ops.op import Collective, Op, PartKernel, Rule
-from ssdsl.model.ops.reader import argument
-from ssdsl.model.ops.saved_by_kernels import (
-    broadcast_shape,
-    cross_entropy_part_saves,
-    cross_entropy_saves,
-    has_chances,
-    kl_div_saves,
-    nll_part_saves,
-)
+from ssdsl.model.ops.families.elementwise import broadcast, broadcast_shape
+from ssdsl.model.ops.op import Op, PartKernel, Rule
 from ssdsl.model.ops.typed_call import TypedCall
 
 MEAN = 1  # the number of `reduction="mean"` in ATen
@@ -58,34 +48,12 @@ def _cross_entropy_text(a: Mapping[str, str]) -> str:
     return f"F.cross_entropy({a['self']}, {a['target']}, {options})"
 
 
-def _merged(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """For each token the largest score; then the sum of exponentials and the target's score, and the target's weight if
-    there are weights. With a distribution as target, the sum of its products with the scores is a third collective."""
-    one, two, three = (Collective(n, width=4) for n in (1, 2, 3))
-    if has_chances(operator):
-        return one, one, one
-    return one, two if argument(operator, "weight") is None else three
-
-
-def _merged_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    return (Collective(1, width=4),) if has_chances(operator) else ()
-
-
 CROSS_ENTROPY_PARTS = PartKernel(
-    axis=("self", 1),
-    call="cross_entropy_parts({self}, {target}, {start}, {size}, {group}, {weight}, {reduction}, {ignore_index}, "
+    ("self", 1),
+    "cross_entropy_parts({self}, {target}, {start}, {size}, {group}, {weight}, {reduction}, {ignore_index}, "
     "{label_smoothing})",
-    forward=_merged,
-    backward=_merged_back,
-    saved=cross_entropy_part_saves,
 )
-NLL_PART = PartKernel(
-    axis=("self", 1),
-    call="nll_part({self}, {target}, {start}, {size}, {weight}, {reduction}, {ignore_index})",
-    forward=(),  # the parts add up
-    backward=(),
-    saved=nll_part_saves,
-)
+NLL_PART = PartKernel(("self", 1), "nll_part({self}, {target}, {start}, {size}, {weight}, {reduction}, {ignore_index})")
 
 LOSSES = """
     mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div binary_cross_entropy
@@ -93,13 +61,11 @@ LOSSES = """
 """.split()
 
 OPS = (
-    *(Op(f"aten::{kind}", elementwise_loss) for kind in LOSSES if kind != "kl_div"),
-    Op("aten::kl_div", elementwise_loss, saved=kl_div_saves),
+    *(Op(f"aten::{kind}", elementwise_loss) for kind in LOSSES),
     Op(
         "aten::cross_entropy_loss",
         _labelled(combined("vocab")),
         kernel=CROSS_ENTROPY_PARTS,
-        saved=cross_entropy_saves,
         text=_cross_entropy_text,
     ),
     Op("aten::nll_loss_nd", _labelled(free("vocab")), kernel=NLL_PART),

@@ -129,13 +129,7 @@ def glu(call: TypedCall) -> Signature:
     return signature([[(*whole("half", 2), *n) if i == at else n for i, n in enumerate(names)]], [names])
 
 
-SELECT_PART = PartKernel(
-    axis=("self", "dim"),
-    call="select_part({self}, {dim}, {index}, {start}, {size})",
-    forward=(),  # the parts add up
-    backward=(),
-    saved="",
-)
+SELECT_PART = PartKernel(("self", "dim"), "select_part({self}, {dim}, {index}, {start}, {size})")
 
 REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()  # all become `reshape`
 

@@ -1,17 +1,7 @@
 """The rows of normalisations: dimensions that statistics reduce are whole, or a kernel combines their parts."""
 
 from ssdsl.model.dims.signature import Axis, Letter, Signature, axes, free, signature, whole
-from ssdsl.model.ops.op import Collective, Op, PartKernel
-from ssdsl.model.ops.saved_by_kernels import (
-    batch_norm_part_saves,
-    batch_norm_saves,
-    group_norm_part_saves,
-    instance_norm_part_saves,
-    instance_norm_saves,
-    layer_norm_part_saves,
-    layer_norm_saves,
-    rms_norm_saves,
-)
+from ssdsl.model.ops.op import Op, PartKernel
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -51,41 +41,19 @@ def _combined(count: int, word: str) -> list[Axis]:
 
 
 STATISTICS = "{input}, {weight}, {bias}, {running_mean}, {running_var}, {momentum}, {eps}, {count}, {group}"
-BATCH_NORM_PARTS = PartKernel(
-    axis=("input", None),
-    call=f"batch_norm_parts({STATISTICS})",
-    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each channel the mean, then the variance
-    backward=(Collective(2, width=4),),
-    saved=batch_norm_part_saves,
-)
+BATCH_NORM_PARTS = PartKernel(("input", None), f"batch_norm_parts({STATISTICS})")
 GROUP_NORM_PARTS = PartKernel(
-    axis=("input", None),
-    call="group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=lambda operator, _: (Collective(operator.args[2], width=4),) * 2,  # for each example's groups
-    backward=lambda operator, _: (Collective(2 * operator.args[2], width=4),),
-    saved=group_norm_part_saves,
+    ("input", None), "group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})"
 )
 INSTANCE_NORM_PARTS = PartKernel(
-    axis=("input", None),
-    call="instance_norm_parts({input}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each example's channel
-    backward=(Collective(2, width=4),),
-    saved=instance_norm_part_saves,
+    ("input", None), "instance_norm_parts({input}, {weight}, {bias}, {eps}, {count}, {group})"
 )
 
 LAYER_NORM_PARTS = PartKernel(
-    axis=("input", None),
-    call="layer_norm_parts({input}, {normalized_shape}, {weight}, {bias}, {eps}, {count}, {group})",
-    forward=(Collective(1, width=4), Collective(1, width=4)),  # for each row the mean, then the variance
-    backward=(Collective(2, width=4),),
-    saved=layer_norm_part_saves,
+    ("input", None), "layer_norm_parts({input}, {normalized_shape}, {weight}, {bias}, {eps}, {count}, {group})"
 )
 RMS_NORM_PARTS = PartKernel(
-    axis=("input", None),
-    call="rms_norm_parts({input}, {normalized_shape}, {weight}, {eps}, {count}, {group})",
-    forward=(Collective(1, width=4),),
-    backward=(Collective(1, width=4),),
-    saved=layer_norm_part_saves,
+    ("input", None), "rms_norm_parts({input}, {normalized_shape}, {weight}, {eps}, {count}, {group})"
 )
 
 OPS = (
@@ -93,11 +61,10 @@ OPS = (
         "aten::layer_norm",
         layer_norm,
         kernel=LAYER_NORM_PARTS,
-        saved=layer_norm_saves,
         text="F.layer_norm({input}, {normalized_shape}, {weight}, {bias}, {eps})",
     ),
-    Op("aten::rms_norm", layer_norm, kernel=RMS_NORM_PARTS, saved=rms_norm_saves),
+    Op("aten::rms_norm", layer_norm, kernel=RMS_NORM_PARTS),
     Op("aten::group_norm", group_norm, kernel=GROUP_NORM_PARTS),
-    Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS, saved=instance_norm_saves),
-    Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS, saved=batch_norm_saves),
+    Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS),
+    Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS),
 )

@@ -11,7 +11,6 @@ from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, free, signa
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.families.attention import attention, attention_part_saves, flops_of_attention
 from ssdsl.model.ops.op import Op
-from ssdsl.model.ops.saved_by_kernels import dropout_saves
 from ssdsl.model.ops.typed_call import TypedCall
 
 DISTRIBUTIONS = "uniform normal log_normal exponential geometric cauchy integers bernoulli".split()
@@ -54,7 +53,7 @@ ATTENTION_CALL = (
 OPS = (
     Op("ssdsl::step_keys", "two! -> draws!", text="step_keys({seed_and_step}, {count})"),
     Op("ssdsl::key", "draws! -> _", text="{keys}[{number}]"),
-    Op("ssdsl::dropout", dropout, linear_in=("x",), saved=dropout_saves, text=f"dropout({{x}}, {{p}}, {CALL})"),
+    Op("ssdsl::dropout", dropout, linear_in=("x",), text=f"dropout({{x}}, {{p}}, {CALL})"),
     Op(
         "ssdsl::attention_dropout",
         attention_dropout,

@@ -1,7 +1,7 @@
 """The rows of reductions: sums of parts add up, a kernel merges maxima of parts, others need all that they reduce."""
 
 from ssdsl.model.dims.signature import ONE, Axis, Signature, axes, combined, kept_whole, signature
-from ssdsl.model.ops.op import Collective, Op, PartKernel
+from ssdsl.model.ops.op import Op, PartKernel
 from ssdsl.model.ops.typed_call import TypedCall
 
 UNMERGED = ("bool", "uint8", "complex64", "complex128")  # dtypes that cannot be negated, or have no order
@@ -44,23 +44,11 @@ WHOLE = "prod any all var std var_mean std_mean linalg_vector_norm norm median n
 def _merges(function: str, *arguments: str, place: bool = False) -> PartKernel:
     """The kernel that merges maxima or minima of parts; with `place`, also their indices."""
     begins = ["{start}"] if place else []
-    return PartKernel(
-        axis=("self", "dim"),
-        call=f"{function}({', '.join(['{self}', *arguments, *begins, '{group}'])})",
-        forward=(Collective(1), Collective(1, width=8)) if place else (Collective(1),),
-        backward=() if place else (Collective(1),),  # the number of elements that are the largest
-        saved="result1" if place else "self result",
-    )
+    return PartKernel(("self", "dim"), f"{function}({', '.join(['{self}', *arguments, *begins, '{group}'])})")
 
 
 ALONG = ("{dim}", "{keepdim}")
-LOGSUMEXP_PARTS = PartKernel(
-    axis=("self", "dim"),
-    call="logsumexp_parts({self}, {dim}, {keepdim}, {group})",
-    forward=(Collective(1, width=4), Collective(1, width=4)),  # the largest; the sum of exponentials
-    backward=(),
-    saved="self result",
-)
+LOGSUMEXP_PARTS = PartKernel(("self", "dim"), "logsumexp_parts({self}, {dim}, {keepdim}, {group})")
 
 OPS = (
     Op("aten::sum", reduce_sum, linear_in=("self",), text=".sum"),

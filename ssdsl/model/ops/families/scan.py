@@ -6,11 +6,8 @@ A kernel merges the parts of running sums, and of the largest elements.
 from collections.abc import Callable
 
 from ssdsl.model.dims.signature import Signature, axes, combined, signature, whole, whole_axes
-from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families.whole import behind
-from ssdsl.model.ops.op import Collective, Op, PartKernel, Rule, SavedRule
-from ssdsl.model.ops.reader import argument
-from ssdsl.model.ops.saved_by_kernels import cumprod_part_saves, topk_part_saves
+from ssdsl.model.ops.op import Op, PartKernel, Rule
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -57,30 +54,13 @@ def largest(call: TypedCall) -> Signature:
 ALONG_DIM = "cummax cummin sort argsort slice".split()
 
 
-def _of_each(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """All parts get one number from each part, for each row."""
-    return (Collective(parts, width=4),)
-
-
-def _running_parts(kind: str, saved: SavedRule, *arguments: str) -> PartKernel:
+def _running_parts(kind: str, *arguments: str) -> PartKernel:
     """The kernel in which each part gets the totals of all parts, and in backward the gradients of these."""
     call = f"{kind}_parts({', '.join(['{self}', '{dim}', '{part}', '{group}', *arguments])})"
-    return PartKernel(axis=("self", "dim"), call=call, forward=_of_each, backward=_of_each, saved=saved)
+    return PartKernel(("self", "dim"), call)
 
 
-def _candidates(operator: Operator, parts: int) -> tuple[Collective, ...]:
-    """All parts get the `k` largest elements of each part, and their places."""
-    count = parts * argument(operator, "k")
-    return Collective(count), Collective(count, width=8)
-
-
-TOPK_PARTS = PartKernel(
-    axis=("self", "dim"),
-    call="topk_parts({self}, {k}, {dim}, {largest}, {start}, {part}, {group})",
-    forward=_candidates,
-    backward=(),  # a part takes the gradients of its own results
-    saved=topk_part_saves,
-)
+TOPK_PARTS = PartKernel(("self", "dim"), "topk_parts({self}, {k}, {dim}, {largest}, {start}, {part}, {group})")
 
 
 def histc(call: TypedCall) -> Signature:
@@ -92,9 +72,9 @@ def histc(call: TypedCall) -> Signature:
 
 OPS = (
     Op("aten::histc", histc, stops_gradient=True),
-    Op("aten::cumsum", running, kernel=_running_parts("cumsum", "", "{dtype}")),
-    Op("aten::cumprod", running, kernel=_running_parts("cumprod", cumprod_part_saves, "{dtype}")),
-    Op("aten::logcumsumexp", running, kernel=_running_parts("logcumsumexp", cumprod_part_saves)),
+    Op("aten::cumsum", running, kernel=_running_parts("cumsum", "{dtype}")),
+    Op("aten::cumprod", running, kernel=_running_parts("cumprod", "{dtype}")),
+    Op("aten::logcumsumexp", running, kernel=_running_parts("logcumsumexp")),
     Op("aten::topk", largest, kernel=TOPK_PARTS),
     *(Op(f"aten::{kind}", along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
     Op("aten::flip", along(lambda call: call.argument("dims"))),

@@ -15,15 +15,10 @@ from ssdsl.model.dims.signature import (
     whole,
     whole_axes,
 )
+from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule
-from ssdsl.model.ops.saved_by_kernels import (
-    embedding_part_saves,
-    gather_part_saves,
-    index_part_saves,
-    reduce_part_saves,
-    write_part_saves,
-)
+from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -160,45 +155,28 @@ def _embedding_text(a: Mapping[str, str]) -> str:
     return f"F.embedding({a['indices']}, {a['weight']})"
 
 
-EMBEDDING_PART = PartKernel(
-    axis=("weight", 0),
-    call="embedding_part({indices}, {weight}, {start}, {size})",
-    forward=(),  # the parts add up, as the plan completes any partial sum
-    backward=(),
-    saved=embedding_part_saves,
-)
+def reduce_part_saves(reader: Reader) -> Saved:
+    """The operand and the result, each with one more position, the local indices, what is reduced, and a mask of what
+    falls into other parts."""
+    if not (reader.requires_grad("self") or reader.requires_grad("src")):
+        return Saved()
+    index, operand = (reader.shape(reader.operand(name).axes) for name in ("index", "self"))
+    dim, dtype = int(reader.argument("dim")), reader.value("self").dtype
+    longer = [n + 1 if axis == dim % len(operand) else n for axis, n in enumerate(operand)]
+    found = extra("operand and result", longer, dtype, 2) + extra("local index", index, "int64")
+    found += extra("what is reduced", index, dtype)
+    return found + extra("outside", index, "bool") if reader.requires_grad("src") else found
 
-GATHER_PART = PartKernel(
-    axis=("self", "dim"),
-    call="gather_part({self}, {dim}, {index}, {start}, {size})",
-    forward=(),  # the parts add up
-    backward=(),
-    saved=gather_part_saves,
-)
 
-INDEX_PART = PartKernel(
-    axis=("self", None),
-    call="index_part({self}, {indices}, {places})",
-    forward=(),  # the parts add up
-    backward=(),
-    saved=index_part_saves,
-)
+EMBEDDING_PART = PartKernel(("weight", 0), "embedding_part({indices}, {weight}, {start}, {size})")
 
-INDEX_SELECT_PART = PartKernel(
-    axis=("self", "dim"),
-    call="index_select_part({self}, {dim}, {index}, {start}, {size})",
-    forward=(),  # the parts add up
-    backward=(),
-    saved=gather_part_saves,
-)
+GATHER_PART = PartKernel(("self", "dim"), "gather_part({self}, {dim}, {index}, {start}, {size})")
 
-SCATTER_ADD_PART = PartKernel(
-    axis=("self", "dim"),
-    call="scatter_add_part({self}, {dim}, {index}, {src}, {start}, {size})",
-    forward=(),  # each part takes what falls into it
-    backward=(),
-    saved=write_part_saves,
-)
+INDEX_PART = PartKernel(("self", None), "index_part({self}, {indices}, {places})")
+
+INDEX_SELECT_PART = PartKernel(("self", "dim"), "index_select_part({self}, {dim}, {index}, {start}, {size})")
+
+SCATTER_ADD_PART = PartKernel(("self", "dim"), "scatter_add_part({self}, {dim}, {index}, {src}, {start}, {size})")
 
 SCATTER_REDUCE_PART = PartKernel(
     axis=("self", "dim"),
@@ -209,11 +187,7 @@ SCATTER_REDUCE_PART = PartKernel(
 )
 
 INDEX_ADD_PART = PartKernel(
-    axis=("self", "dim"),
-    call="index_add_part({self}, {dim}, {index}, {source}, {alpha}, {start}, {size})",
-    forward=(),  # each part takes what falls into it
-    backward=(),
-    saved=write_part_saves,
+    ("self", "dim"), "index_add_part({self}, {dim}, {index}, {source}, {alpha}, {start}, {size})"
 )
 
 OPS = (
