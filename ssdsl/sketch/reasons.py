@@ -113,7 +113,8 @@ def _note(found: SearchResult, best: Tried, name: str) -> str:
         slower = other.setting.device_s / best.setting.device_s - 1
         if slower < SAME:
             return f"with {name} = {other.opened[name]} it is the same"
-        simulated = f"the best simulated with {name} = {other.opened[name]}"  # others may be better, but not than `best`
+        # settings that were not simulated may be better than this one, but not than the best
+        simulated = f"the best simulated with {name} = {other.opened[name]}"
         return f"{simulated} is {slower:.1%} slower{', ' if why else ''}{why}"
     if (over := next(filter(with_another, found.over), None)) is not None:
         return f"with {name} = {over.opened[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
