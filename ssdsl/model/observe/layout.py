@@ -10,7 +10,7 @@ import torch
 
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.model.memory.storage import Storage
-from ssdsl.model.observe.call import empty, filled, memory_of, results_of
+from ssdsl.model.observe.call import empty, fake_tensors, filled, memory_of, results_of
 from ssdsl.runtime.layout.cut import contiguous
 
 
@@ -25,7 +25,8 @@ class Laid(NamedTuple):
 def storages(graph: Graph) -> dict[str, Storage]:
     """The storage of every value. Calls that differ only in the names of their values are run once."""
     given = [v for v in graph.values.values() if v.origin is not Origin.OPERATOR]
-    places = {v.name: Storage(v.name, empty(v).stride()) for v in given}
+    with fake_tensors():
+        places = {v.name: Storage(v.name, empty(v).stride()) for v in given}
     known: dict[tuple[Any, ...], tuple[Laid, ...]] = {}
     for operator in graph.operators:
         specs = _Specs(graph, places)
@@ -53,9 +54,10 @@ class _Specs(dict[str, tuple[Any, ...]]):
 
 def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Storage], graph: Graph) -> tuple[Laid, ...]:
     """The layouts of the results of a call that reads these values."""
-    tensors = {name: empty(graph.values[name], places[name].strides) for name in reads}
-    laid = {r: contiguous(tensors[r], order) for r, order in zip(operator.refs(), operator.orders, strict=False)}
-    results = _results(operator, {**tensors, **laid}, graph)
+    with fake_tensors(operator.args[0]):
+        tensors = {name: empty(graph.values[name], places[name].strides) for name in reads}
+        laid = {r: contiguous(tensors[r], order) for r, order in zip(operator.refs(), operator.orders, strict=False)}
+        results = _results(operator, {**tensors, **laid}, graph)
     memories = [memory_of(t) for t in (*tensors.values(), *results)]
     return tuple(Laid(memories.index(memory_of(t)), t.stride()) for t in results)
 

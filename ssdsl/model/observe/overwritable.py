@@ -16,7 +16,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
     names = tuple(dict.fromkeys(o.value for o in operator.inputs))
     refs = iter([names.index(o.value) for o in operator.inputs])
     target, *args = numbered(operator.args, refs)
-    with fake_tensors():
+    with fake_tensors(target):
         given = [spec_of(name, graph).empty() for name in names]
     kept: list[torch.Tensor] = []  # kept alive to the end: freed memory may be used again
 
@@ -25,7 +25,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         return tensor
 
     try:
-        with fake_tensors(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with fake_tensors(target), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             tensors = {str(i): t for i, t in enumerate(given)}
             results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors)
         learning = [i for i, t in enumerate(given) if t.requires_grad]

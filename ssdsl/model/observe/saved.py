@@ -238,7 +238,7 @@ def _measured(
     made = tuple(reader.shape(o.axes) for o in operator.outputs)
     is_whole = not any(map(reader.is_split, range(len(operator.dims))))
     arguments = tuple(args) if is_whole else _local(target, tuple(args), made)
-    with fake_tensors():
+    with fake_tensors(target):
         return _kept(lambda tensors: run(target, arguments, kwargs, tensors), specs, numbers)
 
 
