@@ -18,10 +18,11 @@ FAKE = FakeTensorMode()
 
 
 @contextmanager
-def fake_tensors(target: Target | None = None) -> Iterator[None]:
-    """Makes tensors without numbers for a call, with which torch runs the kernels that a CPU has. Functions of the
-    runtime get meta tensors: they skip the numbers of these. Errors of calls are not logged."""
-    if target is not None and target.name.startswith("ssdsl::"):
+def fake_tensors(target: Target | None = None, *, like_cpu: bool = True) -> Iterator[None]:
+    """Makes tensors without numbers for a call, with which torch runs the kernels that a CPU has. Not `like_cpu` are
+    meta tensors, which take a fifth of the time. Functions of the runtime get these: they skip the numbers of them.
+    Errors of calls are not logged."""
+    if not like_cpu or (target is not None and target.name.startswith("ssdsl::")):
         with torch.device("meta"):
             yield
         return
@@ -70,17 +71,22 @@ def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
     return tensor.requires_grad_(learns(value))
 
 
-def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    """The results of an operator on fake tensors, which are given by the names of their values."""
+def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor], *, like_cpu: bool = True) -> tuple[Any, ...]:
+    """The results of an operator on tensors without numbers, which are given by the names of their values."""
     target, *args = operator.args
-    return run(target, tuple(args), operator.kwargs, tensors)
+    return run(target, tuple(args), operator.kwargs, tensors, like_cpu=like_cpu)
 
 
 def run(
-    target: Target, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], tensors: Mapping[str, torch.Tensor]
+    target: Target,
+    args: tuple[Any, ...],
+    kwargs: tuple[tuple[str, Any], ...],
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    like_cpu: bool = True,
 ) -> tuple[Any, ...]:
     """The results of a call; raises the operator's errors."""
-    with fake_tensors(target):
+    with fake_tensors(target, like_cpu=like_cpu):
         result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 

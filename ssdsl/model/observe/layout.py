@@ -1,6 +1,7 @@
 """Finds the memory and the strides of values in the program of the unsplit model.
 
-Whether a reshape is a view depends on the strides of its operand, so the whole graph is run, on fake tensors.
+Whether a reshape is a view depends on the strides of its operand, so the whole graph is run, on meta tensors. Where a
+CPU may have one kernel for the operator (attention), its result lies as that kernel lays it.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ class Laid(NamedTuple):
 def storages(graph: Graph) -> dict[str, Storage]:
     """The storage of every value. Calls that differ only in the names of their values are run once."""
     given = [v for v in graph.values.values() if v.origin is not Origin.OPERATOR]
-    with fake_tensors():
+    with torch.device("meta"):
         places = {v.name: Storage(v.name, empty(v).stride()) for v in given}
     known: dict[tuple[Any, ...], tuple[Laid, ...]] = {}
     for operator in graph.operators:
@@ -54,7 +55,7 @@ class _Specs(dict[str, tuple[Any, ...]]):
 
 def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Storage], graph: Graph) -> tuple[Laid, ...]:
     """The layouts of the results of a call that reads these values."""
-    with fake_tensors(operator.args[0]):
+    with fake_tensors(operator.args[0], like_cpu=_has_kernel_of_cpu(operator)):
         tensors = {name: empty(graph.values[name], places[name].strides) for name in reads}
         laid = {r: contiguous(tensors[r], order) for r, order in zip(operator.refs(), operator.orders, strict=False)}
         results = _results(operator, {**tensors, **laid}, graph)
@@ -63,10 +64,14 @@ def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Stora
 
 
 def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> tuple[torch.Tensor, ...]:
-    """As `results_of`; new tensors, if an operator without a row does not run on fake tensors."""
+    """As `results_of`; new tensors, if an operator without a row does not run on such tensors."""
     try:
-        return results_of(operator, tensors)
+        return results_of(operator, tensors, like_cpu=_has_kernel_of_cpu(operator))
     except Exception:  # an operator may raise anything
         if operator.found is None:
             raise
     return tuple(empty(graph.values[o.value]) for o in operator.outputs)
+
+
+def _has_kernel_of_cpu(operator: Operator) -> bool:
+    return operator.row.fused is not None

@@ -1,22 +1,22 @@
 """Finds results of a call, and gradients that its backward makes, that a collective may change in place: new tensors
-that autograd does not keep. The call is run on fake tensors.
+that autograd does not keep. The call is run on meta tensors.
 """
 
 import torch
 
 from ssdsl.model.graph import Graph, Operator, numbered
-from ssdsl.model.observe.call import fake_tensors, memory_of, run, spec_of
+from ssdsl.model.observe.call import memory_of, run, spec_of
 
 Numbers = frozenset[int]
 
 
 def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | None:
     """The numbers of overwritable results, and of values read (in the order of their first use) with an overwritable
-    gradient; None if the call does not run on fake tensors."""
+    gradient; None if the call does not run on meta tensors."""
     names = tuple(dict.fromkeys(o.value for o in operator.inputs))
     refs = iter([names.index(o.value) for o in operator.inputs])
     target, *args = numbered(operator.args, refs)
-    with fake_tensors(target):
+    with torch.device("meta"):
         given = [spec_of(name, graph).empty() for name in names]
     kept: list[torch.Tensor] = []  # kept alive to the end: freed memory may be used again
 
@@ -25,9 +25,9 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
         return tensor
 
     try:
-        with fake_tensors(target), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             tensors = {str(i): t for i, t in enumerate(given)}
-            results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors)
+            results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors, like_cpu=False)
         learning = [i for i, t in enumerate(given) if t.requires_grad]
         ends = [t for t in results if t.requires_grad]
         owed = [torch.empty_like(t) for t in ends]

@@ -1,6 +1,7 @@
 """Measures the tensors that autograd saves of a call: torch runs it on fake tensors, and hooks get the saved ones.
 
-It runs with the sizes of one device, and with two sets of sizes in which all dimensions differ. A saved tensor's axes
+It runs with the sizes of one device as on a CPU. If meta tensors are saved in the same way, they serve for all other
+sizes, as they are faster. It runs with two sets of sizes in which all dimensions differ. A saved tensor's axes
 are those of operands that have the same sizes in both sets. If an axis has size 1, other tensors may be views, so each
 axis that can be cut is tried with size 1.
 """
@@ -74,12 +75,23 @@ def saved_by(
 
 def saved_by_parts(operator: Operator, graph: Graph, kernel: PartKernel | None = None) -> SavedByParts | None:
     """The tensors that parts of a call, or its kernel of parts, save; None if the measurements do not show it."""
-    measure = partial(_measured, operator, graph, kernel)
+    measure, whole = partial(_measured, operator, graph, kernel), [d.size for d in operator.dims]
     try:
+        on_cpu = None if kernel else measure(whole, 1)
+        if on_cpu is not None and _on_meta(partial(measure, whole, 1)) == on_cpu:
+            measure = partial(measure, like_cpu=False)
         found = _fitted(operator, measure, {})
-        if found is None or not (kernel or _agree(found, measure([d.size for d in operator.dims], 1), operator)):
+        if found is None or not (on_cpu is None or _agree(found, on_cpu, operator)):
             return None
         return SavedByParts(found, tuple(_of_one(operator, measure, found)))
+    except Exception:  # an operator may raise anything
+        return None
+
+
+def _on_meta(measure: Callable[..., SavedMeasurement]) -> SavedMeasurement | None:
+    """The measurement with meta tensors; None if the operator does not take these."""
+    try:
+        return measure(like_cpu=False)
     except Exception:  # an operator may raise anything
         return None
 
@@ -212,7 +224,13 @@ def _agree(shapes: SavedShapes, found: SavedMeasurement, operator: Operator) -> 
 
 
 def _measured(
-    operator: Operator, graph: Graph, kernel: PartKernel | None, sizes: Sequence[int], parts: int
+    operator: Operator,
+    graph: Graph,
+    kernel: PartKernel | None,
+    sizes: Sequence[int],
+    parts: int,
+    *,
+    like_cpu: bool = True,
 ) -> SavedMeasurement:
     """The tensors that autograd saves of a call whose dimensions have these sizes, or of its kernel on one of so many
     parts, and the collectives of the kernel."""
@@ -238,8 +256,8 @@ def _measured(
     made = tuple(reader.shape(o.axes) for o in operator.outputs)
     is_whole = not any(map(reader.is_split, range(len(operator.dims))))
     arguments = tuple(args) if is_whole else _local(target, tuple(args), made)
-    with fake_tensors(target):
-        return _kept(lambda tensors: run(target, arguments, kwargs, tensors), specs, numbers)
+    with fake_tensors(target, like_cpu=like_cpu):
+        return _kept(lambda tensors: run(target, arguments, kwargs, tensors, like_cpu=like_cpu), specs, numbers)
 
 
 def _kept(
