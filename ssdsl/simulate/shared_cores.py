@@ -22,14 +22,17 @@ def on_cores(trace: Trace, ranks: Sequence[int], cores: int) -> Trace:
         start, real_s, rate = points[bisect_right(starts, time_s) - 1]
         return real_s + (time_s - start) * rate
 
-    for n, x in enumerate(trace.intervals):
+    def stretched(x: Interval) -> Interval:
         start, end = at(x.start), at(x.end)
-        computes = replace(x.cost, compute_s=end - start - x.cost.communication_s) if _computes(x) else x.cost
-        trace.intervals[n] = x._replace(start=start, end=end, cost=computes)
-    for n, s in enumerate(trace.stalls):
-        trace.stalls[n] = s._replace(start=at(s.start), end=at(s.end), came=at(s.came), left=at(s.left))
-    trace.ended = [at(end) for end in trace.ended]
-    return trace
+        cost = replace(x.cost, compute_s=end - start - x.cost.communication_s) if _computes(x) else x.cost
+        return x._replace(start=start, end=end, cost=cost)
+
+    return Trace(
+        [*map(stretched, trace.intervals)],
+        trace.flows,
+        [s._replace(start=at(s.start), end=at(s.end), came=at(s.came), left=at(s.left)) for s in trace.stalls],
+        [*map(at, trace.ended)],
+    )
 
 
 def _points(trace: Trace, ranks: Sequence[int], cores: int) -> Iterator[tuple[float, float, float]]:
