@@ -50,13 +50,17 @@ class SavedShapes:
 
 @dataclass(frozen=True, slots=True)
 class SavedByParts:
-    """The tensors that parts of any size save; `of_one` has exceptions, for parts in which these axes have size 1."""
+    """The tensors that parts of any size save; `of_one` has exceptions, for parts in which these axes have size 1. It
+    is known only of parts in which the axes `held` have these sizes."""
 
     saved: SavedShapes
     of_one: tuple[tuple[tuple[Place, ...], SavedShapes], ...] = ()
+    held: tuple[tuple[Place, int], ...] = ()
 
     def at(self, shapes: Sequence[Shape]) -> SavedShapes | None:
-        """The tensors saved for these shapes; None if several exceptions apply and differ."""
+        """The tensors saved for these shapes; None if that is not known, or several exceptions apply and differ."""
+        if any(shapes[operand][axis] != size for (operand, axis), size in self.held):
+            return None
         found = {saved for axes, saved in self.of_one if all(shapes[operand][axis] == 1 for operand, axis in axes)}
         return min(found, default=self.saved, key=id) if len(found) < 2 else None
 

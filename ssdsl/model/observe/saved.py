@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -80,12 +80,15 @@ def saved_by_parts(operator: Operator, graph: Graph, kernel: PartKernel | None =
         on_cpu = None if kernel else measure(whole, 1)
         if on_cpu is not None and _on_meta(partial(measure, whole, 1)) == on_cpu:
             measure = partial(measure, like_cpu=False)
-        found = _fitted(operator, measure, {})
-        if found is None or not (on_cpu is None or _agree(found, on_cpu, operator)):
-            return None
-        return SavedByParts(found, tuple(_of_one(operator, measure, found)))
+        for held in ((), *_holdable(operator)):
+            sizes = {h.dim: h.size for h in held}
+            found = _fitted(operator, measure, sizes)
+            if found is not None and (on_cpu is None or _agree(found, on_cpu, operator)):
+                places = tuple((h.place, h.size) for h in held)
+                return SavedByParts(found, tuple(_of_one(operator, measure, found, sizes)), places)
     except Exception:  # an operator may raise anything
         return None
+    return None
 
 
 def _on_meta(measure: Callable[..., SavedMeasurement]) -> SavedMeasurement | None:
@@ -96,12 +99,31 @@ def _on_meta(measure: Callable[..., SavedMeasurement]) -> SavedMeasurement | Non
         return None
 
 
+class _Held(NamedTuple):
+    """A dimension that keeps the size that it has on one device, and where to see it."""
+
+    dim: int
+    place: Place
+    size: int
+
+
+def _holdable(operator: Operator) -> Iterator[tuple[_Held]]:
+    """Yields each dimension that is as long as a fixed one: attention on a CPU is one kernel only if values have as
+    many features as queries, which cannot be cut."""
+    fixed = {dim.size for dim in operator.dims if dim.fixed}
+    for place, dims in _axes(operator).items():
+        if len(dims) == 1 and not operator.dims[dims[0]].fixed and (size := operator.dims[dims[0]].size) in fixed:
+            yield (_Held(dims[0], place, size),)
+
+
 def _of_one(
-    operator: Operator, measure: Measure, found: SavedShapes
+    operator: Operator, measure: Measure, found: SavedShapes, held: Sizes
 ) -> Iterator[tuple[tuple[Place, ...], SavedShapes]]:
     """Axes of size 1 with which other tensors are saved, and these. Raises LookupError if they cannot be found."""
     for places, dims in _ones(operator):
-        ones = dict.fromkeys(dims, 1)
+        if not held.keys().isdisjoint(dims):
+            continue
+        ones = {**held, **dict.fromkeys(dims, 1)}
         try:
             measured = measure(_apart(operator, 0, ones), PARTS[0])
         except Exception:  # the operator does not take this size, so no part has it

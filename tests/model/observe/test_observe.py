@@ -14,6 +14,7 @@ from ssdsl.model.observe import saved
 from ssdsl.model.observe.saved import SavedMeasurement, saved_by
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.trace import capture
+from tests.captured import graph_of
 from tests.model.rule_cases import FAMILIES
 
 
@@ -76,3 +77,10 @@ def _part(dim: Dim, parts: int) -> int:
 
 def _bytes(kept: Saved) -> object:
     return set(kept.inputs), set(kept.outputs), sum(e.size_bytes for e in kept.extras)
+
+
+@pytest.mark.parametrize("model", ["gpt", "swin:tiny", "mixtral:tiny"])
+def test_a_plan_of_a_captured_model_needs_no_torch(model: str) -> None:
+    """What parts save is known of each call that saves anything, attention among them."""
+    seen = [(o.name, o.observed) for o in graph_of(model, meta=True).operators if o.observed is not None]
+    assert [name for name, found in seen if found.whole is not None and found.parts is None] == []
