@@ -71,7 +71,7 @@ def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
     return tensor.requires_grad_(learns(value))
 
 
-def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor], *, like_cpu: bool = True) -> tuple[Any, ...]:
+def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor], *, like_cpu: bool) -> tuple[Any, ...]:
     """The results of an operator on tensors without numbers, which are given by the names of their values."""
     target, *args = operator.args
     return run(target, tuple(args), operator.kwargs, tensors, like_cpu=like_cpu)

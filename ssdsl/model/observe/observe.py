@@ -6,7 +6,7 @@ from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.model.memory.observed import Observed, SavedByParts
 from ssdsl.model.observe.layout import storages
 from ssdsl.model.observe.overwritable import overwritable
-from ssdsl.model.observe.saved import saved_by, saved_by_parts
+from ssdsl.model.observe.saved import saved_by_kernel, saved_whole_and_by_parts
 from ssdsl.model.ops.op import MEASURED
 from ssdsl.model.ops.reader import Reader, kernel_dims
 
@@ -33,7 +33,8 @@ def observe(operator: Operator, graph: Graph) -> Observed:
     saves = any(graph.values[o.value].differentiable for o in operator.outputs)
     if not saves or not _is_measured(operator, graph):
         return found
-    return replace(found, whole=saved_by(operator, graph), parts=saved_by_parts(operator, graph))
+    whole, parts = saved_whole_and_by_parts(operator, graph)
+    return replace(found, whole=whole, parts=parts)
 
 
 def _by_kernel(operator: Operator, graph: Graph) -> SavedByParts | None:
@@ -42,7 +43,7 @@ def _by_kernel(operator: Operator, graph: Graph) -> SavedByParts | None:
     if kernel is None or not kernel.is_measured:
         return None
     is_cut = any(not operator.dims[d].fixed for d in kernel_dims(operator, *kernel.axis))
-    return saved_by_parts(operator, graph, kernel) if is_cut else None
+    return saved_by_kernel(operator, graph, kernel) if is_cut else None
 
 
 def _is_measured(operator: Operator, graph: Graph) -> bool:

@@ -63,23 +63,52 @@ def saved_by(
     """The tensors that a call, or its kernel of parts, saves with these sizes of its dimensions, by default those of
     one device. An operator without a row that does not run on fake tensors is taken to save all its inputs and
     outputs."""
-    reader = Reader(operator, graph, [d.size for d in operator.dims] if sizes is None else sizes)
+    reader = Reader(operator, graph, _whole(operator) if sizes is None else sizes)
+    parts = reader.parts(*kernel.axis) if kernel else 1
+    return _exactly(_attempt(operator, partial(_measured, operator, graph, kernel, reader.sizes, parts)), operator)
+
+
+def saved_whole_and_by_parts(operator: Operator, graph: Graph) -> tuple[SavedShapes, SavedByParts | None]:
+    """The tensors that a call saves on one device, as `saved_by`, and those that parts of it save; None if the
+    measurements do not show these."""
+    measure, whole = partial(_measured, operator, graph, None), _whole(operator)
+    on_cpu = _attempt(operator, partial(measure, whole, 1))
+    if on_cpu is None:
+        return _exactly(None, operator), None
+    if _on_meta(partial(measure, whole, 1)) == on_cpu:
+        measure = partial(measure, like_cpu=False)
+    return _exactly(on_cpu, operator), _by_parts(operator, measure, on_cpu)
+
+
+def saved_by_kernel(operator: Operator, graph: Graph, kernel: PartKernel) -> SavedByParts | None:
+    """The tensors that a kernel of parts saves and sends; None if the measurements do not show it."""
+    return _by_parts(operator, partial(_measured, operator, graph, kernel), None)
+
+
+def _whole(operator: Operator) -> list[int]:
+    return [d.size for d in operator.dims]
+
+
+def _attempt(operator: Operator, measure: Callable[[], SavedMeasurement]) -> SavedMeasurement | None:
+    """The measurement; None if an operator without a row does not run on fake tensors."""
     try:
-        found = _measured(operator, graph, kernel, reader.sizes, reader.parts(*kernel.axis) if kernel else 1)
+        return measure()
     except Exception:  # an operator may raise anything
         if operator.found is None:
             raise
+        return None
+
+
+def _exactly(found: SavedMeasurement | None, operator: Operator) -> SavedShapes:
+    """The tensors of a measurement, for its sizes alone; all inputs and outputs if there is none."""
+    if found is None:
         return SavedShapes(tuple(range(len(operator.inputs))), tuple(range(len(operator.outputs))))
     return _shapes(found, operator, lambda kept: (kept.size_bytes, ()))
 
 
-def saved_by_parts(operator: Operator, graph: Graph, kernel: PartKernel | None = None) -> SavedByParts | None:
-    """The tensors that parts of a call, or its kernel of parts, save; None if the measurements do not show it."""
-    measure, whole = partial(_measured, operator, graph, kernel), [d.size for d in operator.dims]
+def _by_parts(operator: Operator, measure: Measure, on_cpu: SavedMeasurement | None) -> SavedByParts | None:
+    """What parts save, so that the whole call saves what a CPU was seen to; None if the measurements do not show it."""
     try:
-        on_cpu = None if kernel else measure(whole, 1)
-        if on_cpu is not None and _on_meta(partial(measure, whole, 1)) == on_cpu:
-            measure = partial(measure, like_cpu=False)
         for held in ((), *_holdable(operator)):
             sizes = {h.dim: h.size for h in held}
             found = _fitted(operator, measure, sizes)
@@ -112,8 +141,9 @@ def _holdable(operator: Operator) -> Iterator[tuple[_Held]]:
     many features as queries, which cannot be cut."""
     fixed = {dim.size for dim in operator.dims if dim.fixed}
     for place, dims in _axes(operator).items():
-        if len(dims) == 1 and not operator.dims[dims[0]].fixed and (size := operator.dims[dims[0]].size) in fixed:
-            yield (_Held(dims[0], place, size),)
+        dim = operator.dims[dims[0]]
+        if len(dims) == 1 and not dim.fixed and dim.size in fixed:
+            yield (_Held(dims[0], place, dim.size),)
 
 
 def _of_one(
