@@ -4,7 +4,7 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -108,6 +108,11 @@ def replace_refs(item: Any, by: Callable[[str], Any], leaf: Callable[[Any], Any]
         case dict():
             return {word: replace_refs(part, by, leaf) for word, part in item.items()}
     return leaf(item)
+
+
+def rename_refs(item: Any, names: Mapping[str, str]) -> Any:
+    """An argument, or all arguments of a call, that reads other values: `names` maps old to new."""
+    return replace_refs(item, lambda name: Ref(names.get(name, name)))
 
 
 def numbered(item: Any, numbers: Iterator[int]) -> Any:

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.graph import Operator, Ref, Value, replace_refs
-from ssdsl.model.memory.storage import Storage, aliases
+from ssdsl.model.graph import Operator, Value, rename_refs
+from ssdsl.model.memory.storage import Storage, laid_again
 from ssdsl.plan.neighbours.beside import beside
 from ssdsl.plan.plan import NOTHING, OpPlan, Placement, Plan
 
@@ -120,14 +120,10 @@ class _Copying:
         """Makes an operator read the results of a copy."""
         names = {o.value: new.value for o, new in zip(operator.outputs, copied.outputs, strict=True)}
         reader = self.operators[name]
-
-        def renamed(value: str) -> Ref:
-            return Ref(names.get(value, value))
-
         self.operators[name] = replace(
             reader,
-            args=replace_refs(reader.args, renamed),
-            kwargs=replace_refs(reader.kwargs, renamed),
+            args=rename_refs(reader.args, names),
+            kwargs=rename_refs(reader.kwargs, names),
             inputs=tuple(replace(o, value=names.get(o.value, o.value)) for o in reader.inputs),
         )
 
@@ -137,11 +133,11 @@ class _Copying:
         source = graph.by_name[self.origins.get(operator.name, operator.name)]
         if source is operator:
             return
-        views = aliases(source, graph.storages)
-        reads = {old.value: new.value for old, new in zip(source.inputs, operator.inputs, strict=True)}
-        for old, new in zip(source.outputs, operator.outputs, strict=True):
-            root = self.storages[reads[views[old.value]]].root if old.value in views else new.value
-            self.storages[new.value] = Storage(root, graph.storages[old.value].strides)
+        reads, made = (
+            {old.value: new.value for old, new in zip(before, now, strict=True)}
+            for before, now in ((source.inputs, operator.inputs), (source.outputs, operator.outputs))
+        )
+        self.storages |= laid_again(source, graph, self.values, self.storages, reads, made)
 
 
 def _axes(place: Placement) -> tuple[str, list[str]]:

@@ -27,8 +27,8 @@ from typing import Any
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.row_regions import ROUTED, ExpertRegion, experts_of, regions_of
 from ssdsl.lower.operators.travelling_rows import with_travelling_rows
-from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value, replace_refs
-from ssdsl.model.memory.storage import Storage, aliases, local_strides, strides_in
+from ssdsl.model.graph import Dim, Operand, Operator, Origin, Ref, Stage, Value, rename_refs
+from ssdsl.model.memory.storage import Storage, laid_again, strides_in
 from ssdsl.model.ops.families.experts import TARGETS
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
@@ -108,16 +108,8 @@ class _Rewriting:
         self.values[value.name], self.storages[value.name] = value, Storage(value.name, strides)
 
     def _lay(self, operator: Operator, reads: Mapping[str, str], made: Mapping[str, str]) -> None:
-        """Sets the storage of an operator's results: strides as before, and views of an operand stay views of it.
-        `reads` and `made` are the new names of operands and results."""
-        graph = self.source.graph
-        views = aliases(operator, graph.storages)
-        for value in (o.value for o in operator.outputs):
-            name, before = made.get(value, value), graph.storages[value]
-            strides = local_strides(graph.values[value].shape, before.strides, self.values[name].shape)
-            into = views.get(value)
-            root = name if into is None else self.storages[reads.get(into, into)].root
-            self.storages[name] = Storage(root, strides)
+        """Sets the storages of an operator's results; `reads` and `made` are the new names of operands and results."""
+        self.storages |= laid_again(operator, self.source.graph, self.values, self.storages, reads, made)
 
     def _name(self, value: str) -> str:
         """A new name for a value's rows with their experts. A value may have several: one for each router."""
@@ -159,7 +151,7 @@ class _Rewriting:
                 )
         inputs = tuple(placed(o, reads.get(o.value, o.value)) for o in given)
         made = {o.value: self._name(o.value) for o in operator.outputs}
-        args, kwargs = _renamed(operator.args, reads), _renamed(operator.kwargs, reads)
+        args, kwargs = rename_refs(operator.args, reads), rename_refs(operator.kwargs, reads)
         kind, target = operator.kind, operator.target
         if is_product:
             counts = self.counts[region.ids]
@@ -316,8 +308,3 @@ def _value(operator: Operator, operand: Operand, dtype: str, learns: bool) -> Va
     sizes = tuple(tuple(operator.dims[d].size for d in axis) for axis in operand.axes)
     factors = tuple(tuple(operator.dims[d].cls for d in axis) for axis in operand.axes)
     return Value(operand.value, Origin.OPERATOR, tuple(map(math.prod, sizes)), dtype, learns, factors, sizes)
-
-
-def _renamed(item: Any, names: dict[str, str]) -> Any:
-    """Arguments with the names of values replaced."""
-    return replace_refs(item, lambda name: Ref(names.get(name, name)))

@@ -6,12 +6,12 @@ from typing import Any
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of
-from ssdsl.model.graph import Ref, replace_refs
+from ssdsl.model.graph import Ref, rename_refs
 
 
 def rename(call: CapturedCall, names: Mapping[str, str]) -> CapturedCall:
     """The call with other values as arguments: `names` maps old to new."""
-    args, kwargs = replace_refs((call.args, call.kwargs), lambda name: Ref(names.get(name, name)))
+    args, kwargs = rename_refs((call.args, call.kwargs), names)
     return replace(call, args=args, kwargs=kwargs)
 
 

@@ -25,7 +25,7 @@ LONGEST = 1 << 13  # queries; all elements are computed of masks that are not lo
 BLOCK = 1 << 24  # elements of a mask that are computed together
 aten = torch.ops.aten
 CHOICES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
-POINTWISE = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor, *CHOICES)  # without a tag
+UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor, *CHOICES)  # pointwise too
 FILLED = {aten.zeros.default: 0, aten.ones.default: 1}
 
 
@@ -141,7 +141,7 @@ class _Masks:
         if call.target is aten.full.default or call.target in FILLED:
             number = FILLED[call.target] if call.target in FILLED else call.args[1]
             return torch.full([], number, dtype=getattr(torch, self.capture.tensors[value].dtype))
-        if torch.Tag.pointwise not in call.target.tags and call.target not in (aten.expand.default, *POINTWISE):
+        if call.target is not aten.expand.default and not is_pointwise(call):
             return None
         given = {r: self._part(r, rows) for r in call.refs()}
         tensors = {r: t for r, t in given.items() if t is not None}
@@ -154,6 +154,11 @@ class _Masks:
             known = known_numbers(value, self.calls, self.capture)
             self.numbers[value] = None if known is None else _alike(known)
         return self.numbers[value]
+
+
+def is_pointwise(call: CapturedCall) -> bool:
+    """Whether each element of a call's result depends on those of its operands in the same place."""
+    return torch.Tag.pointwise in call.target.tags or call.target in UNTAGGED
 
 
 def _alike(numbers: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Origin
 from ssdsl.model.rewrite.calls import rename
-from ssdsl.model.rewrite.causal import POINTWISE
+from ssdsl.model.rewrite.causal import is_pointwise
 from ssdsl.model.rewrite.inline import inline
 
 EXPAND = torch.ops.aten.expand.default
@@ -28,7 +28,7 @@ def expand_last(capture: Capture) -> Capture:
     for call in capture.calls:
         calls = [call]
         if constants.issuperset(call.refs()):
-            if not repeats.keys().isdisjoint(call.refs()) and _is_pointwise(call):
+            if not repeats.keys().isdisjoint(call.refs()) and is_pointwise(call):
                 calls = _expanding(rename(call, repeats), found) or calls
             constants.update(o for made in calls for o in made.outputs)
             if calls[-1].target is EXPAND:
@@ -38,14 +38,11 @@ def expand_last(capture: Capture) -> Capture:
     return found
 
 
-def _is_pointwise(call: CapturedCall) -> bool:
-    is_tagged = torch.Tag.pointwise in call.target.tags or call.target in POINTWISE
-    return is_tagged and len(call.outputs) == 1 and not call.orders
-
-
 def _expanding(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
     """A call of constants that are not repeated, and the `expand` of its result; nothing if another operand has all
-    elements, or if the result would have another dtype."""
+    elements, if the result would have another dtype, or if there are several or it asks for an order in memory."""
+    if len(call.outputs) > 1 or call.orders:
+        return []
     tensor = capture.tensors[call.outputs[0]]
 
     def rule(*args: Any, **kwargs: Any) -> Any:
