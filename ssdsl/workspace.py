@@ -10,6 +10,7 @@ from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.again import Lowered, lowered_again
 from ssdsl.lower.lower import After, formed, lower, scheduled
+from ssdsl.lower.operators.copy_constants import with_copies
 from ssdsl.lower.unread import unread
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import Reading, read_plan
@@ -125,6 +126,7 @@ class Workspace:
         return report(self._step[1], program, candidate.source)
 
     def _lowered(self, plan: Plan, after: After | None) -> Lowered:
+        plan = with_copies(plan)  # as a pass does: here, so that the last plan is compared with one for the same graph
         found = None if self._last is None or after is not None else lowered_again(self._last, plan)
         if found is None:
             before = formed(plan, self.cluster, after)

@@ -89,19 +89,26 @@ def test_edits_in_one_workspace_are_answered_as_in_a_new_one() -> None:
 CLUSTERS = ("a100x8", "h100x8")
 
 
-def test_what_changes_no_task_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, cluster = graph_of("gpt:tiny,layers=4"), load_cluster("a100x8")
-    text = read_source(EXAMPLES / "megatron.ssp").text
+REPEATED = f"{Path(__file__).parent}/models/repeated.py:repeated"  # whose stages have copies of a mask
+
+
+@pytest.mark.parametrize(("plan", "model"), [("megatron", "gpt:tiny,layers=4"), ("pipeline", REPEATED)])
+def test_what_changes_no_task_is_not_lowered_again(plan: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, cluster = graph_of(model), load_cluster("a100x8")
+    text = read_source(EXAMPLES / f"{plan}.ssp").text.replace("one_f_one_b", "gpipe")
+    other = text.replace("gpipe", "one_f_one_b")
+    fresh = compile_source(Source("a.ssp", f"\n{other}"), graph, {}, EXAMPLES, cluster).program
     workspace = Workspace(graph, cluster)
     first = workspace.candidate(Source("a.ssp", text), {}, EXAMPLES)
     monkeypatch.setattr("ssdsl.workspace.formed", None)
-    ordered = workspace.candidate(Source("a.ssp", text.replace("one_f_one_b", "gpipe")), {}, EXAMPLES)
+    ordered = workspace.candidate(Source("a.ssp", other), {}, EXAMPLES)
     assert ordered.lowered.program.functions is first.lowered.program.functions
     assert ordered.lowered.program.roles != first.lowered.program.roles
     monkeypatch.setattr("ssdsl.workspace.scheduled", None)
     monkeypatch.setattr("ssdsl.lower.again.scheduled", None)
-    moved = workspace.candidate(Source("a.ssp", "\n" + text.replace("one_f_one_b", "gpipe")), {}, EXAMPLES)
+    moved = workspace.candidate(Source("a.ssp", f"\n{other}"), {}, EXAMPLES)
     assert moved.lowered.program.roles is ordered.lowered.program.roles
+    assert moved.lowered.program == fresh
 
 
 def test_an_order_that_needs_a_signal_is_priced_with_it() -> None:

@@ -4,7 +4,7 @@ A tensor's axis is a sequence of *factors*: the fused axis `[qkv · heads · hea
 `dims` are the factors of its iteration space; its operands name, axis by axis, which of them they carry.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -18,6 +18,7 @@ from ssdsl.model.memory.storage import Storage
 if TYPE_CHECKING:
     from ssdsl.model.memory.observed import Observed
     from ssdsl.model.ops.op import Op
+    from ssdsl.model.rewrite.copy_repeated import Copied
     from ssdsl.model.tails import Tails
 
 ROOT = "."  # the path of what the model's own forward calls
@@ -298,6 +299,11 @@ class Graph:
                 if operator.stage is Stage.COMPUTE:
                     found.add(operator.name)
         return frozenset(found)
+
+    @cached_property
+    def copied(self) -> "dict[Hashable, Copied]":
+        """What `rewrite/copy_repeated.py` made of this graph, by what it was asked for."""
+        return {}
 
     @cached_property
     def tails(self) -> "Tails":
