@@ -16,4 +16,6 @@ def paused_collector() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            gc.freeze()  # and unfreeze: all that was made is old at once, and is not traversed as what is young
+            gc.unfreeze()
             gc.enable()
