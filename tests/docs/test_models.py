@@ -17,6 +17,7 @@ TRAINED = (
     ("towers.py:towers", "stages.ssp"),
     ("running.py:running", "by_seq.ssp"),
     ("conv.py:net", "stages.ssp"),
+    ("forces.py:forces", "stages.ssp"),
     ("bert.py:bert", "stages.ssp"),
     ("in_python.py:in_python", "stages.ssp"),
 )

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.decompose import Decomposed, decompose
+from ssdsl.model.capture.derivatives import write_derivatives
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.model.capture.export import Exported, export, failure, quiet
 from ssdsl.model.capture.node_place import path_of, source_of, span_of
@@ -67,6 +68,7 @@ def _decomposed(model: Model, exported: Exported) -> Decomposed:
     try:
         with quiet():
             found = decompose(exported.program)
+            write_derivatives(found.graph)
     except Exception as error:  # torch raises its own, of any type
         cause = next((n for n in exported.program.graph.nodes if _depends_on_data(n.meta.get("val"))), None)
         raise PlanError(

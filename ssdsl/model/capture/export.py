@@ -15,6 +15,7 @@ import torch
 from torch.distributions import Distribution
 from torch.fx.proxy import TracerBase
 
+from ssdsl.model.capture.derivatives import NoDerivative
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
 from ssdsl.model.capture.known_conditions import Constants, answering
@@ -203,6 +204,8 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
     change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)
     place = raised(error)
     span = place.span() if place is not None and is_own(place.file) else None
+    if isinstance(error, NoDerivative):
+        return CaptureFailed(error.span, model.name, f"no derivative: {error}", DERIVATIVE)
     if derivative is not None and span in (None, derivative.span()):
         fact = "torch.export does not see all operators of the derivative that is taken here"
         return CaptureFailed(derivative.span(), model.name, fact, DERIVATIVE)

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves
 
+from ssdsl.model.capture.derivatives import recorded_derivative, recorded_function
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
@@ -65,6 +67,7 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
     yield torch.nn.Module, "__setattr__", _setattr(effects, torch.nn.Module.__setattr__)
     yield torch.autograd, "backward", _telling(torch.autograd.backward, effects, _backward)
     yield torch.autograd, "grad", _grad(effects, torch.autograd.grad)
+    yield torch.func, "grad", _func_grad(effects, torch.func.grad)
     yield saved_tensors_hooks, "__init__", _saved(effects, saved_tensors_hooks.__init__)
     yield torch.amp.autocast_mode.autocast, "__init__", _autocast(effects, torch.amp.autocast_mode.autocast.__init__)
     for name in DRAWS:
@@ -151,13 +154,23 @@ def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _grad(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`autograd.grad`, noted, with results detached unless `create_graph`: no gradient flows through them, though it
-    could through the operators that capture records. `torch.func.grad` and its like call it, too."""
+    """`autograd.grad`, recorded as an operator; `torch.func.grad` and its like call it on tensors of their own."""
 
-    def grad(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
-        effects.derivative = effects.derivative or running(effects.paths)
-        found = function(*args, create_graph=create_graph, **kwargs)
-        return found if create_graph else tuple(g if g is None else g.detach() for g in found)
+    def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        place = running(effects.paths)
+        effects.derivative = effects.derivative or place
+        if place is None or any(map(torch._C._functorch.is_functorch_wrapped_tensor, tree_leaves(outputs))):
+            return function(outputs, *args, **kwargs)
+        return recorded_derivative(outputs, *args, **kwargs)
+
+    return grad
+
+
+def _func_grad(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.func.grad`, whose functions record what they differentiate, in a forward."""
+
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        return (recorded_function if running(effects.paths) is not None else function)(*args, **kwargs)
 
     return grad
 

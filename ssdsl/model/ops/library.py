@@ -92,6 +92,13 @@ torch.library.register_fake(
     lib=LIBRARY,
 )
 
+# -- derivatives that a forward takes: operators replace them (capture/derivatives.py) ---------------------------------
+
+LIBRARY.define("derivative(Tensor[] outputs, Tensor[] inputs, Tensor[] gradients, bool unused) -> Tensor[]")
+torch.library.register_fake(
+    "ssdsl::derivative", lambda outputs, inputs, *more: [torch.empty_like(x) for x in inputs], lib=LIBRARY
+)
+
 # -- connectionist temporal classification -----------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ def nudged(model: Model, seed: int, precision: torch.dtype) -> Model:
     with torch.no_grad():
         for weight in module.parameters():
             weight.copy_(_nudged(weight, draw, precision))
-    batches = tuple({name: _nudged(t, draw, precision) for name, t in batch.items()} for batch in model.batches)
+        batches = tuple({name: _nudged(t, draw, precision) for name, t in batch.items()} for batch in model.batches)
     return replace(model, module=module, batches=batches)
 
 

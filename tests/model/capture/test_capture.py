@@ -266,8 +266,9 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
         "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),
-        "a derivative": lambda net, x: torch.func.grad(lambda x: net.fc(x).sum())(x).sum(),
-        "a derivative of autograd": lambda net, x: flow(net.trunk(x).sum(), net.trunk[0].weight).square().sum(),
+        "a derivative of draws": lambda net, x: flow(F.dropout(net.fc(x)).sum(), net.fc.weight).square().sum(),
+        "a derivative of a norm": lambda net, x: flow(net.norm(net.fc(x)).sum(), net.fc.weight).square().sum(),
+        "many derivatives": lambda net, x: torch.func.jacrev(lambda x: net.fc(x).sum(0))(x).sum(),
     },
     "E0331": {
         "no rule": lambda net, x: torch.ops.ssdsl_nowhere.first(net.fc(x)).sum(),

@@ -1,0 +1,236 @@
+"""Derivatives that a forward takes itself by `torch.autograd.grad`, as operators of the graph.
+
+Forces are the derivative of an energy, and the residual of a differential equation has derivatives of a network. Such a
+derivative is computed by the autograd engine, which torch.export does not see. So the call is recorded as one operator,
+`ssdsl::derivative`. In the finished graph its place is taken by what autograd does on fake tensors for the operators
+between the inputs and the outputs. Values of the forward are read and not computed again; no gradient is cut off where
+autograd detaches what it saved, so the loss is differentiated through the derivative too.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._decomp import core_aten_decompositions, decomposition_table
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from ssdsl.model.capture.node_place import span_of
+from ssdsl.model.ops.registry import draws, is_known
+from ssdsl.text.source import Span
+
+aten = torch.ops.aten
+NORMS = (aten.native_layer_norm.default, aten.native_group_norm.default)
+
+
+class NoDerivative(Exception):
+    """A derivative that cannot be written as operators, with the reason, and the place where it is taken."""
+
+    def __init__(self, reason: str, span: Span | None = None) -> None:
+        super().__init__(reason)
+        self.span = span
+
+
+def recorded_derivative(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+    is_grads_batched: bool = False,
+    **options: Any,
+) -> tuple[torch.Tensor, ...]:
+    """Records a call of `torch.autograd.grad`; arguments and results are those of that function. An unused input gets
+    zeros."""
+    if is_grads_batched:
+        raise NotImplementedError("is_grads_batched")
+    ends, starts = tree_leaves(outputs), tree_leaves(inputs)
+    given = [None] * len(ends) if grad_outputs is None else tree_leaves(grad_outputs, is_leaf=lambda x: x is None)
+    seeds = [_ones(y) if g is None else g for y, g in zip(ends, given, strict=True)]
+    found = torch.ops.ssdsl.derivative(ends, starts, seeds, bool(allow_unused or materialize_grads))
+    return tuple(found if create_graph else [g.detach() for g in found])
+
+
+def _ones(like: torch.Tensor) -> torch.Tensor:
+    return torch.ones(like.shape, dtype=like.dtype, device=like.device)
+
+
+def recorded_function(
+    function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """The function that `torch.func.grad` makes, which records the derivative that it takes."""
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        own = {argnums} if isinstance(argnums, int) else {*argnums}
+        chosen = {n % len(args) for n in own}
+        # views, so that only what the function does with its own arguments is differentiated
+        args = tuple(tree_map(_view, a) if n in chosen else a for n, a in enumerate(args))
+        result = function(*args, **kwargs)
+        value, *more = result if has_aux else (result,)
+        by = args[argnums] if isinstance(argnums, int) else tuple(args[n] for n in argnums)
+        leaves, tree = tree_flatten(by)
+        found = tree_unflatten(recorded_derivative(value, leaves, create_graph=True, allow_unused=True), tree)
+        return (found, *more) if has_aux else found
+
+    return derivative
+
+
+def _view(item: Any) -> Any:
+    return item.view_as(item) if isinstance(item, torch.Tensor) else item
+
+
+def write_derivatives(graph: fx.Graph) -> None:
+    """Replaces recorded derivatives by operators, the first ones first: one may be of another. Raises NoDerivative."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.ssdsl.derivative.default):
+        try:
+            with graph.inserting_before(node):
+                results = _written(graph, node)
+        except NoDerivative as error:
+            raise NoDerivative(str(error), span_of(node)) from error
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])
+            graph.erase_node(user)
+        graph.erase_node(node)
+
+
+def _written(graph: fx.Graph, node: Any) -> list[Any]:
+    """The nodes of a derivative's results, added to the graph."""
+    starts, ends = node.args[1], node.args[0]
+    path = _between(graph, starts, ends)
+    reads = dict.fromkeys([*starts, *ends, *node.args[2], *(n for p in path for n in p.all_input_nodes)])
+    given = [n for n in reads if n not in path]
+    traced = _traced(_derivative(node, path), given)
+    copies: dict[Any, Any] = dict(zip(traced.find_nodes(op="placeholder"), given, strict=True))
+    results: Any = traced.output_node().args[0]
+    found, values = results
+    copies |= {value: known for known, value in zip(_tensors(path), values, strict=True) if value not in copies}
+    for new in traced.nodes:
+        if new.op == "get_attr":
+            raise NoDerivative("it uses a tensor that is made while it is taken")
+        if new.op == "call_function" and new not in copies:
+            copies[new] = _copy(graph, new, copies)
+            copies[new].meta = node.meta | copies[new].meta
+    return [copies[result] for result in found]
+
+
+def _copy(graph: fx.Graph, new: Any, copies: dict[Any, Any]) -> Any:
+    """A traced node in the graph, as an operator that has a row."""
+    args, kwargs = fx.node.map_arg((new.args, new.kwargs), copies.__getitem__)
+    match new.target:
+        case aten.detach.default | aten.alias.default:
+            return args[0]
+        case aten.view.default | aten._unsafe_view.default:
+            target = aten.reshape.default
+        case aten.convolution.default:
+            target, args = _convolution(*args)
+        case torch._ops.OpOverload() if "norm" in str(new.target) and len(new.target._schema.returns) > 1:
+            raise NoDerivative(f"`{new.target}` changes buffers, or keeps numbers through which no gradient flows")
+        case aten.slice_scatter.default | aten.select_scatter.default if new.meta["val"].is_complex():
+            raise NoDerivative(f"torch does not differentiate `{new.target}` of complex numbers")
+        case _:
+            target = new.target
+    node = graph.call_function(target, tuple(args), kwargs)
+    node.meta = {"val": args[0].meta["val"][args[1]] if target is operator.getitem else new.meta["val"]}
+    return node
+
+
+def _convolution(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, more: Any, groups: int
+) -> tuple[Any, tuple[Any, ...]]:
+    """`aten::convolution` as the operator of so many axes of space that programs call."""
+    space = len(stride)
+    if transposed:
+        target = (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)[space - 1]
+        return target, (x, weight, bias, stride, padding, more, groups, dilation)
+    target = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)[space - 1]
+    return target, (x, weight, bias, stride, padding, dilation, groups)
+
+
+def _between(graph: fx.Graph, starts: Sequence[Any], ends: Sequence[Any]) -> list[Any]:
+    """The nodes through which the ends depend on the starts, in order."""
+    behind, needed = {*starts}, {*ends}
+    for node in graph.nodes:
+        if not behind.isdisjoint(node.all_input_nodes):
+            behind.add(node)
+    for node in reversed(graph.nodes):
+        if node in needed and node not in starts:
+            needed.update(node.all_input_nodes)
+    path = [node for node in graph.nodes if node in behind and node in needed and node not in starts]
+    if random := [n for n in path if n.target is not operator.getitem and draws(n.target)]:
+        raise NoDerivative(f"`{random[0].target}` draws random numbers in it")
+    return path
+
+
+def _tensors(path: Iterable[fx.Node]) -> list[fx.Node]:
+    """The nodes whose value is a tensor."""
+    return [node for node in path if isinstance(node.meta["val"], torch.Tensor)]
+
+
+Traced = Callable[[dict[fx.Node, Any]], tuple[list[torch.Tensor], list[torch.Tensor]]]
+
+
+def _derivative(node: Any, path: Sequence[Any]) -> Traced:
+    """The function that is traced: from the values of what is read to the derivatives, and the values of the path."""
+    ends, starts, seeds, unused = node.args
+
+    def derivative(value: dict[fx.Node, Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            value |= {start: value[start].detach().requires_grad_() for start in starts}
+            for step in path:
+                args, kwargs = fx.node.map_arg((step.args, step.kwargs), value.__getitem__)
+                # attention's result lies in another order than that of the kernel that was captured
+                target = aten.reshape.default if step.target is aten.view.default else step.target
+                value[step] = target(*args, **kwargs)
+            outputs, inputs, gradients = ([value[n] for n in nodes] for nodes in (ends, starts, seeds))
+            options = {"create_graph": True, "allow_unused": unused, "materialize_grads": unused}
+            found = torch.autograd.grad(outputs, inputs, gradients, **options)
+        return [*found], [value[n] for n in _tensors(path)]
+
+    return derivative
+
+
+def _traced(function: Traced, reads: list[fx.Node]) -> fx.Graph:
+    """The operators of a function of the values of `reads`, none of which changes a tensor; those without a row are
+    composed of others where torch knows how."""
+    composed: dict[Any, Any] = core_aten_decompositions()
+    table = {target: found for target, found in composed.items() if not is_known(target)}
+    table |= {norm: decomposition_table[norm] for norm in NORMS}
+    table[aten.convolution_backward.default] = _convolution_backward
+    values = [node.meta["val"].detach() for node in reads]
+    try:
+        traced = make_fx(lambda *given: function(dict(zip(reads, given, strict=True))), table)(*values)
+        return make_fx(torch.func.functionalize(traced))(*values).graph
+    except RuntimeError as error:  # torch's own words: no derivative is known, or a value is not reached
+        raise NoDerivative(str(error).partition("\n")[0]) from error
+
+
+def _convolution_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Any,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    more: list[int],
+    groups: int,
+    mask: list[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradient of a convolution's input as a convolution in the other direction, and that of its bias as a sum.
+
+    Raises NoDerivative for the gradient of its weight.
+    """
+    if mask[1]:
+        raise NoDerivative("the gradient of a convolution's weight is no operator of a program")
+    space = len(stride)
+    sizes = zip(x.shape[2:], gradient.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    rest = [0] * space if transposed else [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, k, s, p, d in sizes]
+    of_x = aten.convolution(gradient, weight, None, stride, padding, dilation, not transposed, rest, groups)
+    of_bias = gradient.sum([0, *range(2, space + 2)]) if mask[2] else None
+    return of_x if mask[0] else None, None, of_bias
