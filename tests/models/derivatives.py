@@ -4,9 +4,10 @@ convolution by an image, and of a loss by weights."""
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, func, nn
 from torch.autograd import grad
-from torch.nn.functional import cross_entropy
+from torch.func import vmap
+from torch.nn.functional import conv2d, cross_entropy
 
 Case = tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str, ...]]]
 
@@ -24,6 +25,21 @@ class Residual(nn.Module):
         (first,) = grad(u.sum(), x, create_graph=True)
         second = [grad(first[:, axis].sum(), x, create_graph=True)[0][:, axis] for axis in range(2)]
         return (sum(second) - u[:, 0] ** 3).square().mean()
+
+
+class Curve(nn.Module):
+    """The second derivative of a function of one sample, for all samples at once, and its values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        def value(at: Tensor) -> Tensor:
+            return self.net(at[None])[0, 0]
+
+        second = vmap(func.grad(lambda at: func.grad(value)(at)[0]))(x)
+        return (second.sum(-1) - vmap(value)(x) ** 2).square().mean()
 
 
 class Forces(nn.Module):
@@ -55,7 +71,7 @@ class Penalty(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         image = image.requires_grad_(True)
-        slope = torch.func.grad(lambda seen: self.net(seen).sum())(image)
+        slope = func.grad(lambda seen: self.net(seen).sum())(image)
         return self.net(image).mean() + (slope.flatten(1).norm(2, 1) - 1).square().mean()
 
 
@@ -64,15 +80,18 @@ class Inner(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(6, 2))
+        self.first, self.second = nn.Parameter(torch.randn(4, 1, 3, 3)), nn.Parameter(torch.randn(4, 2))
 
     def forward(self, x: Tensor, label: Tensor) -> Tensor:
         weights = self.first, self.second
         for _ in range(2):
-            loss = cross_entropy(torch.tanh(x @ weights[0]) @ weights[1], label)
-            slopes = grad(loss, weights, create_graph=True)
+            slopes = grad(_loss(x, label, *weights), weights, create_graph=True)
             weights = weights[0] - 0.1 * slopes[0], weights[1] - 0.1 * slopes[1]
-        return cross_entropy(torch.tanh(x @ weights[0]) @ weights[1], label)
+        return _loss(x, label, *weights)
+
+
+def _loss(x: Tensor, label: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    return cross_entropy(conv2d(x, first, stride=2, padding=1).tanh().mean((2, 3)) @ second, label)
 
 
 class Attack(nn.Module):
@@ -98,6 +117,7 @@ def _of(module: type[nn.Module], inputs: Callable[[], dict[str, Tensor]], *axes:
     return case
 
 
+curve = _of(Curve, lambda: {"x": torch.rand(8, 2)}, ("batch", "space"))
 residual = _of(Residual, lambda: {"x": torch.rand(8, 2)}, ("batch", "space"))
 forces = _of(
     Forces,
@@ -107,5 +127,10 @@ forces = _of(
     ("batch", "atoms", "space"),
 )
 penalty = _of(Penalty, lambda: {"image": torch.randn(4, 1, 6, 6)}, ("batch", "channel", "height", "width"))
-inner = _of(Inner, lambda: {"x": torch.randn(8, 4), "label": torch.randint(2, (8,))}, ("batch", "in"), ("batch",))
+inner = _of(
+    Inner,
+    lambda: {"x": torch.randn(8, 1, 6, 6), "label": torch.randint(2, (8,))},
+    ("batch", "channel", "height", "width"),
+    ("batch",),
+)
 attack = _of(Attack, lambda: {"x": torch.randn(8, 4), "label": torch.randint(3, (8,))}, ("batch", "in"), ("batch",))

@@ -29,7 +29,8 @@ def cut(dim: str) -> str:
         *(("residual", plan) for plan in (cut("batch"), cut("ffn"), STAGES)),
         *(("forces", plan) for plan in (cut("batch"), cut("atoms"))),
         *(("penalty", plan) for plan in (cut("height"), STAGES)),
-        *(("inner", plan) for plan in (cut("batch"), cut("first.1"))),
+        *(("inner", plan) for plan in (cut("batch"), cut("height"))),
+        *(("curve", plan) for plan in (cut("batch"), cut("ffn"))),
         *(("attack", plan) for plan in (cut("batch"), STAGES)),
     ],
 )

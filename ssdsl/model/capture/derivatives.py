@@ -128,8 +128,8 @@ def _copy(graph: fx.Graph, new: Any, copies: dict[Any, Any]) -> Any:
             target = aten.reshape.default
         case aten.convolution.default:
             target, args = _convolution(*args)
-        case torch._ops.OpOverload() if "norm" in str(new.target) and len(new.target._schema.returns) > 1:
-            raise NoDerivative(f"`{new.target}` changes buffers, or keeps numbers through which no gradient flows")
+        case operator.getitem if "norm" in str(new.args[0].target) and new.args[1] and new.users:
+            raise NoDerivative(f"`{new.args[0].target}` keeps statistics through which no gradient flows")
         case aten.slice_scatter.default | aten.select_scatter.default if new.meta["val"].is_complex():
             raise NoDerivative(f"torch does not differentiate `{new.target}` of complex numbers")
         case _:
@@ -222,15 +222,24 @@ def _convolution_backward(
     groups: int,
     mask: list[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradient of a convolution's input as a convolution in the other direction, and that of its bias as a sum.
+    """The gradient of a convolution's input as a convolution in the other direction; that of its weight as one of the
+    input by the gradient, whose samples are their channels; that of its bias as a sum.
 
-    Raises NoDerivative for the gradient of its weight.
+    Raises NoDerivative for the weight of a transposed convolution, or of one in groups.
     """
+    if mask[1] and (transposed or groups > 1):
+        raise NoDerivative("the gradient of this convolution's weight is no convolution")
+    of_x = of_weight = of_bias = None
+    if mask[0]:
+        sizes = zip(x.shape[2:], gradient.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+        rest = [0 if transposed else n - (m - 1) * s + 2 * p - d * (k - 1) - 1 for n, m, k, s, p, d in sizes]
+        of_x = aten.convolution(gradient, weight, None, stride, padding, dilation, not transposed, rest, groups)
     if mask[1]:
-        raise NoDerivative("the gradient of a convolution's weight is no operator of a program")
-    space = len(stride)
-    sizes = zip(x.shape[2:], gradient.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
-    rest = [0] * space if transposed else [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, k, s, p, d in sizes]
-    of_x = aten.convolution(gradient, weight, None, stride, padding, dilation, not transposed, rest, groups)
-    of_bias = gradient.sum([0, *range(2, space + 2)]) if mask[2] else None
-    return of_x if mask[0] else None, None, of_bias
+        pair = x.transpose(0, 1), gradient.transpose(0, 1)
+        of_weight = aten.convolution(*pair, None, dilation, padding, stride, False, [0] * len(stride), 1)
+        for axis, size in enumerate(weight.shape[2:], start=2):
+            of_weight = of_weight.narrow(axis, 0, size)
+        of_weight = of_weight.transpose(0, 1)
+    if mask[2]:
+        of_bias = gradient.sum([0, *range(2, gradient.dim())])
+    return of_x, of_weight, of_bias

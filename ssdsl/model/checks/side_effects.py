@@ -170,7 +170,9 @@ def _func_grad(effects: SideEffects, function: Callable[..., Any]) -> Callable[.
     """`torch.func.grad`, whose functions record what they differentiate, in a forward."""
 
     def grad(*args: Any, **kwargs: Any) -> Any:
-        return (recorded_function if running(effects.paths) is not None else function)(*args, **kwargs)
+        place = running(effects.paths)
+        effects.derivative = effects.derivative or place
+        return (function if place is None else recorded_function)(*args, **kwargs)
 
     return grad
 

@@ -99,6 +99,21 @@ torch.library.register_fake(
     "ssdsl::derivative", lambda outputs, inputs, *more: [torch.empty_like(x) for x in inputs], lib=LIBRARY
 )
 
+
+def _derivatives(
+    info: Any, dims: Any, outputs: list[Tensor], inputs: list[Tensor], gradients: list[Tensor], unused: bool
+) -> tuple[list[Tensor], list[int]]:
+    """Many derivatives at once, under `torch.func.vmap`: each output depends on its own inputs only."""
+    if None in (*dims[0], *dims[1]):
+        raise NotImplementedError("derivatives by what all of them share")
+    ends = [y.movedim(dim, 0) for y, dim in zip(outputs, dims[0], strict=True)]
+    given = zip(gradients, dims[2], ends, strict=True)
+    seeds = [g.expand(y.shape) if dim is None else g.movedim(dim, 0) for g, dim, y in given]
+    return torch.ops.ssdsl.derivative(ends, inputs, seeds, unused), dims[1]
+
+
+torch.library.register_vmap("ssdsl::derivative", _derivatives, lib=LIBRARY)
+
 # -- connectionist temporal classification -----------------------------------------------------------------------------
 
 
