@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from ssdsl.model.capture.node_place import span_of
-from ssdsl.model.ops.registry import draws, is_known
+from ssdsl.model.ops.registry import is_known
 from ssdsl.text.source import Span
 
 aten = torch.ops.aten
@@ -113,13 +113,12 @@ def _written(graph: fx.Graph, node: Any) -> list[Any]:
         if new.op == "get_attr":
             raise NoDerivative("it uses a tensor that is made while it is taken")
         if new.op == "call_function" and new not in copies:
-            copies[new] = _copy(graph, new, copies)
-            copies[new].meta = node.meta | copies[new].meta
+            copies[new] = _copy(graph, new, copies, node.meta)
     return [copies[result] for result in found]
 
 
-def _copy(graph: fx.Graph, new: Any, copies: dict[Any, Any]) -> Any:
-    """A traced node in the graph, as an operator that has a row."""
+def _copy(graph: fx.Graph, new: Any, copies: dict[Any, Any], meta: dict[str, Any]) -> Any:
+    """A traced node in the graph, as an operator that has a row. It belongs to the module and line that `meta` says."""
     args, kwargs = fx.node.map_arg((new.args, new.kwargs), copies.__getitem__)
     match new.target:
         case aten.detach.default | aten.alias.default:
@@ -132,10 +131,13 @@ def _copy(graph: fx.Graph, new: Any, copies: dict[Any, Any]) -> Any:
             raise NoDerivative(f"`{new.args[0].target}` keeps statistics through which no gradient flows")
         case aten.slice_scatter.default | aten.select_scatter.default if new.meta["val"].is_complex():
             raise NoDerivative(f"torch does not differentiate `{new.target}` of complex numbers")
+        case torch._ops.OpOverload() if torch.Tag.nondeterministic_seeded in new.target.tags:
+            raise NoDerivative(f"`{new.target}` draws random numbers in it")
         case _:
             target = new.target
     node = graph.call_function(target, tuple(args), kwargs)
-    node.meta = {"val": args[0].meta["val"][args[1]] if target is operator.getitem else new.meta["val"]}
+    value = args[0].meta["val"][args[1]] if target is operator.getitem else new.meta["val"]
+    node.meta = meta | {"val": value}
     return node
 
 
@@ -151,7 +153,7 @@ def _convolution(
     return target, (x, weight, bias, stride, padding, dilation, groups)
 
 
-def _between(graph: fx.Graph, starts: Sequence[Any], ends: Sequence[Any]) -> list[Any]:
+def _between(graph: fx.Graph, starts: Sequence[Any], ends: Sequence[Any]) -> dict[Any, None]:
     """The nodes through which the ends depend on the starts, in order."""
     behind, needed = {*starts}, {*ends}
     for node in graph.nodes:
@@ -160,10 +162,7 @@ def _between(graph: fx.Graph, starts: Sequence[Any], ends: Sequence[Any]) -> lis
     for node in reversed(graph.nodes):
         if node in needed and node not in starts:
             needed.update(node.all_input_nodes)
-    path = [node for node in graph.nodes if node in behind and node in needed and node not in starts]
-    if random := [n for n in path if n.target is not operator.getitem and draws(n.target)]:
-        raise NoDerivative(f"`{random[0].target}` draws random numbers in it")
-    return path
+    return {node: None for node in graph.nodes if node in behind and node in needed and node not in starts}
 
 
 def _tensors(path: Iterable[fx.Node]) -> list[fx.Node]:
@@ -174,7 +173,7 @@ def _tensors(path: Iterable[fx.Node]) -> list[fx.Node]:
 Traced = Callable[[dict[fx.Node, Any]], tuple[list[torch.Tensor], list[torch.Tensor]]]
 
 
-def _derivative(node: Any, path: Sequence[Any]) -> Traced:
+def _derivative(node: Any, path: Iterable[Any]) -> Traced:
     """The function that is traced: from the values of what is read to the derivatives, and the values of the path."""
     ends, starts, seeds, unused = node.args
 
