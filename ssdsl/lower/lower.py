@@ -26,6 +26,7 @@ from ssdsl.lower.operators.shard_operators import shard_operators
 from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
 from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.lower.params.flatten_params import flatten_params
+from ssdsl.lower.params.gather_weights import gather_weights
 from ssdsl.lower.params.place_params import place_params
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.hoist_receives import hoist_receives
@@ -68,8 +69,9 @@ PASSES: tuple[Pass, ...] = (
     convert_values,
     form_prologues,
     assemble,
-    flatten_params,
     form_sections,
+    flatten_params,
+    gather_weights,
     gather_again,
     number_kinds,
     # the order in which each role runs them

@@ -206,14 +206,19 @@ def size(value: float) -> str:
     """Bytes with three digits: 1.23 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+            return f"{value:.0f} {unit}" if unit == "B" else f"{_three(value)} {unit}"
         value /= 1000
-    return f"{value:.3g} TB"
+    return f"{_three(value)} TB"
 
 
 def seconds(value: float) -> str:
-    """A duration with three digits."""
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+    """A duration with three digits, or in whole seconds: 2.5 s, 1,110 s."""
+    return f"{_three(value)} s" if value >= 1 else f"{_three(value * 1e3)} ms"
+
+
+def _three(value: float) -> str:
+    """A number with three digits, and without an exponent if it is large."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 FORMATS: dict[ColumnKind, Callable[[float], str]] = {

@@ -53,7 +53,7 @@ def reason(report: Report, best: Report) -> str:
     if more[worst] <= LEAST * there.all:
         return ""
     if worst == "waiting":
-        if report.bubble > best.bubble + LEAST:
+        if report.bubble * here.all - best.bubble * there.all >= more[worst] / 2:  # it explains most of the waiting
             return f"bubble {report.bubble:.0%}, not {best.bubble:.0%}"
         return _times("waits", here.waiting, there.waiting)
     if worst == "communication" and (level := _level(report, best)):

@@ -3,7 +3,8 @@ nearer bound that takes longer.
 
 The point with the least estimate comes next: its nearer bound is computed, and if its estimate is then still the least,
 it is measured. An estimate is a point's bound, times the ratio by which points near to it exceeded theirs: from bound
-to nearer bound, and from nearer bound to measurement. All ratios are kept, so estimates become right where it matters.
+to nearer bound, and from nearer bound to measurement. Of the share it is the difference: what a bound leaves out adds
+to what it counts. All of them are kept, so estimates become right where it matters.
 A point whose bound is not below the best measurement is never measured.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Point = tuple[int, ...]
-FAR = 2.0  # the distance at which the least ratio of all counts as a neighbour's
+FAR = 2.0  # the distance at which the least excess of all counts as a neighbour's
 NEAREST = 4  # the number of neighbours in an estimate
 SURE = 1.1  # an estimate is believed up to this factor times the largest by which a recent one was too high
 TINY = 1e-30
@@ -101,20 +102,20 @@ def grid(
 
 
 @dataclass(slots=True)
-class _Ratios:
-    """The ratios by which points exceeded a bound, in cost and in share, and the least of them."""
+class _Excess:
+    """By how much points exceeded a bound, the ratio in cost and the difference in share, and the least of them."""
 
     of: dict[Point, tuple[float, float]] = field(default_factory=dict)
     least: tuple[float, float] = (math.inf, math.inf)
 
     def add(self, point: Point, found: Worth, bound: Worth) -> None:
-        cost, share = found.cost / max(bound.cost, TINY), found.share / max(bound.share, TINY)
+        cost, share = found.cost / max(bound.cost, TINY), found.share - bound.share
         self.of[point] = cost, share
         self.least = min(self.least[0], cost), min(self.least[1], share)
 
-    def times(self, bound: Worth, near: Sequence[tuple[float, Point]]) -> Worth:
-        """The likely cost and share of a point with this bound, by the ratios of the points near to it, weighted by
-        distance, and by the least ratio, which counts as a point at distance `FAR`."""
+    def added(self, bound: Worth, near: Sequence[tuple[float, Point]]) -> Worth:
+        """The likely cost and share of a point with this bound, by the excess of the points near to it, weighted by
+        distance, and by the least excess, which counts as a point at distance `FAR`."""
         if not self.of:
             return bound
         weights = _weight(FAR)
@@ -122,7 +123,7 @@ class _Ratios:
         for distance, other in near:
             (more_cost, more_share), weight = self.of[other], _weight(distance)
             weights, cost, share = weights + weight, cost + weight * more_cost, share + weight * more_share
-        return Worth(bound.cost * cost / weights, bound.share * share / weights, bound.effort)
+        return Worth(bound.cost * cost / weights, bound.share + share / weights, bound.effort)
 
 
 @dataclass(slots=True)
@@ -158,8 +159,8 @@ class _Grid:
     soon: Soon
     unread: int = 0  # the number of points without any bound yet
     open: dict[Point, _Open] = field(default_factory=dict)
-    bounded: _Ratios = field(default_factory=_Ratios)  # of nearer bounds to the first
-    measured: _Ratios = field(default_factory=_Ratios)  # of measurements to nearer bounds
+    bounded: _Excess = field(default_factory=_Excess)  # of nearer bounds to the first
+    measured: _Excess = field(default_factory=_Excess)  # of measurements to nearer bounds
     best: Worth = NONE
     of_kind: dict[Hashable, Worth] = field(default_factory=dict)  # the best
     wrong: deque[float] = field(default_factory=lambda: deque([DOUBT] * RECENT, RECENT))
@@ -208,7 +209,7 @@ class _Grid:
             return
         least = opened.least
         found = Worth(max(found.cost, least.cost), max(found.share, least.share), least.effort)
-        expected = self.bounded.times(opened.least, opened.bounded)
+        expected = self.bounded.added(opened.least, opened.bounded)
         if opened.bounded:
             self.wrong.append(expected.cost / max(found.cost, TINY))
         self.bounded.add(point, found, opened.least)
@@ -234,8 +235,8 @@ class _Grid:
 
     def _estimate(self, point: _Open) -> Worth:
         """The likely cost and share of a point."""
-        least = point.least if point.is_near else self.bounded.times(point.least, point.bounded)
-        return self.measured.times(least, point.measured)
+        least = point.least if point.is_near else self.bounded.added(point.least, point.bounded)
+        return self.measured.added(least, point.measured)
 
 
 def _weight(distance: float) -> float:

@@ -31,7 +31,7 @@ def test_layers_as_one() -> None:
 
 def test_numbers() -> None:
     assert [size(n) for n in (0, 999, 1234, 12_345_678)] == ["0 B", "999 B", "1.23 kB", "12.3 MB"]
-    assert [seconds(t) for t in (0.0123, 2.5)] == ["12.3 ms", "2.5 s"]
+    assert [seconds(t) for t in (0.0123, 2.5, 1108.4)] == ["12.3 ms", "2.5 s", "1,108 s"]
 
 
 def test_paths_break_at_dots() -> None:

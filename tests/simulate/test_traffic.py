@@ -157,3 +157,14 @@ def test_levels() -> None:
     report = step(program)
     found = {t.kind: t.level for t in report.traffic}
     assert found == {"all_reduce": "node", "send": "cluster"}
+
+
+@pytest.mark.parametrize("again", ["", 'recompute model["h.*.mlp"]\n', 'recompute model["h.*.attn"]\n'])
+def test_a_layer_that_is_recomputed_in_part_gathers_each_weight_as_often_as_a_whole_one(again: str) -> None:
+    """Where recomputation divides a layer into several sections, each gathers the weights that it reads, not all."""
+    spec = "gpt:tiny,layers=2"
+    graph = graph_of(spec)
+    whole, parted = (
+        traffic(step(compile_source(Source("zero.ssp", ZERO + text), graph, {"Z": 3}, ROOT))) for text in ("", again)
+    )
+    assert {kind: size for kind, (_, size) in parted.items()} == {kind: size for kind, (_, size) in whole.items()}

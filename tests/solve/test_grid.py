@@ -136,3 +136,20 @@ def test_what_takes_long_to_measure_is_put_off_and_not_forgotten() -> None:
         return Worth(least[point], 0.0, 9.0 if point == points[-1] else 0.0)
 
     assert points[-1] in {a.point for a in grid(points, bound, lambda point: Worth(costs[point]))}
+
+
+def test_memory_that_a_bound_leaves_out_is_added_and_hides_no_solution() -> None:
+    """With recomputation (`again` = 2) a bound has little memory and a layer's scratch is many times as much; without,
+    the same scratch is little beside what the bound has."""
+
+    def nearer(point: Point) -> Worth:
+        _, again, parts = point
+        return Worth(again + parts / 100, 0.06 if again == 2 else 0.66)
+
+    def value(point: Point) -> Worth:
+        found = nearer(point)
+        return Worth(found.cost * 1.001, found.share + (0.4 if point[1] == 2 else 0.2))
+
+    points = [(0, again, parts) for again in (2, 1) for parts in (1, 2, 4, 8)]
+    found = list(grid(points, lambda point: Worth(0.5, 0.03), value, nearer=nearer))
+    assert min((a.worth for a in found if a.worth), key=lambda w: w.key) == value((0, 1, 1))

@@ -22,7 +22,6 @@ from ssdsl.ir.function import (
     reads_of,
     results_of,
 )
-from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.dims.layers import layer_of, layer_paths
@@ -41,7 +40,6 @@ class _Facts:
     layers: dict[str, str]  # by an operator's path
     plan: Plan
     alone: frozenset[str]
-    gathered: dict[tuple[str, Submesh], int]  # weights that ZeRO-3 gathers -> the flat parameter
 
 
 def form_sections(lowering: Lowering) -> Lowering:
@@ -53,7 +51,6 @@ def form_sections(lowering: Lowering) -> Lowering:
         {path: layer_of(path, layers) for path in {o.path for o in graph.operators}},
         lowering.plan,
         graph.alone,
-        {(w, f.submesh): f.number for f in lowering.flats if f.sharded.weights for w in f.weights},
     )
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))
 
@@ -62,12 +59,7 @@ def _formed(function: Function, facts: _Facts) -> Function:
     sides, before, wgrad_only = _sides(function, facts)
     sections = _sections(function, facts, before)
     overwrites = _overwrites(sections, function, facts)
-    here = {w: number for (w, submesh), number in facts.gathered.items() if submesh == function.submesh}
-    gathers = _gathers(replace(function, sections=sections), here)
-    finished = tuple(
-        replace(s, body=tuple(_finished(i, sides, overwrites) for i in s.body), gathers=g)
-        for s, g in zip(sections, gathers, strict=True)
-    )
+    finished = tuple(replace(s, body=tuple(_finished(i, sides, overwrites) for i in s.body)) for s in sections)
     outputs = tuple(replace(o, wgrad_only=o.name in wgrad_only) for o in function.outputs)
     return replace(function, sections=finished, outputs=outputs)
 
@@ -154,25 +146,6 @@ def _leading_to(name: Name, conversions: dict[Name, Conversion]) -> tuple[list[N
         return [], [name]
     found = [_leading_to(read, conversions) for read in reads_of(conversions[name])]
     return [name, *(n for chain, _ in found for n in chain)], [n for _, ends in found for n in ends]
-
-
-def _gathers(function: Function, gathered: dict[str, int]) -> list[tuple[int, ...]]:
-    """The flat parameters that each section of a function gathers; `gathered` has those of the function's weights. A
-    section of a layer, or a recomputed one, gathers for itself; the others gather each flat parameter once, the first
-    that reads it."""
-    flat_of = {p.var.name: gathered[w] for p in function.parameters if (w := p.var.name.value) in gathered}
-    if not flat_of:
-        return [()] * len(function.sections)
-    held: set[int] = set()
-    found = []
-    for section in function.sections:
-        apart = bool(section.layer) or section.recompute
-        reads = (r for i in section.body for r in reads_of(i))
-        numbers = dict.fromkeys(flat_of[name] for name in reads if name in flat_of)
-        found.append(tuple(n for n in numbers if apart or n not in held))
-        if not apart:
-            held.update(numbers)
-    return found
 
 
 # -- steps in place ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ssdsl.ir.param import (
 )
 from ssdsl.lower.errors import ShardConflict, StateApart
 from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.params.gather_weights import weights_of
 from ssdsl.lower.params.share_reductions import shared_axes
 from ssdsl.lower.resized_errors import GradientsApart
 from ssdsl.model.dims.layers import layer_of, layer_paths
@@ -39,9 +40,13 @@ STATES = {State.WEIGHTS: "weights", State.GRADS: "gradients", State.OPTIMIZER: "
 _Cut = dict[State, tuple[tuple[str, ...], StateShard]]  # a parameter's state: its axes, and the statement behind them
 
 
+_Reader = tuple[str, int]  # a function, and the number of one of its sections
+
+
 class _Kind(NamedTuple):
     """The properties that weights share to be in one flat parameter. `where`: with ZeRO-3, the module whose weights are
-    gathered together; for a tied weight, its own name; else empty."""
+    gathered together; for a tied weight, its own name; else empty. `readers`: with ZeRO-3, the sections that gather
+    them: where a layer is in several, as one that is recomputed in part, each gathers no more than it reads."""
 
     submesh: Submesh
     partial: tuple[str, ...]
@@ -49,6 +54,7 @@ class _Kind(NamedTuple):
     tied: tuple[Submesh, ...]
     where: str
     dtype: str
+    readers: tuple[_Reader, ...] = ()
     shares: tuple[str, ...] = ()  # the axes along which copies share a reduction
 
     @property
@@ -80,6 +86,7 @@ def flatten_params(lowering: Lowering) -> Lowering:
     _check_shards(lowering)
     cuts = _cuts(lowering)
     _check_nested(lowering, cuts)
+    readers = _readers(lowering)
     kinds: list[tuple[_Kind, Param]] = []
     for param, cut in zip(reversed(lowering.params), reversed(cuts), strict=True):
         if not param.trained:
@@ -87,12 +94,14 @@ def flatten_params(lowering: Lowering) -> Lowering:
         tied = tuple(submeshes[param.weight]) if len(submeshes[param.weight]) > 1 else ()
         is_alike = len({s.axes for s in tied}) <= 1  # copies of unlike devices cannot sum their parts one by one
         sharded = _sharded(cut) if is_alike else StateAxes()
-        where = ""
+        where, read = "", tuple[_Reader, ...]()
         if tied:
             where = param.weight
         elif sharded.weights:
-            where = layer_of(param.weight, layers) or param.weight.rpartition(".")[0]
-        kinds.append((_Kind(param.submesh, param.partial, sharded, tied, where, param.dtype), param))
+            layer = layer_of(param.weight, layers)
+            where = layer or param.weight.rpartition(".")[0]
+            read = readers.get((param.weight, param.submesh), ()) if layer else ()
+        kinds.append((_Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, read), param))
     elements_of = _Elements()
     shares = _shares(lowering, kinds, elements_of)
     groups: dict[_Kind, list[Param]] = {}
@@ -102,6 +111,16 @@ def flatten_params(lowering: Lowering) -> Lowering:
     return replace(
         lowering, flats=tuple(_flat(n, kind, bucket, elements_of) for n, (kind, bucket) in enumerate(buckets))
     )
+
+
+def _readers(lowering: Lowering) -> dict[tuple[str, Submesh], tuple[_Reader, ...]]:
+    """The sections that read each weight, where some are stored in parts."""
+    found: dict[tuple[str, Submesh], list[_Reader]] = {}
+    for function in lowering.functions if any(s.state is State.WEIGHTS for s in lowering.plan.shards) else ():
+        for number, section in enumerate(function.sections):
+            for weight in weights_of(section, function):
+                found.setdefault((weight, function.submesh), []).append((function.name, number))
+    return {weight: tuple(readers) for weight, readers in found.items()}
 
 
 class _Elements(dict[tuple[int, int], int]):

@@ -84,7 +84,7 @@ class RoundTrip(Traced, Diagnostic):
     title = "{what} on `{there}` between operators on `{here}`"
     label = "puts `{first}` on `{there}`"
     note = "{where}; each value goes to the other devices and back"
-    help = """leave what this module calls itself out of the selection: append `- model["{own}"]`
+    help = """{change}
 each of these operators then runs where its operands are made"""
     kinds: tuple[str, ...]
     there: str
@@ -92,10 +92,17 @@ each of these operators then runs where its operands are made"""
     path: str
     own: str  # the path of what the module calls itself
     source: str  # the line of the first of them
+    is_all: bool  # the statement assigns nothing else
 
     @property
     def first(self) -> str:
         return self.kinds[0]
+
+    @property
+    def change(self) -> str:
+        if self.is_all:
+            return "leave the statement out: it assigns only what this module calls itself"
+        return f'leave what this module calls itself out of the selection: append `- model["{self.own}"]`'
 
     @property
     def what(self) -> str:

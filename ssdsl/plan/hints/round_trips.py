@@ -29,7 +29,11 @@ def round_trips(facts: Facts, model: ModelIndex) -> list[RoundTrip]:
         first, kinds = run[0], tuple(o.kind for o in run)
         if (here := _around(places, flows, run)) is not None:
             span, there = facts.of(first.name).home.span, places[first.name]
-            warning = RoundTrip(span, kinds, there, here, first.module, first.own_path, first.source)
+            owners = {
+                o.own_path for o in model.graph.operators if o.name in places and facts.of(o.name).home.span == span
+            }
+            words = first.module, first.own_path, first.source
+            warning = RoundTrip(span, kinds, there, here, *words, is_all=owners == {first.own_path})
             found.setdefault((span, first.module), warning)
     return list(found.values())
 

@@ -25,13 +25,19 @@ def called(script: nodes.Script) -> Iterator[tuple[str, nodes.Call]]:
 
 
 def with_import(script: nodes.Script, text: str, old: str, new: str) -> str:
-    """A text that begins like the script, with the import of one schedule replaced by that of another."""
+    """A text that begins like the script, with the import of one schedule for a call of another: in its place, if no
+    other statement calls that one, and beside it otherwise."""
+    calls = sum(isinstance(node, nodes.NameExpression) and node.text == old for node in nodes.walk(script))
+    if calls > 1 or is_schedule(script, new):
+        return with_use(script, text, new)
     word = next(word for word in _imports(script) if word.text == old)
     return f"{text[: word.span.start]}{new}{text[word.span.end :]}"
 
 
 def with_use(script: nodes.Script, text: str, new: str) -> str:
-    """A text that begins like the script, with one more schedule imported."""
+    """A text that begins like the script, with one more schedule imported, unless it is already."""
+    if is_schedule(script, new):
+        return text
     if (use := next(_uses(script), None)) is not None:
         return f"{text[: use.span.end]}, {new}{text[use.span.end :]}"
     start = script.statements[0].span.start

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.plan.interpret import interpret
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.answers.orders import is_open, with_order
 from ssdsl.sketch.answers.write import written
@@ -50,3 +53,23 @@ def test_the_text_has_the_numbers() -> None:
     found = with_order(sketch(), {"S": 4}, Schedule((4, 3, 2, 1), (0, 1, 2, 3), 1.0, 1.0, 4.0, 0))
     assert "schedule(stage, M, ahead = [4, 3, 2, 1], late = [0, 1, 2, 3])\n" in found.source.text
     assert found.open == () and parse(found.source)
+
+
+@pytest.mark.parametrize(
+    ("imported", "further", "written_use"),
+    [
+        ("one_f_one_b", "", "use pipeline: schedule\n"),
+        ("one_f_one_b, schedule", "", "use pipeline: one_f_one_b, schedule\n"),
+        ("one_f_one_b", "if S == 1:\n    one_f_one_b(stage, M)\n", "use pipeline: one_f_one_b, schedule\n"),
+    ],
+)
+def test_a_schedule_is_imported_once_and_what_is_still_called_stays(
+    imported: str, further: str, written_use: str
+) -> None:
+    megatron = read_source(EXAMPLES / "megatron.ssp")
+    text = megatron.text.replace("use pipeline: one_f_one_b", f"use pipeline: {imported}") + further
+    graph = graph_of(MODEL, meta=True)
+    own = sketch_of(Source("megatron.ssp", text), EXAMPLES, index_model(graph), range(4, 5), SETTING)
+    found = with_order(own, {"S": 4}, Schedule((4, 3, 2, 1), (0, 1, 2, 3), 1.0, 1.0, 4.0, 0))
+    assert written_use in found.source.text
+    interpret(parse(found.source), graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)  # raises nothing

@@ -1,0 +1,41 @@
+"""Says which flat parameters (ZeRO-3) each section gathers in front of it and drops behind it."""
+
+from dataclasses import replace
+
+from ssdsl.ir.function import Function, Section, reads_of
+from ssdsl.lower.lowering import Lowering
+
+
+def gather_weights(lowering: Lowering) -> Lowering:
+    """Adds to each section the flat parameters that it gathers."""
+    numbers = {(w, f.submesh): f.number for f in lowering.flats if f.sharded.weights for w in f.weights}
+    if not numbers:
+        return lowering
+    return replace(
+        lowering,
+        functions=tuple(
+            _gathering(f, {w: number for (w, submesh), number in numbers.items() if submesh == f.submesh})
+            for f in lowering.functions
+        ),
+    )
+
+
+def _gathering(function: Function, gathered: dict[str, int]) -> Function:
+    """A function whose sections gather; `gathered` has the flat parameters of its weights. A section of a layer, or a
+    recomputed one, gathers for itself; the others gather each flat parameter once, the first that reads it."""
+    held: set[int] = set()
+    sections = []
+    for section in function.sections:
+        apart = bool(section.layer) or section.recompute
+        numbers = dict.fromkeys(gathered[w] for w in weights_of(section, function) if w in gathered)
+        sections.append(replace(section, gathers=tuple(n for n in numbers if apart or n not in held)))
+        if not apart:
+            held.update(numbers)
+    return replace(function, sections=tuple(sections))
+
+
+def weights_of(section: Section, function: Function) -> tuple[str, ...]:
+    """The weights that a section of a function reads, each once, in the order in which it does."""
+    weights = {p.var.name: p.var.name.value for p in function.parameters}
+    reads = (r for i in section.body for r in reads_of(i))
+    return tuple(dict.fromkeys(weights[name] for name in reads if name in weights))

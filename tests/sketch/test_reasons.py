@@ -1,0 +1,34 @@
+"""Why a plan is slower than another: the reason is that of most of its time."""
+
+import pytest
+
+from ssdsl.compile import compile_source
+from ssdsl.simulate.report import Report
+from ssdsl.sketch.reasons import reason
+from ssdsl.text.source import Source
+from tests.simulate.steps import ROOT, graph_of, step
+
+PLAN = """\
+use pipeline: one_f_one_b
+mesh gpus(pp = 2)
+split model by batch into m = {parts}
+let stage = balance(model, {shares})
+assign stage[s] to gpus[pp = s] for s in 0..2
+one_f_one_b(stage, {parts})
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "shares", "begins"),
+    [
+        (2, "[1, 1]", "bubble"),
+        (4, "[1, 3]", "waits"),  # the light stage waits in each micro-batch: no bubble of the busiest device
+    ],
+)
+def test_a_bubble_is_named_where_most_of_the_waiting_is_in_it(parts: int, shares: str, begins: str) -> None:
+    graph = graph_of("gpt:350m,layers=8,batch=16", meta=True)
+
+    def report(parts: int, shares: str) -> Report:
+        return step(compile_source(Source("plan.ssp", PLAN.format(parts=parts, shares=shares)), graph, {}, ROOT))
+
+    assert reason(report(parts, shares), report(16, "[1, 1]")).startswith(begins)
