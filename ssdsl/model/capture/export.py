@@ -38,7 +38,7 @@ SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
-DERIVATIVE = "take it by `torch.func.jvp`, whose operators are all in the forward, or write it out"
+DERIVATIVE = "write it out, or take it by `torch.func.jvp`, whose operators are in the forward (from torch 2.13 on)"
 
 
 class LossOf(torch.nn.Module):

@@ -23,6 +23,7 @@ from tests.model.discover import operators
 from tests.model.parts import outside, run_graph
 
 ERRORS = Path(__file__).parent.parent.parent / "errors"
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 class Net(nn.Module):
@@ -231,7 +232,10 @@ def test_checks_of_the_arguments_of_a_distribution_are_left_out() -> None:
     "compute",
     [
         lambda net, x: torch.func.vmap(net.trunk)(x).square().sum(),
-        lambda net, x: torch.func.jvp(lambda x: net.fc(x).tanh(), (x,), (torch.ones_like(x),))[1].square().sum(),
+        pytest.param(
+            lambda net, x: torch.func.jvp(lambda x: net.fc(x).tanh(), (x,), (torch.ones_like(x),))[1].square().sum(),
+            marks=pytest.mark.skipif(VERSION < (2, 13), reason="torch.export sees through `jvp` from 2.13 on"),
+        ),
     ],
     ids=["vmap", "jvp"],
 )
