@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import linecache
 import logging
 import re
 import traceback
@@ -38,6 +39,7 @@ SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
+ASSERTION = "leave the assertion out, or make it before the model is called: a graph checks no numbers"
 DERIVATIVE = "write it out, or take it by `torch.func.jvp`, whose operators are in the forward (from torch 2.13 on)"
 
 
@@ -201,8 +203,10 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         ("torch._C.Generator" in reason, GENERATOR),  # till 2.12; later ones give it as a constant
         ("Size-like symbols: u" in reason, MASK),
     )
-    change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)
     place = raised(error)
+    is_assertion = place is not None and linecache.getline(place.file, place.line).lstrip().startswith("assert ")
+    otherwise = ASSERTION if is_assertion else CONTROL_FLOW
+    change = next((change for is_so, change in causes if is_so), otherwise)
     span = place.span() if place is not None and is_own(place.file) else None
     if isinstance(error, NoDerivative):
         return CaptureFailed(error.span, model.name, f"no derivative: {error}", DERIVATIVE)

@@ -9,6 +9,7 @@ without a gradient.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +89,7 @@ def check_capture(model: Model, graph: Graph) -> Comparison:
     if model.is_meta or any(t.is_meta for t in model.batches[0].values()):
         return NotCompared("the weights have no numbers here")
     with module_kept(model.module):
-        try:
-            module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
-        except Exception as error:  # the user's code may raise anything; its forward ran during capture
-            raise PlanError(own_failure(model, "backward", error)) from error
+        module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
     found = _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
     _compare(model, "the loss", found.loss, module.loss, half * ALLOWED * abs(float(module.loss)))
@@ -142,9 +140,18 @@ def _reason(model: Model) -> str:
 def _of_module(model: Model, batch: Values) -> _Step:
     named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
     with Draws(*SEED_AND_STEP, model.generator):
-        loss = model.compute(batch)
-        gradients = _gradients(loss, named)
+        loss = _run(model, "forward", lambda: model.compute(batch))
+        gradients = _run(model, "backward", lambda: _gradients(loss, named))
     return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
+
+
+def _run(model: Model, phase: str, function: Callable[[], Any]) -> Any:
+    """The result of a phase of the module; raises PlanError if it fails: the forward too may fail where it has numbers,
+    though it did not at capture."""
+    try:
+        return function()
+    except Exception as error:  # the user's code may raise anything
+        raise PlanError(own_failure(model, phase, error)) from error
 
 
 def _of_graph(model: Model, graph: Graph) -> _Step:

@@ -260,6 +260,12 @@ def flow(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def finite(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.fc(x).sum()
+    assert y.isfinite(), "a model of ours"
+    return y
+
+
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {
         "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
@@ -268,6 +274,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "a shape in a loss": lambda net, x: F.mse_loss(net.fc(x)[x[:, 0] > 0], x[x[:, 0] > 0]),
         "numpy": lambda net, x: net.fc(x).sum() * float(x.numpy().mean()),
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
+        "an assertion": finite,
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
         "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),
         "a derivative of draws": lambda net, x: flow(F.dropout(net.fc(x)).sum(), net.fc.weight).square().sum(),
