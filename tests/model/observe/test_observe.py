@@ -14,8 +14,8 @@ from ssdsl.model.observe import saved
 from ssdsl.model.observe.saved import SavedMeasurement, saved_by
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.trace import capture
-from tests.captured import graph_of
-from tests.model.rule_cases import FAMILIES
+from tests.captured import captured_family, graph_of
+from tests.model.rule_cases import CASES
 
 
 class Stack(nn.Module):
@@ -50,11 +50,10 @@ def test_equal_layers_are_observed_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.thinned(3)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CASES)
 def test_parts_are_known_without_torch(family: str) -> None:
     """What was observed answers for parts as torch does when it is asked for their sizes."""
-    torch.manual_seed(0)
-    graph = capture(Model(family, FAMILIES[family](), ({"x": torch.zeros(())},), {"x": ()}))
+    _, graph = captured_family(family)
     for operator in (o for o in graph.operators if o.observed is not None and o.observed.parts is not None):
         for cut in itertools.product((1, 2, None), repeat=min(4, len(operator.dims))):
             pairs = itertools.zip_longest(operator.dims, cut, fillvalue=1)
