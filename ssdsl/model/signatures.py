@@ -14,10 +14,11 @@ from ssdsl.model.graph import Graph, Operator, numbered
 def signatures(graph: Graph) -> dict[str, int]:
     """The signature of each operator of a graph; the numbers mean nothing in another one."""
     known: dict[tuple[Any, ...], int] = {}
-    return {o.name: known.setdefault(_key(o, graph), len(known)) for o in graph.operators}
+    return {o.name: known.setdefault(signature(o, graph), len(known)) for o in graph.operators}
 
 
-def _key(operator: Operator, graph: Graph) -> tuple[Any, ...]:
+def signature(operator: Operator, graph: Graph) -> tuple[Any, ...]:
+    """The signature of an operator: equal calls of any two graphs have equal ones."""
     names = dict.fromkeys((*operator.refs(), *(o.value for o in (*operator.inputs, *operator.outputs))))
     numbers = {name: number for number, name in enumerate(names)}
     refs = iter([numbers[name] for name in operator.refs()])

@@ -276,6 +276,13 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "p.ssp").write_text(PLAN)
     (folder / "untidy.ssp").write_text("let  x=1\n")
     (folder / "data.py").write_text(DATA)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the checkpoints that calls of `checkpoint` read."""
+    folder = tmp_path_factory.mktemp("saved")
     net = torch.nn.Linear(1024, 512)  # of more than a megabyte
     optimizer = torch.optim.AdamW(net.named_parameters())
     net(torch.ones(1, 1024)).sum().backward()
@@ -287,7 +294,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def called(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
+def called(start: Path, saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
     """Calls a command in a fresh copy of the folder; a call is carried out once."""
     here = tmp_path_factory.mktemp("calls") / "here"
     noted: list[str] = []
@@ -312,6 +319,8 @@ def called(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
         entries.clear()
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(start, here)
+        if words.startswith("checkpoint"):
+            shutil.copytree(saved, here, dirs_exist_ok=True)
         out, err = io.StringIO(), io.StringIO()
         patch.setattr(sys, "argv", ["ssdsl", *words.split()])
         patch.setattr(sys, "stdin", io.StringIO(":simulate\n"))

@@ -1,6 +1,7 @@
 """Runs the ```console blocks of a page as one session in one folder, and compares what they print with the page.
 
     <!-- not run: why -->      above a block leaves it out; it may show anything
+    <!-- slow: why -->         above a block leaves it out of `make test`; no quick block may need what it does
     <!-- name: mine.ssp -->    above a block of another language: the session has it as this file, from there on
     # mymodel.py               as the first line of such a block: the same
 
@@ -84,13 +85,13 @@ class Command:
         return self.shown.splitlines(keepends=True)
 
 
-def session_of(page: str) -> list[File | Command]:
-    """What a page's session does, in the page's order."""
+def session_of(page: str, slow: bool = True) -> list[File | Command]:
+    """What a page's session does, in the page's order; without its slow blocks, if not `slow`."""
     found: list[File | Command] = []
     for fence in FENCE.finditer(page):
         notes, text = dict(NOTE.findall(fence[1])), fence[3]
         name = notes.get("name") or notes.get("file") or ((first := FILE.match(text)) and first[1]) or ""
-        if fence[2] == "console" and "not run" not in notes:
+        if fence[2] == "console" and "not run" not in notes and (slow or "slow" not in notes):
             found += _commands(text, fence.start(3))
         elif "." in name:
             found.append(File(name, text))
@@ -107,14 +108,14 @@ def _commands(block: str, offset: int) -> list[Command]:
     ]
 
 
-def run_session(page: str, folder: Path, update: bool = False) -> str:
-    """Run a page's session in a folder, which is the current one.
+def run_session(page: str, folder: Path, update: bool = False, slow: bool = True) -> str:
+    """Run a page's session in a folder, which is the current one; without its slow blocks, if not `slow`.
 
     Raises AssertionError at the first command that prints something else, or fails though the page shows no error; with
     `update`, returns the page with what is printed now.
     """
     new, done = "", 0
-    for step in session_of(page):
+    for step in session_of(page, slow):
         if isinstance(step, File):
             (folder / step.name).parent.mkdir(parents=True, exist_ok=True)
             (folder / step.name).write_text(step.text, "utf-8")

@@ -13,6 +13,7 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if any(isinstance(step, Command) for step in session_of(page.read_text("utf-8")))
 ]
+WITH_SLOW_BLOCKS = [page for page in PAGES if "<!-- slow: " in page.read_text("utf-8")]
 
 
 @pytest.fixture
@@ -26,6 +27,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
 def test_page(page: Path, folder: Path, request: pytest.FixtureRequest, golden: Callable[[Path, str], None]) -> None:
+    update = request.config.getoption("--update-golden")
+    golden(page, run_session(page.read_text("utf-8"), folder, update, slow=False))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_SLOW_BLOCKS, ids=[p.name for p in WITH_SLOW_BLOCKS])
+def test_page_with_slow_blocks(
+    page: Path, folder: Path, request: pytest.FixtureRequest, golden: Callable[[Path, str], None]
+) -> None:
     golden(page, run_session(page.read_text("utf-8"), folder, request.config.getoption("--update-golden")))
 
 
@@ -35,6 +45,7 @@ def test_a_session_is_what_the_page_says() -> None:
         "<!-- not run: slow -->\n```console\n$ sleep 9\n```\n"
         "<!-- name: b.ssp -->\n```ssp\nmesh gpus(dp = 2)\n```\n```python\n# c.py\nimport torch\n```\n"
     )
+    assert session_of("<!-- slow: two processes -->\n```console\n$ ls\n```\n", slow=False) == []
     commands, files = [s for s in steps if isinstance(s, Command)], [s.name for s in steps if isinstance(s, File)]
     assert [(c.text, c.shown) for c in commands] == [
         ("cat > a.txt <<'EOF'\none\nEOF", ""),

@@ -1,8 +1,10 @@
 """For every row of the rule table, calls that exercise it: families of tiny programs over fresh weights and indices."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -324,19 +326,35 @@ def masked(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
     return y
 
 
+# The number of axes of a grid, then arguments of `grid_sample`: mode, padding_mode, align_corners. Any two values of
+# two columns have a row, but for "bicubic", which is for planes alone.
+GRIDS = (
+    *((1, "bilinear", "zeros", True), (1, "nearest", "border", False), (1, "bilinear", "reflection", False)),
+    *((2, "nearest", "zeros", False), (2, "bilinear", "border", True), (2, "nearest", "reflection", True)),
+    *((3, "bilinear", "zeros", False), (3, "nearest", "border", True), (3, "bilinear", "reflection", True)),
+    (2, "bicubic", "zeros", False),
+)
+EVERY_GRID = tuple(product((1, 2, 3), ("bilinear", "nearest"), ("zeros", "border", "reflection"), (True, False)))
+
+
 def grids(p: Probe) -> Results:
-    """A line, a plane and a volume at points in and around them, some of which are grid points and borders."""
-    plane, volume, line = p.weight(2, 4, 6, 4), p.weight(2, 3, 4, 6, 2), p.weight(1, 2, 1, 6)
-    found = [F.grid_sample(plane, points(p, 2, 3, 4, 2), mode="bicubic", align_corners=False)]
-    for mode in ("bilinear", "nearest"):
-        for padding in ("zeros", "border", "reflection"):
-            for align in (True, False):
-                how = {"mode": mode, "padding_mode": padding, "align_corners": align}
-                found.append(F.grid_sample(plane, points(p, 2, 3, 4, 2), **how))
-                found.append(F.grid_sample(volume, points(p, 2, 2, 1, 6, 3), **how))
-                along = points(p, 1, 1, 6)
-                found.append(F.grid_sample(line, torch.stack([along, torch.zeros_like(along)], -1), **how))
-    return found
+    return [sampled(p, *grid) for grid in GRIDS]
+
+
+def every_grid(p: Probe) -> Results:
+    return [sampled(p, *grid) for grid in EVERY_GRID]
+
+
+def sampled(p: Probe, axes: int, mode: str, padding: str, align: bool) -> torch.Tensor:
+    """A line, a plane or a volume at points in and around it, some of which are grid points and borders."""
+    if axes == 1:
+        along = points(p, 1, 1, 6)
+        grid, at = p.weight(1, 2, 1, 6), torch.stack([along, torch.zeros_like(along)], -1)
+    elif axes == 2:
+        grid, at = p.weight(2, 4, 6, 4), points(p, 2, 3, 4, 2)
+    else:
+        grid, at = p.weight(2, 3, 4, 6, 2), points(p, 2, 2, 1, 6, 3)
+    return F.grid_sample(grid, at, mode=mode, padding_mode=padding, align_corners=align)
 
 
 def points(p: Probe, *shape: int) -> torch.Tensor:
@@ -559,3 +577,5 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     **{f.__name__: lambda f=f: Probe(f) for f in (experts, complex_numbers, matrices, sequences)},
     "batch_norm in eval mode": lambda: Probe(batch_norm, training=False),
 }
+PRODUCTS: dict[str, Callable[[], Any]] = {"every grid": lambda: Probe(every_grid)}  # where a family has a few cases
+CASES = [*FAMILIES, *(pytest.param(family, marks=pytest.mark.slow) for family in PRODUCTS)]

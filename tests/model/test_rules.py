@@ -10,13 +10,12 @@ import torch
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Stage
-from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import regroup
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.trace import capture
 from ssdsl.runtime.random.single_device import Draws
+from tests.captured import captured_family
 from tests.model.parts import Result, Values, call, evaluate, evaluate_parts, outside, reads, run_graph, split
-from tests.model.rule_cases import FAMILIES
+from tests.model.rule_cases import CASES, FAMILIES
 
 INPUT = {"x": torch.zeros(())}
 SAMPLES = 2  # splits by several dimensions at once, per operator
@@ -27,14 +26,12 @@ SCRATCH = {"_embedding_bag": 1}  # as many results are defined; others are notes
 @functools.cache
 def captured(family: str) -> tuple[Graph, Values, torch.nn.Module]:
     """The graph of a family, all its values, and the module as it was before."""
-    torch.manual_seed(0)
-    module = FAMILIES[family]()
-    graph = capture(Model(family, module, (INPUT,), {"x": ()}))
+    module, graph = captured_family(family)
     return graph, run_graph(graph, outside(graph, module, INPUT)), module
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CASES)
 def test_graph_computes_what_the_module_computes(family: str) -> None:
     graph, values, module = captured(family)
     weights = dict(module.named_parameters())
@@ -53,7 +50,7 @@ def test_graph_computes_what_the_module_computes(family: str) -> None:
     torch.testing.assert_close({n: values[n] for n in buffers}, buffers)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CASES)
 def test_others_than_those_that_ask_take_any_memory(family: str) -> None:
     """Operands whose last axis is the outermost in memory: an operator that does not ask computes the same."""
     graph, values, _ = captured(family)
@@ -76,7 +73,7 @@ def reverse(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CASES)
 def test_parts_compute_what_the_operator_computes(family: str) -> None:
     graph, values, _ = captured(family)
     draw = random.Random(family)

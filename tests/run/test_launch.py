@@ -71,7 +71,8 @@ def test_the_error_of_the_rank_that_failed(tmp_path: Path) -> None:
     assert "ValueError: a number went missing" in text and "in task fwd of block 3" in text
 
 
-def test_ranks_that_ignore_sigterm(tmp_path: Path) -> None:
+def test_ranks_that_ignore_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssdsl.run.launch.END_S", 1.0)
     start = time.monotonic()
     assert "the others do not hear of it" in failed(tmp_path, "stubborn")
     assert time.monotonic() - start < 25
@@ -92,7 +93,7 @@ def test_a_rank_that_exits_silently(tmp_path: Path) -> None:
     [("stopped", "its process is stopped"), ("loops", "it works, or hangs, and waits for no other")],
 )
 def test_a_rank_that_does_not_move(tmp_path: Path, behaviour: str, said: str) -> None:
-    text = failed(tmp_path, behaviour, timeout_s=4)
+    text = failed(tmp_path, behaviour, timeout_s=3)
     assert "error[E0513]: rank 1, role stage1, has not moved for" in text and said in text
     assert re.search(r"it (is|was last seen) in step 2, forward of block 3", text)
     assert re.search(r"rank 0 since \d+ s in step 2, forward of block 3", text)

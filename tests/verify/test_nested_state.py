@@ -9,10 +9,9 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.param import StateAxes
 from ssdsl.ir.program import Program
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
+from tests.captured import captured, graph_of
 
 GPT = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=8,vocab=31"  # 31: weights of odd sizes
 BATCH = """
@@ -63,12 +62,11 @@ PLANS = {
 
 
 def program_of(text: str) -> Program:
-    return compile_source(Source("plan.ssp", text), capture(load(GPT)), {}, Path()).program
+    return compile_source(Source("plan.ssp", text), graph_of(GPT), {}, Path()).program
 
 
 def outcome(text: str, cluster: Cluster | None = None) -> tuple[str, str]:
-    model = load(GPT)
-    found = try_plan(model, capture(model), text, Training(2, optimizer="adamw", clip=0.5), cluster)
+    found = try_plan(*captured(GPT), text, Training(2, optimizer="adamw", clip=0.5), cluster)
     return found.kind, found.text
 
 

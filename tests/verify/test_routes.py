@@ -13,10 +13,9 @@ from ssdsl.ir.comm import AllGather, Move, Transfer, kind_of
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.text.source import Source
+from tests.captured import captured, graph_of
 
 MODEL = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=4,vocab=32"
 PLAN = """
@@ -35,13 +34,11 @@ assign stage[s] to gpus[pp = s] for s in 0..2
 """
 
 
-@pytest.fixture(scope="module")
-def model():
-    return load(MODEL)
+CUBE = "bench/cube.py:small"
 
 
-def compiled(model, text: str, cluster) -> Program:
-    return compile_source(Source("plan.ssp", text), capture(model), {}, Path(), cluster).program
+def compiled(spec: str, text: str, cluster) -> Program:
+    return compile_source(Source("plan.ssp", text), graph_of(spec), {}, Path(), cluster).program
 
 
 def sent(program: Program) -> int:
@@ -61,26 +58,25 @@ def gathers(program: Program) -> int:
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("schedule", ["one_f_one_b", "zb_h1"])
-def test_each_device_sends_a_share(model, schedule: str) -> None:
+def test_each_device_sends_a_share(schedule: str) -> None:
     text = PLAN.format(schedule=schedule, more="")
-    plain, shared = (compiled(model, text, cluster) for cluster in (None, SLOW))
+    plain, shared = (compiled(MODEL, text, cluster) for cluster in (None, SLOW))
     assert sent(plain) == 2 * 8 * 32 and sent(shared) == sent(plain) // 2
     assert gathers(shared) == gathers(plain) + 2  # of the activation there, of its gradient here
-    outcome = try_plan(model, capture(model), text, Training(2, optimizer="sgd", lr=0.02), SLOW)
+    outcome = try_plan(*captured(MODEL), text, Training(2, optimizer="sgd", lr=0.02), SLOW)
     assert outcome.kind == "equal", outcome.text
 
 
-def test_what_is_cut_already_stays_as_it_is(model) -> None:
+def test_what_is_cut_already_stays_as_it_is() -> None:
     """With sequence parallelism each device holds its own part."""
     more = "use sequence_parallel: sequence_parallel\nsequence_parallel(model)"
     text = PLAN.format(schedule="one_f_one_b", more=more)
-    plain, shared = (compiled(model, text, cluster) for cluster in (None, SLOW))
+    plain, shared = (compiled(MODEL, text, cluster) for cluster in (None, SLOW))
     assert sent(plain) == sent(shared) == 2 * 8 * 32 // 2
 
 
 # -- one tensor between any two meshes ---------------------------------------------------------------------------------
 
-MODELS = Path(__file__).parent.parent / "models"
 CUTS = {  # those of Zhuang et al. 2023, and others
     **{f"case {name}": ends for name, ends in CASES.items() if name != "7, 8"},
     "rows by devices to whole": (End(1, 4, {"i": "d"}), End(1, 4, {})),
@@ -98,26 +94,21 @@ def crossing(move: Move, source: Submesh, target: Submesh) -> Counter[int]:
     return found
 
 
-@pytest.fixture(scope="module")
-def cube():
-    return load("bench/cube.py:small")
-
-
-def test_without_routes_values_travel_as_they_lie(cube) -> None:
+def test_without_routes_values_travel_as_they_lie() -> None:
     text = plan_of(*CUTS["case 1"])
-    plain, routed = (compiled(cube, text, replace(HOSTS, routes=on)) for on in (False, True))
+    plain, routed = (compiled(CUBE, text, replace(HOSTS, routes=on)) for on in (False, True))
     whole, once = (
         [sum(crossing(m.forward, m.source, m.target).values()) for m in p.messages if isinstance(m, Transfer)]
         for p in (plain, routed)
     )
-    assert whole == [4 * n for n in once] and str(plain) == str(compiled(cube, text, None))
+    assert whole == [4 * n for n in once] and str(plain) == str(compiled(CUBE, text, None))
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_each_element_once(cube, name: str) -> None:
+def test_each_element_once(name: str) -> None:
     source, target = CUTS[name]
     text = plan_of(source, target)
-    program = compiled(cube, text, HOSTS)
+    program = compiled(CUBE, text, HOSTS)
     (message,) = (m for m in program.messages if isinstance(m, Transfer) and m.backward is not None)
     assert message.backward is not None
     for move, ends, there in (
@@ -126,7 +117,7 @@ def test_each_element_once(cube, name: str) -> None:
     ):
         share = there.of_host if there.devices == 4 else 1.0  # the hosts of a smaller mesh are one
         assert {*crossing(move, *ends).values()} == {48 * 8 * 8 * share}
-    outcome = try_plan(cube, capture(cube), text, Training(2, optimizer="sgd", lr=0.02), HOSTS)
+    outcome = try_plan(*captured(CUBE), text, Training(2, optimizer="sgd", lr=0.02), HOSTS)
     assert outcome.kind == "equal", outcome.text
 
 
@@ -143,8 +134,7 @@ split inner by ffn into tp
 split model["a"] | model["out"] by batch into tp
 assign model to gpus
 """
-    model = load(f"{MODELS / 'residual.py'}:residual")
-    program = compiled(model, text, None)
+    program = compiled("residual.py:residual", text, None)
     whole = [
         i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.result.name.value == "linear"
     ]
@@ -152,5 +142,5 @@ assign model to gpus
         (1, ["reduce_scatter"]),
         (0, ["keep_first"]),
     ]
-    outcome = try_plan(model, capture(model), text, Training(2, optimizer="sgd", lr=0.02))
+    outcome = try_plan(*captured("residual.py:residual"), text, Training(2, optimizer="sgd", lr=0.02))
     assert outcome.kind == "equal", outcome.text

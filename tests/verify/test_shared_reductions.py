@@ -13,12 +13,12 @@ from ssdsl.ir.function import Reshard
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.text.comm import completion_text
-from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.text.source import Source
+from tests.captured import captured
 
 GPT = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=8,vocab=31"  # 31: weights of odd sizes
 DATA = """
@@ -86,8 +86,8 @@ PLANS = {
 }
 
 
-def compiled(model, text: str, cluster) -> Program:
-    return compile_source(Source("plan.ssp", text), capture(model), {}, Path(), cluster).program
+def compiled(graph, text: str, cluster) -> Program:
+    return compile_source(Source("plan.ssp", text), graph, {}, Path(), cluster).program
 
 
 def completions(program: Program) -> set[tuple[str, ...]]:
@@ -97,19 +97,19 @@ def completions(program: Program) -> set[tuple[str, ...]]:
 @pytest.mark.parametrize("name", PLANS)
 def test_each_copy_reduces_a_part(name: str) -> None:
     spec, text, copies, summed = PLANS[name]
-    model = load(spec)
-    assert not any(flat.completion.awaited for flat in compiled(model, text, None).flats)
+    model, graph = captured(spec)
+    assert not any(flat.completion.awaited for flat in compiled(graph, text, None).flats)
     steps = tuple(step.format(copies, summed) for step in SHARED)
-    found = completions(compiled(model, text, SLOW))
+    found = completions(compiled(graph, text, SLOW))
     assert any(steps == tuple(s for s in done if s in steps) for done in found), found
-    outcome = try_plan(model, capture(model), text, Training(2, optimizer="adamw", clip=0.5), SLOW)
+    outcome = try_plan(model, graph, text, Training(2, optimizer="adamw", clip=0.5), SLOW)
     assert outcome.kind == "equal", outcome.text
 
 
 def test_copies_are_equal_to_the_bit() -> None:
     """In single precision, in which other orders of sums give other numbers."""
-    model = load(GPT)
-    program = compiled(model, DATA, SLOW)
+    model, graph = captured(GPT)
+    program = compiled(graph, DATA, SLOW)
     assert {type(s) for f in program.flats for s in f.completion.steps} == {ChunkGrads, AllReduceGrads, GatherGrads}
     finished = run_in_process(program_of(program, model), Training(3, optimizer="sgd", lr=0.1), torch.float32)
     first, *others = (dump["weights"] for dump in finished.dumps.values())
@@ -120,8 +120,8 @@ def test_copies_are_equal_to_the_bit() -> None:
 @pytest.mark.parametrize("rows", [6, 1])
 def test_a_batch_of_another_size_shares_alike(rows: int) -> None:
     """The flat parameters are as long as the training program has them."""
-    model = load(GPT)
-    training = compile_source(Source("plan.ssp", DATA), capture(model), {}, Path(), SLOW)
+    model, graph = captured(GPT)
+    training = compile_source(Source("plan.ssp", DATA), graph, {}, Path(), SLOW)
     fewer = replace(model, batches=tuple({n: t[:rows] for n, t in batch.items()} for batch in model.batches))
     program = compile_resized(training, capture(fewer), SLOW).program
     assert [f.elements for f in program.flats] == [f.elements for f in training.program.flats]
@@ -145,10 +145,10 @@ assign model to gpus
 
 def test_a_sum_over_two_axes_is_one_over_both() -> None:
     """A ring over the devices of two nodes has two links between them, one over a device of each has one."""
-    model = load(GPT)
-    program = compiled(model, SUMS, SLOW)
+    model, graph = captured(GPT)
+    program = compiled(graph, SUMS, SLOW)
     resharded = [i for f in program.functions for i in f.body() if isinstance(i, Reshard)]
     sums = {s.axes for i in resharded for s in (*i.forward, *i.backward) if isinstance(s, AllReduce)}
     assert sums == {("node", "gpu")}
-    outcome = try_plan(model, capture(model), SUMS, Training(2, optimizer="sgd", lr=0.02), SLOW)
+    outcome = try_plan(model, graph, SUMS, Training(2, optimizer="sgd", lr=0.02), SLOW)
     assert outcome.kind == "equal", outcome.text

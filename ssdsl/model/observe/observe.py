@@ -1,26 +1,36 @@
-"""Adds to a graph the facts that torch shows of its calls. Calls of one signature are observed once."""
+"""Adds to a graph the facts that torch shows of its calls.
+
+Calls of one signature are observed once: those of torch's own operators in a process, as the next graph often has them
+too; others in a graph, as a user may define them anew.
+"""
 
 from dataclasses import replace
+from typing import Any
 
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.model.memory.observed import Observed, SavedByParts
 from ssdsl.model.observe.layout import storages
 from ssdsl.model.observe.overwritable import overwritable
 from ssdsl.model.observe.saved import saved_by_kernel, saved_whole_and_by_parts
-from ssdsl.model.ops.op import MEASURED
+from ssdsl.model.ops.op import MEASURED, Op
 from ssdsl.model.ops.reader import Reader, kernel_dims
+from ssdsl.model.signatures import signature
+
+Known = dict[tuple[Any, Op], Observed]  # by signature and row
+_KNOWN: Known = {}
 
 
 def observed(graph: Graph) -> Graph:
     """The graph with the memory of its values, and with the observed facts of each operator."""
     graph = replace(graph, storages=storages(graph))
-    known: dict[int, Observed] = {}
+    own: Known = {}
     operators = []
     for operator in graph.operators:
-        number = graph.signatures[operator.name]
-        if number not in known:
-            known[number] = observe(operator, graph)
-        operators.append(replace(operator, observed=known[number]))
+        known = _KNOWN if operator.target.startswith("aten::") else own
+        key = signature(operator, graph), operator.row
+        if key not in known:
+            known[key] = observe(operator, graph)
+        operators.append(replace(operator, observed=known[key]))
     return replace(graph, operators=tuple(operators))
 
 

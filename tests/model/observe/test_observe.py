@@ -10,12 +10,12 @@ from torch import nn
 from ssdsl.model.graph import Dim
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.model.observe import saved
+from ssdsl.model.observe import observe, saved
 from ssdsl.model.observe.saved import SavedMeasurement, saved_by
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.trace import capture
-from tests.captured import graph_of
-from tests.model.rule_cases import FAMILIES
+from tests.captured import captured_family, graph_of
+from tests.model.rule_cases import CASES
 
 
 class Stack(nn.Module):
@@ -29,8 +29,8 @@ class Stack(nn.Module):
         return x.square().sum()
 
 
-def runs(layers: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How often torch runs a call of a model to see what it saves."""
+def runs(layers: int, monkeypatch: pytest.MonkeyPatch, known: observe.Known) -> int:
+    """How often torch runs a call of a model to see what it saves, if so much is known."""
     asked: list[object] = []
 
     def counted(*given: Any) -> SavedMeasurement:
@@ -40,21 +40,26 @@ def runs(layers: int, monkeypatch: pytest.MonkeyPatch) -> int:
     kept = saved._kept
     with monkeypatch.context() as patch:
         patch.setattr(saved, "_kept", counted)
+        patch.setattr(observe, "_KNOWN", known)
         capture(Model("stack", Stack(layers), ({"x": torch.zeros(4, 6)},), {"x": ("batch", "feature")}))
     return len(asked)
 
 
 def test_equal_layers_are_observed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = runs(2, monkeypatch)
-    assert few and runs(12, monkeypatch) == few
+    few = runs(2, monkeypatch, {})
+    assert few and runs(12, monkeypatch, {}) == few
+
+
+def test_equal_calls_of_two_models_are_observed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: observe.Known = {}
+    assert runs(2, monkeypatch, known) and not runs(3, monkeypatch, known)
 
 
 @pytest.mark.thinned(3)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CASES)
 def test_parts_are_known_without_torch(family: str) -> None:
     """What was observed answers for parts as torch does when it is asked for their sizes."""
-    torch.manual_seed(0)
-    graph = capture(Model(family, FAMILIES[family](), ({"x": torch.zeros(())},), {"x": ()}))
+    _, graph = captured_family(family)
     for operator in (o for o in graph.operators if o.observed is not None and o.observed.parts is not None):
         for cut in itertools.product((1, 2, None), repeat=min(4, len(operator.dims))):
             pairs = itertools.zip_longest(operator.dims, cut, fillvalue=1)

@@ -147,18 +147,19 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
     return run
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("plan", "params", "ranks"),
     [
+        ("zero", {"D": 2, "Z": 3}, 1),
         ("data_parallel", {"D": 2}, 1),
         ("tensor_parallel", {"T": 2}, 2),
         ("tensor_parallel", {"T": 4}, 1),
-        ("sequence_parallel", {"T": 2}, 2),
         ("sequence_parallel", {"T": 4}, 1),
-        ("zero", {"D": 2, "Z": 3}, 1),
+        ("sequence_parallel", {"T": 2}, 2),
         ("pipeline", {"S": 2, "M": 2}, 2),
-        ("recomputed", {}, 4),
         ("recomputed_layers", {}, 1),
+        ("recomputed", {}, 4),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
