@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, func, nn
 from torch.autograd import grad
-from torch.func import vmap
+from torch.func import grad_and_value, hessian, vjp, vmap
 from torch.nn.functional import conv2d, cross_entropy
 
 Case = tuple[nn.Module, dict[str, Tensor], dict[str, tuple[str, ...]]]
@@ -28,7 +28,7 @@ class Residual(nn.Module):
 
 
 class Curve(nn.Module):
-    """The second derivative of a function of one sample, for all samples at once, and its values."""
+    """All second derivatives of a function of one sample, for all samples at once, its slope and its values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,8 +38,9 @@ class Curve(nn.Module):
         def value(at: Tensor) -> Tensor:
             return self.net(at[None])[0, 0]
 
-        second = vmap(func.grad(lambda at: func.grad(value)(at)[0]))(x)
-        return (second.sum(-1) - vmap(value)(x) ** 2).square().mean()
+        second, (slope, values) = vmap(hessian(value))(x), vmap(grad_and_value(value))(x)
+        back, pull = vjp(self.net, x)
+        return (second.sum((1, 2)) - values**2).square().mean() + (slope - pull(torch.ones_like(back))[0] * 2).mean()
 
 
 class Forces(nn.Module):

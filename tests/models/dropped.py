@@ -268,7 +268,7 @@ def mismatches(net: Net, x: torch.Tensor) -> torch.Tensor:
 
 
 def reads_the_clock(net: Net, x: torch.Tensor) -> torch.Tensor:
-    return (net.fc(x) * (1 + time.perf_counter_ns() % 1009)).square().sum()
+    return (net.fc(x) * (1 + time.perf_counter_ns() % 1_000_003)).square().sum()
 
 
 def asks_whether_it_is_captured(net: Net, x: torch.Tensor) -> torch.Tensor:

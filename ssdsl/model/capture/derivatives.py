@@ -60,24 +60,39 @@ def _ones(like: torch.Tensor) -> torch.Tensor:
     return torch.ones(like.shape, dtype=like.dtype, device=like.device)
 
 
-def recorded_function(
-    function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
-    """The function that `torch.func.grad` makes, which records the derivative that it takes."""
+def recorded_grad_and_value(
+    function: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, Any]:
+    """What `torch.func.grad` and `grad_and_value` take of a function, with recorded derivatives."""
+    args, by = _differentiable(args, argnums)
+    result = function(*args, **kwargs)
+    leaves, tree = tree_flatten(by)
+    found = recorded_derivative(result[0] if has_aux else result, leaves, create_graph=True, allow_unused=True)
+    return tree_unflatten(found, tree), result
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        own = {argnums} if isinstance(argnums, int) else {*argnums}
-        chosen = {n % len(args) for n in own}
-        # views, so that only what the function does with its own arguments is differentiated
-        args = tuple(tree_map(_view, a) if n in chosen else a for n, a in enumerate(args))
-        result = function(*args, **kwargs)
-        value, *more = result if has_aux else (result,)
-        by = args[argnums] if isinstance(argnums, int) else tuple(args[n] for n in argnums)
-        leaves, tree = tree_flatten(by)
-        found = tree_unflatten(recorded_derivative(value, leaves, create_graph=True, allow_unused=True), tree)
-        return (found, *more) if has_aux else found
 
-    return derivative
+def recorded_vjp(
+    function: Callable[..., Any], *primals: Any, argnums: int | Sequence[int] | None = None, has_aux: bool = False
+) -> tuple[Any, ...]:
+    """What `torch.func.vjp` and `jacrev` take of a function, with recorded derivatives."""
+    primals, by = _differentiable(primals, range(len(primals)) if argnums is None else argnums)
+    result = function(*primals)
+    output, *more = result if has_aux else (result,)
+    leaves, tree = tree_flatten(by)
+
+    def vjp(cotangents: Any, **options: Any) -> Any:
+        found = recorded_derivative(output, leaves, cotangents, create_graph=True, allow_unused=True)
+        return tree_unflatten(found, tree)
+
+    return output, vjp, *more
+
+
+def _differentiable(args: Sequence[Any], argnums: int | Sequence[int]) -> tuple[tuple[Any, ...], Any]:
+    """Arguments of which some are views, and these: only what a function does with its own arguments counts, not what
+    it does with the same tensors where it knows them otherwise."""
+    chosen = [n % len(args) for n in ([argnums] if isinstance(argnums, int) else argnums)]
+    args = tuple(tree_map(_view, a) if n in chosen else a for n, a in enumerate(args))
+    return args, args[argnums] if isinstance(argnums, int) else tuple(args[n] for n in chosen)
 
 
 def _view(item: Any) -> Any:
@@ -202,8 +217,9 @@ def _traced(function: Traced, reads: list[fx.Node]) -> fx.Graph:
     table[aten.convolution_backward.default] = _convolution_backward
     values = [node.meta["val"].detach() for node in reads]
     try:
-        traced = make_fx(lambda *given: function(dict(zip(reads, given, strict=True))), table)(*values)
-        return make_fx(torch.func.functionalize(traced))(*values).graph
+        with values[0].fake_mode:  # also for tensors that are made without another one
+            traced = make_fx(lambda *given: function(dict(zip(reads, given, strict=True))), table)(*values)
+            return make_fx(torch.func.functionalize(traced))(*values).graph
     except RuntimeError as error:  # torch's own words: no derivative is known, or a value is not reached
         raise NoDerivative(str(error).partition("\n")[0]) from error
 

@@ -40,7 +40,7 @@ ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
 ASSERTION = "leave the assertion out, or make it before the model is called: a graph checks no numbers"
-DERIVATIVE = "write it out, or take it by `torch.func.jvp`, whose operators are in the forward (from torch 2.13 on)"
+DERIVATIVE = "take it by `torch.autograd.grad`, `torch.func.grad`, `vjp`, `jacrev` or `hessian`, or write it out"
 
 
 class LossOf(torch.nn.Module):

@@ -12,17 +12,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._functorch import eager_transforms
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
-from ssdsl.model.capture.derivatives import recorded_derivative, recorded_function
+from ssdsl.model.capture.derivatives import recorded_derivative, recorded_grad_and_value, recorded_vjp
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
 DRAWS = "random uniform randint randrange choice choices sample shuffle gauss normalvariate expovariate".split()
+RECORDED: dict[str, Callable[..., Any]] = {  # what the functions of torch.func that take derivatives call
+    "grad_and_value_impl": recorded_grad_and_value,
+    "_vjp_with_argnums": recorded_vjp,
+    "_jvp_with_argnums": eager_transforms._jvp_with_argnums,  # torch.export sees through it
+}
 REENTRANT = torch.utils.checkpoint.CheckpointFunction
 
 
@@ -67,7 +73,9 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
     yield torch.nn.Module, "__setattr__", _setattr(effects, torch.nn.Module.__setattr__)
     yield torch.autograd, "backward", _telling(torch.autograd.backward, effects, _backward)
     yield torch.autograd, "grad", _grad(effects, torch.autograd.grad)
-    yield torch.func, "grad", _func_grad(effects, torch.func.grad)
+    for name, recorded in RECORDED.items():
+        yield eager_transforms, name, _differentiating(effects, getattr(eager_transforms, name), recorded)
+    yield eager_transforms, "jacfwd", eager_transforms.jacrev  # inside of `hessian`: the same numbers
     yield saved_tensors_hooks, "__init__", _saved(effects, saved_tensors_hooks.__init__)
     yield torch.amp.autocast_mode.autocast, "__init__", _autocast(effects, torch.amp.autocast_mode.autocast.__init__)
     for name in DRAWS:
@@ -166,15 +174,17 @@ def _grad(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., A
     return grad
 
 
-def _func_grad(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.func.grad`, whose functions record what they differentiate, in a forward."""
+def _differentiating(
+    effects: SideEffects, function: Callable[..., Any], recorded: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function of `torch.func` that takes derivatives, recorded where the forward calls it."""
 
-    def grad(*args: Any, **kwargs: Any) -> Any:
+    def differentiate(*args: Any, **kwargs: Any) -> Any:
         place = running(effects.paths)
         effects.derivative = effects.derivative or place
-        return (function if place is None else recorded_function)(*args, **kwargs)
+        return (function if place is None else recorded)(*args, **kwargs)
 
-    return grad
+    return differentiate
 
 
 def _saved(effects: SideEffects, function: Callable[..., None]) -> Callable[..., None]:

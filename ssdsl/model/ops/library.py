@@ -103,13 +103,19 @@ torch.library.register_fake(
 def _derivatives(
     info: Any, dims: Any, outputs: list[Tensor], inputs: list[Tensor], gradients: list[Tensor], unused: bool
 ) -> tuple[list[Tensor], list[int]]:
-    """Many derivatives at once, under `torch.func.vmap`: each output depends on its own inputs only."""
+    """Many derivatives at once, under `torch.func.vmap`: of one output in several directions, or of several outputs,
+    each of which depends on its own inputs only."""
+    take = torch.ops.ssdsl.derivative
+    if all(dim is None for dim in (*dims[0], *dims[1])):
+        seeds = [g.movedim(dim, 0) for g, dim in zip(gradients, dims[2], strict=True)]
+        each = zip(*(take(outputs, inputs, [*own], unused) for own in zip(*seeds, strict=True)), strict=True)
+        return [torch.stack([*found]) for found in each], [0] * len(inputs)
     if None in (*dims[0], *dims[1]):
         raise NotImplementedError("derivatives by what all of them share")
     ends = [y.movedim(dim, 0) for y, dim in zip(outputs, dims[0], strict=True)]
     given = zip(gradients, dims[2], ends, strict=True)
     seeds = [g.expand(y.shape) if dim is None else g.movedim(dim, 0) for g, dim, y in given]
-    return torch.ops.ssdsl.derivative(ends, inputs, seeds, unused), dims[1]
+    return take(ends, inputs, seeds, unused), dims[1]
 
 
 torch.library.register_vmap("ssdsl::derivative", _derivatives, lib=LIBRARY)
