@@ -162,7 +162,8 @@ class Activations:
                 if i.producer == function.number and not i.merges and runs_less(self.facts, i, reader)
             }
             launches = (x for section in self.fusion.launches(reader) for x in section) if given else ()
-            kept = {name for launch in launches for name in kept_of(self.facts, reader, launch).values}
+            reading = (launch for launch in launches if not given.keys().isdisjoint(launch.reads))
+            kept = {name for launch in reading for name in kept_of(self.facts, reader, launch).values}
             found.update(slot for name, slot in given.items() if name in kept)
         return frozenset(found)
 
