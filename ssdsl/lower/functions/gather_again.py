@@ -1,4 +1,4 @@
-"""Marks the conversions that backward gathers again: `recompute OPS.gathers`.
+"""Marks the conversions that backward gathers again: `recompute OPS.gathers`, and weights in parts without a gradient.
 
 Autograd then keeps the device's own part, which its producer mostly keeps anyway, instead of the gathered value.
 Megatron-LM does this for the inputs of matrix products, with sequence parallelism (Korthikanti et al. 2022, section
@@ -7,7 +7,7 @@ kernel of the runtime, so either all devices of a group keep the value, or none.
 is kept: otherwise both halves would gather it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ssdsl.ir.comm import AllGather
@@ -17,12 +17,13 @@ from ssdsl.lower.functions.views import views_of
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.storage import Storage
+from ssdsl.plan.plan import State
 
 
 def gather_again(lowering: Lowering) -> Lowering:
     """Sets `again` of those conversions."""
     asked = frozenset(n for n, record in lowering.plan.operators.items() if record.regathers is not None)
-    if not asked:
+    if not asked and not any(shard.state is State.WEIGHTS for shard in lowering.plan.shards):
         return lowering
     places, operators = lowering.graph.storages, lowering.graph.by_name
     functions = tuple(_marked(f, asked, operators, places) for f in lowering.functions)
@@ -35,26 +36,33 @@ def _marked(
     if function.backward is not Backward.WHOLE:
         return function
     base = views_of(function, operators, places)
-    kept = {base.get(o.name, o.name) for o in function.outputs}
-    kept |= {base.get(n, n) for s in function.sections for i in s.body for n in _kept_by_others(s, i, asked)}
+    outputs = {base.get(o.name, o.name) for o in function.outputs}
+    still = {p.var.name for p in function.parameters if p.var.gradient is None}
     read = {base.get(n, n) for op in function.operators() for n in saved_names(op, op.saved)}
 
+    def left(asked: Collection[str]) -> set[Name]:
+        others = (n for s in function.sections for i in s.body for n in _kept_by_others(s, i, asked))
+        return read - outputs - {base.get(n, n) for n in others}
+
+    of_plan, of_weights = left(asked), left(operators) if still else set[Name]()
+
     def marked(instr: Instr) -> Instr:
-        if not isinstance(instr, Reshard) or not is_gathered(instr) or instr.result.name not in read - kept:
+        if not isinstance(instr, Reshard) or not is_gathered(instr):
             return instr
-        return replace(instr, again=True)
+        is_again = instr.result.name in (of_plan if instr.result.gradient is not None else of_weights)
+        return replace(instr, again=is_again and (instr.result.gradient is not None or instr.source in still))
 
     sections = (s if s.recompute else replace(s, body=tuple(map(marked, s.body))) for s in function.sections)
     return replace(function, sections=tuple(sections))
 
 
 def is_gathered(instr: Reshard) -> bool:
-    """Whether a conversion gathers parts of a value that has a gradient, and does nothing else."""
+    """Whether a conversion gathers parts of a value, and does nothing else."""
     only = bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward)
-    return only and instr.rows is None and instr.result.gradient is not None
+    return only and instr.rows is None
 
 
-def _kept_by_others(section: Section, instr: Instr, asked: frozenset[str]) -> Iterator[Name]:
+def _kept_by_others(section: Section, instr: Instr, asked: Collection[str]) -> Iterator[Name]:
     """Values that an instruction keeps in any case: all that a recomputed section, a conversion or a kernel of the
     runtime reads, and what an operator saves that the plan does not name."""
     if section.recompute or not isinstance(instr, OpPart) or instr.kernel.function:

@@ -9,6 +9,7 @@ from ssdsl.lower.errors import BufferApart, ParamsOverlap
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
+from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import PlanError
 
 Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, and leaves its gradient
@@ -73,6 +74,8 @@ class _Placing:
         for p in lowering.held.params:
             self.held.setdefault(p.weight, {})[p.submesh] = p.layout
         self.known: dict[Hashable, list[tuple[Layout, tuple[str, ...]]]] = {}
+        shards = (s for s in lowering.plan.shards if s.state is State.WEIGHTS)
+        self.cut = {weight: shard.axes for shard in shards for weight in shard.weights}
 
     def of(
         self, weight: str, shape: Shape, uses: dict[Submesh, list[Use]], written: tuple[Shard, ...]
@@ -86,7 +89,31 @@ class _Placing:
         value, lowering = self.lowering.graph.values[weight], self.lowering
         trained = value.origin is Origin.WEIGHT and weight in lowering.learning
         for submesh, (layout, partial) in zip(uses, alike, strict=True):
-            yield Param(weight, submesh, shape, layout, partial, trained, value.dtype)
+            param = Param(weight, submesh, shape, layout, partial, trained, value.dtype)
+            cut = self.cut.get(weight, ()) if value.origin is Origin.WEIGHT and not trained and not held else ()
+            yield _in_parts(param, cut) if cut else param
+
+
+def _in_parts(param: Param, axes: tuple[str, ...]) -> Param:
+    """A weight that is not trained, with a part of it on each device along the axes: it has no other state. Along an
+    axis whose devices divide none of its factors it stays whole."""
+    names, ways = [name for name, _ in param.submesh.axes], dict(param.submesh.axes)
+    for axis in param.cut_over(axes):
+        if (part := _part(param, ways[axis])) is not None:
+            layout = param.layout.replacing(names.index(axis), part)
+            param = replace(param, layout=layout, partial=tuple(other for other in param.partial if other != axis))
+    return param
+
+
+def _part(param: Param, ways: int) -> Shard | None:
+    """A digit that cuts a weight once more into so many parts, inside of those that it has: of the first factor that
+    they divide."""
+    for factor, size in enumerate(param.shape.factors):
+        held = [digit for digit in param.layout.shards() if digit.factor == factor]
+        left = min((digit.stride for digit in held), default=size)
+        if left % ways == 0 and not any(digit.at for digit in held):
+            return Shard(factor, left // ways, ways)
+    return None
 
 
 def _placed(
