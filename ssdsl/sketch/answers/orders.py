@@ -12,7 +12,7 @@ from ssdsl.simulate.timeline import Event, EventKind, Memory
 from ssdsl.sketch.answers.schedules import called, with_import
 from ssdsl.sketch.answers.write import with_answer
 from ssdsl.sketch.sketch import Sketch, Values
-from ssdsl.solve.order import Schedule, order
+from ssdsl.solve.order import Schedule, lighter, order
 from ssdsl.solve.pipeline import Pipeline
 
 PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")  # schedules of one stage per device
@@ -38,7 +38,8 @@ def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
 
 
 def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
-    """An order for the pipeline of a simulated step; None where stages do not run one micro-batch after another.
+    """An order for the pipeline of a simulated step, of equally fast ones the one with the least memory; None where
+    stages do not run one micro-batch after another.
 
     Activations may take `room` times the memory that this share leaves for them, as measured in that step.
     """
@@ -51,8 +52,8 @@ def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
     memory = [_room(report.timeline.memory[n], micro_batches, len(rows) - n, share) for n in range(len(rows))]
     limit = tuple(max(1.0, room * most) for most in memory)
     pipeline = Pipeline(forward, backward, weights, _transfer(report), micro_batches, KEPT, limit)
-    *_, found = (None, *order(pipeline, EFFORT))
-    return found
+    better = list(order(pipeline, EFFORT, whole_step=True))
+    return [better[-1], *lighter(pipeline, better[-1], EFFORT)][-1] if better else None
 
 
 def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
