@@ -30,8 +30,8 @@ class Stack:
 
     @property
     def site(self) -> Span | None:
-        """The place in the plan itself that called the function under way, directly or not; None outside of calls."""
-        return self.sites[0] if self.sites else None
+        """The last place in the plan itself that led to the function under way; None outside of calls."""
+        return next((site for site in reversed(self.sites) if site.source == self.sites[0].source), None)
 
     def is_in(self, function: nodes.DefStatement | nodes.LetStatement) -> bool:
         """Whether this function is under way: the same object, not an equal one."""

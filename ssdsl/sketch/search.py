@@ -339,9 +339,12 @@ class Search:
 
     def _order(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with another order; with less memory for activations for each of `over`, which took too much."""
+        own = orders.call_of(best.sketch, self.candidate(best.sketch, self._open(best)).plan)
+        if own is None:
+            return None
         room = math.prod(SMALLER * min(1.0, _least_share(tried.report, self.memory)) for tried in over)
         schedule = orders.schedule_of(best.report, room, self.memory)
-        return None if schedule is None else orders.with_order(best.sketch, dict(best.opened), schedule)
+        return None if schedule is None else orders.with_order(best.sketch, dict(best.opened), own, schedule)
 
     def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too

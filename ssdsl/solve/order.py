@@ -6,16 +6,19 @@ of weights comes `late[s]` backwards after its own backward. As a clock (k count
     F[k] at 3 k,   B[k] at 3 (k + ahead - 1) + 1,   W[k] at 3 (k + ahead - 1 + late) + 2
 
 1F1B is ahead = p - s; ZB-H1 adds late = s; ZB-H2 is ahead = 2 (p - s) - 1 and late = 2 s (Qi et al. 2023). The length
-of a schedule is that of its longest path. The search is a descent from such families within the memory.
+of a schedule is that of its longest path. The search is a descent from such families within the memory. Schedules of
+equal length may take very different memory: a second descent, `lighter`, lowers it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ssdsl.solve.pipeline import BACKWARD, FORWARD, WEIGHTS, Pipeline, Task, descent, run
 
 EFFORT = 6_000_000  # tasks that are placed at most, by default
+SAME = 0.001  # of a step: no difference that counts
 
 Numbers = tuple[list[int], list[int]]  # ahead and late
 
@@ -38,14 +41,56 @@ class Schedule:
         return pipeline.bubble(self.span_s)
 
 
-def order(pipeline: Pipeline, effort: int = EFFORT) -> Iterator[Schedule]:
-    """Better and better schedules within the memory. Ends when no change of one number, or of the numbers of a run of
-    stages, is better, or when `effort` tasks were placed."""
+def order(pipeline: Pipeline, effort: int = EFFORT, whole_step: bool = False) -> Iterator[Schedule]:
+    """Better and better schedules within the memory, by the longest span or, with `whole_step`, by the step. Ends when
+    no change of one number, or of the numbers of a run of stages, is better, or when `effort` tasks were placed."""
 
     def changes(best: Schedule) -> Iterator[Numbers]:
         return _changes(pipeline, best)
 
-    return descent(pipeline, _starts(pipeline), changes, lambda numbers: scheduled(pipeline, *numbers), effort)
+    starts = _starts(pipeline)
+    return descent(pipeline, starts, changes, lambda numbers: scheduled(pipeline, *numbers), effort, whole_step)
+
+
+def lighter(pipeline: Pipeline, found: Schedule, effort: int = EFFORT) -> Iterator[Schedule]:
+    """Schedules that take less and less memory, and no longer step than this one: first of the families, then by
+    smaller numbers. Ends like `order`."""
+    left = max(1, effort // (3 * pipeline.stages * pipeline.micro_batches))  # schedules that may be tried
+    longest = found.step_s * (1 + SAME)
+
+    def smaller(best: Schedule, numbers: Iterable[Numbers]) -> Iterator[Schedule]:
+        nonlocal left
+        for ahead, late in numbers:
+            if left and _held(pipeline, ahead, late) < _held(pipeline, best.ahead, best.late):
+                left -= 1
+                tried = scheduled(pipeline, ahead, late)
+                if tried is not None and tried.step_s <= longest:
+                    yield tried
+
+    best, families = found, _starts(pipeline)
+    while better := next(smaller(best, chain(families, _smaller(pipeline, best))), None):
+        best = better
+        yield best
+
+
+def _held(pipeline: Pipeline, ahead: Sequence[int], late: Sequence[int]) -> tuple[float, float]:
+    """The largest share of its memory that a stage takes, and the sum of these shares over all stages."""
+    shares = [_peak(pipeline, *own) / most for *own, most in zip(ahead, late, pipeline.memory, strict=True)]
+    return max(shares), sum(shares)
+
+
+def _smaller(pipeline: Pipeline, best: Schedule) -> Iterator[Numbers]:
+    """Smaller numbers for all stages or a run of them, large changes first; stages that take most memory come first."""
+    p = pipeline.stages
+    fullest = sorted(range(p), key=lambda s: -_peak(pipeline, best.ahead[s], best.late[s]) / pipeline.memory[s])
+    for share in (0.5, 0.75, 0.9):
+        yield [max(1, round(share * n)) for n in best.ahead], [round(share * n) for n in best.late]
+    for start, end in [(0, p), *((s, s + 1) for s in fullest), *((0, s + 1) for s in fullest)]:
+        for fewer, sooner in ((0, 4), (4, 0), (1, 1), (0, 1), (1, 0), (2, -1), (-1, 2)):
+            ahead, late = list(best.ahead), list(best.late)
+            for s in range(start, end):
+                ahead[s], late[s] = max(1, ahead[s] - fewer), max(0, late[s] - sooner)
+            yield ahead, late
 
 
 def _starts(pipeline: Pipeline) -> Iterator[Numbers]:

@@ -252,6 +252,12 @@ def test_a_sweep_of_what_the_plan_says(here: Callable[..., Done], tmp_path: Path
     (tmp_path / "open.ssp").write_text(opened)
     found = json.loads(here("sweep", "open.ssp", *PLAN[1:], "--json").stdout)
     assert len(found["settings"]) == 4 and found["settings"][0]["params"].keys() == {"S", "M"}
+    found = json.loads(here("sweep", "open.ssp", *PLAN[1:], "--set", "M=4,8", "--json").stdout)
+    listed = list(dict.fromkeys(s["params"]["S"] for s in found["settings"]))
+    assert [s["params"] for s in found["settings"]] == [{"M": m, "S": s} for m in (4, 8) for s in listed]
+    assert len(listed) == 2
+    found = json.loads(here("sweep", "open.ssp", *PLAN[1:], "--set", "M=4", "--set", "S=2", "--json").stdout)
+    assert [s["params"] for s in found["settings"]] == [{"M": 4, "S": 2}]
 
 
 @pytest.mark.parametrize("values", [["T"], ["T=a,2"], ["T=1,,2"], [], ["T=" + ",".join(map(str, range(2000)))]])

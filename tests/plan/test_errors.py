@@ -1,16 +1,23 @@
 """Every diagnostic has a plan that shows it, and its text is a golden: `tests/errors/E0203.ssp` and `.err`."""
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
 import pytest
 
+from ssdsl.lang.errors.files import FileUnwritable
+from ssdsl.lang.errors.text import GIVEN
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import LARGEST_BYTES, read_source
-from ssdsl.lang.save import save_text
+from ssdsl.lang.save import reason_of, save_text
 from ssdsl.model.graph import Graph
+from ssdsl.plan.context import begin
+from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.interpret import interpret_all
+from ssdsl.plan.model_index import index_model
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
@@ -84,3 +91,21 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, golden: Callable[[Path, s
         save_text(str(tmp_path / "file" / "costs.json"), "{}")
     text = "\n\n".join(map(render, caught.value.diagnostics)) + "\n"
     golden(FOLDER / "E0125.err", text.replace(str(tmp_path), "folder"))
+
+
+def test_a_full_disk() -> None:
+    full = FileUnwritable(None, "costs.json", reason_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    assert "no space left" in render(full) and "help: free some space there" in render(full)
+
+
+@pytest.mark.parametrize("name", ["model", "max"])
+def test_a_word_that_every_plan_has_is_no_new_name(name: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse(Source("a.ssp", f"{name} = 3\n"))
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0122" and "every plan has" in render(found) and f"`let {name}_ = ...`" in render(found)
+
+
+def test_these_words_are_those_of_the_outermost_scope() -> None:
+    scope = builtin_scope(begin(index_model(Graph("", (), {}, "", {}, {}))))
+    assert set(GIVEN) == scope.values.keys() - scope.free

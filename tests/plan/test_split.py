@@ -113,6 +113,20 @@ def test_mistake(plan, line: str, code: str) -> None:
     assert plan.mistakes(MESH + line + "\n" + ASSIGN) == [code]
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("split model by batch into dp = 3", "choose the number of devices along `dp`: dp = 2"),
+        ("split model by batch into dp parts [[0, 1]]", "`into dp` alone: it has as many parts as the axis; or list 2"),
+        ("split model by batch into dp parts [[0, 1]]", "`dp` has 1 part, and the axis"),
+    ],
+)
+def test_a_number_of_parts_beside_an_axis(graph: Graph, line: str, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        interpret_all(parse(Source("a.ssp", MESH + line + "\n" + ASSIGN)), graph)
+    assert said in render(caught.value.diagnostics[0])
+
+
 def test_independent_mistakes_are_reported_together_and_their_consequences_are_not(plan) -> None:
     text = "mesh gpus(dp = 0)\nlet a = modle\nsplit a by batch into dp\nsplit model by bach into m = 2\n"
     text += "order model[m = 0] -> a\nassign model to gpus\n"

@@ -188,6 +188,7 @@ def test_without_a_simulation_there_is_no_best_to_compare_with() -> None:
     assert f"no plan fits so far: 0 of {found.settings} settings are simulated" in said
     assert f"{found.settings} left, not simulated" in said
     assert "best" not in said.replace("how wrong", "")
+    assert "simulated steps are up to" in said and "equal" not in said
 
 
 def test_what_is_open() -> None:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from ssdsl.solve.order import EFFORT, Schedule, order, scheduled
+from ssdsl.solve.order import EFFORT, SAME, Schedule, lighter, order, scheduled
 from ssdsl.solve.pipeline import Pipeline
 
 
@@ -102,3 +102,32 @@ def test_effort_ends_it_and_each_answer_is_better() -> None:
     assert spans == sorted(spans, reverse=True)
     assert len([*order(pipeline, 1)]) == 1
     assert [*order(pipeline, 100_000)] == [*order(pipeline, 100_000)]
+
+
+def test_zb_h1_is_as_fast_as_what_takes_twice_its_memory() -> None:
+    """A step begins on the first stage and ends on the last one, so a shorter span of the first makes it no shorter."""
+    pipeline = even(4, 32, (1, 1, 1), 0.0, 1.0, 38)
+    *_, fastest = order(pipeline, whole_step=True)
+    *_, found = lighter(pipeline, fastest)
+    assert (found.ahead, found.late) == ((4, 3, 2, 1), (0, 1, 2, 3))
+    assert found.step_s == fastest.step_s == best(pipeline).step_s
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_lighter_order_is_no_longer(seed: int) -> None:
+    rng = random.Random(seed)
+    p = rng.choice((2, 4, 8))
+    times = [tuple(rng.choice((1.0, 1.1, 1.3)) for _ in range(p)) for _ in range(3)]
+    memory = tuple(rng.uniform(p, 3 * p) for _ in range(p))
+    pipeline = Pipeline(*times, rng.choice((0.0, 0.1)), 4 * p, rng.choice((0.5, 1.0)), memory)  # type: ignore[arg-type]
+    *_, fastest = order(pipeline, 400_000, whole_step=True)
+    assert fastest.step_s <= best(pipeline, 400_000).step_s + 1e-9
+    *_, found = (fastest, *lighter(pipeline, fastest, 400_000))
+    assert found.step_s <= fastest.step_s * (1 + SAME)
+    assert fullest(pipeline, found) <= fullest(pipeline, fastest) + 1e-9
+
+
+def fullest(pipeline: Pipeline, found: Schedule) -> float:
+    """The share of its memory that the fullest stage takes, where it has many micro-batches."""
+    rows = zip(found.ahead, found.late, pipeline.memory, strict=True)
+    return max((ahead + pipeline.kept * late) / most for ahead, late, most in rows)

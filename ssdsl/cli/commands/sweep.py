@@ -1,6 +1,5 @@
 """`ssdsl sweep`: simulates a plan under many values of its params, in one table; the model is captured once."""
 
-import math
 from collections.abc import Iterator
 from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,7 @@ from ssdsl.sketch.setting import Setting
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
+    from ssdsl.lang.nodes import Script
     from ssdsl.simulate.memory.state import StatePrecision
 
 MOST = 1000  # settings
@@ -24,8 +24,8 @@ Values = Annotated[
         "--set",
         "-s",
         metavar="NAME=N,...",
-        help="Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other. Without, those "
-        "that stand in the plan: `param T = 2 in [1, 2, 4]`.",
+        help="Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other. Other "
+        "params take those that stand in the plan: `param T = 2 in [1, 2, 4]`.",
         default_factory=list,
         show_default=False,
     ),
@@ -52,8 +52,7 @@ def sweep(
 
     What the compiler refuses is a row with its code and its reason. Exits with 1 if no setting fits the cluster.
     """
-    chosen = list(_settings(numbers_of(set_)) if set_ else _open(plan))
-    check_params(plan, chosen[0])
+    chosen = _chosen(plan, numbers_of(set_))
     loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)
     from ssdsl.show.tables.sweep import sweep_json, sweep_view
@@ -105,22 +104,32 @@ def numbers_of(values: list[str]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(dict.fromkeys(numbers)) for name, numbers in found.items()}
 
 
-def _settings(numbers: dict[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
-    """Every combination of the params' values; the last param changes first. Raises typer.BadParameter for too many."""
-    if (count := math.prod(map(len, numbers.values()))) > MOST:
-        raise typer.BadParameter(f"these are {count:,} settings; at most {MOST:,} are tried", param_hint="'--set'")
-    return (dict(zip(numbers, row, strict=True)) for row in product(*numbers.values()))
-
-
-def _open(plan: str) -> list[dict[str, int]]:
-    """The settings that the plan itself lists. Raises typer.BadParameter for none, or too many."""
+def _chosen(plan: str, asked: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
+    """The settings that are tried: every combination of the numbers that the user asks for, with every one of those
+    that the plan lists for its other params; the last param changes first. Raises PlanError for a param that the plan
+    does not have, typer.BadParameter for no settings or too many."""
     from ssdsl.lang.parse import parse
-    from ssdsl.plan.declarations import open_settings
 
-    found = list(islice(open_settings(parse(parsed(plan)[1])), MOST + 1))
+    script = parse(parsed(plan)[1])
+    rows = (dict(zip(asked, row, strict=True)) for row in product(*asked.values()))
+    found = list(islice((setting for row in rows for setting in _with_listed(script, row)), MOST + 1))
     if not found:
         way = "or write them behind a param of the plan, `param T = 2 in [1, 2, 4]`"
         raise typer.BadParameter(f"say which values to try, as in --set T=1,2,4, {way}", param_hint="'--set'")
     if len(found) > MOST:
-        raise typer.BadParameter(f"the plan says more than {MOST:,} settings; choose some", param_hint="'--set'")
+        many = f"these are more than {MOST:,} settings, with those that the plan lists; choose some"
+        raise typer.BadParameter(many, param_hint="'--set'")
+    check_params(plan, found[0])
     return found
+
+
+def _with_listed(script: "Script", given: dict[str, int]) -> Iterator[dict[str, int]]:
+    """A setting with every combination of the numbers that the plan lists for its other params."""
+    from ssdsl.plan.declarations import open_settings
+
+    try:
+        yield from open_settings(script, given)
+    except PlanError:
+        if not given:
+            raise
+        yield given  # a row with its reason

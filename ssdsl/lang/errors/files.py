@@ -1,6 +1,11 @@
 """Diagnostics of a plan's file."""
 
+import errno
+import os
+
 from ssdsl.text.diagnostic import Diagnostic
+
+FULL = tuple(os.strerror(n).lower() for n in (errno.ENOSPC, errno.EDQUOT))  # reasons of a full disk
 
 
 class NoSuchFile(Diagnostic):
@@ -48,10 +53,17 @@ class FileTooLarge(Diagnostic):
 
 
 class FileUnwritable(Diagnostic):
-    """A file that a command was told to write cannot be written: its folder does not exist, or is not yours."""
+    """A file that a command was told to write cannot be written: its folder does not exist, or is not yours, or its
+    disk is full."""
 
     code = "E0125"
     title = "`{file}` cannot be written: {reason}"
-    help = "give a file in a folder that exists and that you may write to"
+    help = "{change}"
     file: str
     reason: str
+
+    @property
+    def change(self) -> str:
+        if self.reason in FULL:
+            return "free some space there, or give a file on another disk"
+        return "give a file in a folder that exists and that you may write to"

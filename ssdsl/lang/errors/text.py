@@ -20,6 +20,8 @@ FOREIGN = {  # words of other languages with which a line may begin
     "set": "a number that the user may set is `param N = 2`",
     "print": "`ssdsl show` prints what a plan means",
 }
+# words that every plan has and that cannot be bound
+GIVEN = ("model", "none", "any", "true", "false", "balance", "each", "len", "min", "max")
 
 
 class UnknownStatement(Diagnostic):
@@ -201,8 +203,16 @@ class MissingLet(Diagnostic):
 
     code = "E0122"
     title = "a name is bound by `let`"
-    help = "write `let {name} = ...`; a number that the user may set is `param {name} = ...`"
+    help = "{other}write `let {new} = ...`; a number that the user may set is `param {new} = ...`"
     name: str
+
+    @property
+    def new(self) -> str:
+        return f"{self.name}_" if self.name in GIVEN else self.name
+
+    @property
+    def other(self) -> str:
+        return f"`{self.name}` is a word that every plan has. Choose another name: " if self.name in GIVEN else ""
 
 
 class NumberTooLong(Diagnostic):

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from ssdsl.lang.suggest import joined, listed, suggest
+from ssdsl.lang.suggest import counted, joined, listed, suggest
 from ssdsl.plan.errors.split import places
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.text.diagnostic import Diagnostic
@@ -73,18 +73,28 @@ class CountMismatch(Conflict, Diagnostic):
     """An index with the name of a mesh axis must have as many parts as the axis has devices."""
 
     code = "E0208"
-    title = "`{name}` has {count} parts, and the axis `{name}` of `{mesh}` has {size} devices"
-    label = "{count} parts"
+    title = "`{name}` has {parts}, and the axis `{name}` of `{mesh}` has {devices}"
+    label = "{parts}"
     note = "for instance `{operator}`"
-    help = "leave the number out: `into {name}` takes it from the mesh; or name the index otherwise"
+    help = (
+        "write `into {name}` alone: it has as many parts as the axis; or list {size} parts, or name the index otherwise"
+    )
     name: str
     count: int
     mesh: str
     size: int
     operator: str
 
+    @property
+    def parts(self) -> str:
+        return counted(self.count, "part")
+
+    @property
+    def devices(self) -> str:
+        return counted(self.size, "device")
+
     def earlier(self) -> str:
-        return f"{self.size} devices along `{self.name}`"
+        return f"{self.devices} along `{self.name}`"
 
 
 class BadSizes(Traced, Diagnostic):

@@ -30,13 +30,15 @@ class Division:
     """One cut of a dimension into equal parts: its index, their number, and the parameter that gave the number, if one
     did.
 
-    `is_axis` where the number is the size of a mesh axis, which the statement does not repeat.
+    `is_axis` where the number is the size of a mesh axis, which the statement does not repeat. `along` are the sizes of
+    the axes with the index's name, where the statement gives a number: only these can be right.
     """
 
     index: str
     count: int
     origin: NumberOrigin | None
     is_axis: bool = False
+    along: tuple[int, ...] = ()
 
     @property
     def is_set(self) -> bool:
@@ -111,6 +113,8 @@ class DoesNotDivide(Traced, Diagnostic):
         return prod(c.count for c in (self.cut, *self.taken) if c is not cut)
 
     def _goal(self, cut: Division) -> str:
+        if cut.along:
+            return f"the number of devices along `{cut.index}`"
         if not self.taken:
             return f"a divisor of {self.left}"
         others = [f"{c.index} = {c.count}" for c in (*self.taken, self.cut) if c is not cut]
@@ -123,7 +127,8 @@ class DoesNotDivide(Traced, Diagnostic):
         """
         size, rest = (self.left, 0) if cut is self.cut else divmod(self.whole, self._others(cut))
         least = 1 if self.taken else 2
-        return [] if rest else [n for n in range(min(size, 4096), least - 1, -1) if size % n == 0][:MOST_CHOICES]
+        wanted = cut.along or range(min(size, 4096), least - 1, -1)
+        return [] if rest else [n for n in wanted if size % n == 0][:MOST_CHOICES]
 
 
 class LeftWhole(Traced, Diagnostic):

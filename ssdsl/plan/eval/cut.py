@@ -4,6 +4,7 @@ them."""
 from itertools import pairwise
 
 from ssdsl.lang import nodes
+from ssdsl.lang.suggest import counted
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, WrongType
@@ -61,10 +62,12 @@ class BadCuts(Traced, Diagnostic):
     @property
     def reason(self) -> str:
         if not self.empty:
-            return f"{self.stages} stages are cut at {self.stages - 1} places, not {len(self.paths)}"
+            return f"{self.stages} stages are cut at {counted(self.stages - 1, 'place')}, not {len(self.paths)}"
         return f"no operators are left for the stage in front of `{self.empty}`"
 
     @property
     def change(self) -> str:
-        wanted = f"name the modules that begin stages 1 to {self.stages - 1}, in the order of the model"
+        last = self.stages - 1
+        these = "the module that begins stage 1" if last == 1 else f"the modules that begin stages 1 to {last}"
+        wanted = f"name {these}, in the order of the model"
         return f"{wanted}, or leave `before` out: stages are then balanced"

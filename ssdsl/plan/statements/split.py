@@ -370,7 +370,10 @@ def _not_so(
     cuts = [i for i in ctx.facts.of(op.name).indices if i.dim == at and i.count > 1]
     taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
     taken = () if any(i.at for i in cuts) else taken
-    division = Division(index, parts.pieces, parts.origin, is_axis=parts.cut.count is None)
+    is_axis = parts.cut.count is None
+    sizes = {size for mesh in ctx.facts.meshes.values() for axis, size in mesh.axes if axis == index}
+    along = () if is_axis else tuple(sorted(sizes - {parts.count}))
+    division = Division(index, parts.pieces, parts.origin, is_axis, along)
     statistics = _statistics(ctx, op.dims[at], prod(c.count for c in (division, *taken)))
     return DoesNotDivide(
         s.dim.span, name, division, taken, op.dims[at].size, left, _modules(where), has_others, statistics

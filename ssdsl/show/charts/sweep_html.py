@@ -32,13 +32,13 @@ def _data(title: str, settings: tuple[Setting, ...]) -> dict[str, Any]:
         "params": names,
         "others": [(name, value) for name, value in first.items() if name not in names],
         "capacity": capacities.pop() if len(capacities) == 1 else None,
-        "settings": [_setting(s, best_of(settings)) for s in settings],
+        "settings": [_setting(s, names, best_of(settings)) for s in settings],
     }
 
 
-def _setting(setting: Setting, best: Setting | None) -> dict[str, Any]:
+def _setting(setting: Setting, names: list[str], best: Setting | None) -> dict[str, Any]:
     return {
-        "params": list(setting.params.values()),
+        "params": [setting.params.get(name) for name in names],
         **dict(zip(FIGURES, setting.figures, strict=True)),
         "over": setting.over,
         "refused": setting.refused is not None,

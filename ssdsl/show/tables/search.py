@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.lang.suggest import counted
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.show.charts.scatter import scatter
 from ssdsl.show.tables.open_params import listed
@@ -145,7 +146,7 @@ def _no_setting(found: SearchResult) -> str:
 def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
     last = Counter(t.changes[-1] for t in found.tried if t.changes)
     again = "".join(f", {count} with {change}" for change, count in last.items())
-    yield f"{found.settings:,} settings in {found.seconds:.1f} s: {found.simulated} simulated{again}"
+    yield f"{counted(found.settings, 'setting')} in {found.seconds:.1f} s: {found.simulated} simulated{again}"
     counts = {
         "refused": found.refused,
         "for another number of devices": found.elsewhere,
@@ -178,8 +179,12 @@ def _error_bar(found: SearchResult, cluster: Cluster) -> str:
     if cluster.error is None:
         return f"how wrong simulated steps are on {cluster.name} is unknown"
     best, bar = found.best, cluster.error.step
-    equal = sum(best is not None and t.setting.device_s <= best.setting.device_s * (1 + bar) for t in found.ranked)
-    return f"simulated steps are up to {bar:.0%} wrong there ({cluster.error.source}): {equal} plans count as equal"
+    known = f"simulated steps are up to {bar:.0%} wrong there ({cluster.error.source})"
+    if best is None:
+        return known
+    others = sum(t.setting.device_s <= best.setting.device_s * (1 + bar) for t in found.ranked) - 1
+    equal = f"{others + 1} plans count as equal" if others else "no other plan counts as equal"
+    return f"{known}: {equal}"
 
 
 def pareto_text(found: SearchResult, width: int) -> str:

@@ -26,7 +26,7 @@ def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
     best = best_of(settings)
     names = dict.fromkeys(name for s in settings for name in s.params)
     columns = (*(Column(name, ColumnKind.COUNT, "bold cyan", key=name) for name in names), *FIGURES)
-    rows = tuple((*s.params.values(), *s.figures, note(s, best)) for s in settings)
+    rows = tuple((*(s.params.get(name) for name in names), *s.figures, note(s, best)) for s in settings)
     none = () if best is not None else ("no setting fits",)
     over = (OVER,) if any(s.over for s in settings) else ()
     return View(title, columns, rows, (*none, *_refusals(settings), NOTE, *over))

@@ -4,15 +4,17 @@ The numbers are found on a model of the pipeline (`solve/order.py`) with the tim
 resulting plan is simulated and proved like any other.
 """
 
+from collections.abc import Iterator
 from statistics import median
 
 from ssdsl.lang import nodes
+from ssdsl.plan.plan import Plan
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Event, EventKind, Memory
 from ssdsl.sketch.answers.schedules import called, with_import
 from ssdsl.sketch.answers.write import with_answer
 from ssdsl.sketch.sketch import Sketch, Values
-from ssdsl.solve.order import Schedule, order
+from ssdsl.solve.order import Schedule, lighter, order
 from ssdsl.solve.pipeline import Pipeline
 
 PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")  # schedules of one stage per device
@@ -20,17 +22,23 @@ SCHEDULE = "schedule"
 KEPT = 1.0  # the share of a micro-batch's memory that is kept until the gradients of weights
 EFFORT = 1_500_000  # tasks that the solver places
 
+Called = tuple[str, nodes.Call]  # a schedule's name and its call
+
 
 def is_open(sketch: Sketch) -> bool:
-    """Whether the plan calls a schedule of one stage per device, as a statement of its own."""
-    return _call(sketch.script) is not None
+    """Whether the plan calls a schedule of one stage per device, anywhere in its own text."""
+    return next(_calls(sketch.script), None) is not None
 
 
-def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
-    """The sketch with these numbers in place of its schedule. Its params are no longer open, because the numbers depend
-    on them."""
-    own = _call(sketch.script)
-    assert own is not None
+def call_of(sketch: Sketch, plan: Plan) -> Called | None:
+    """The call that gives a plan its order: the first one that was carried out, of those in the plan's own text."""
+    sites = {site.start for site in plan.order_spans() if site.source == sketch.source}
+    return next((each for each in _calls(sketch.script) if each[1].span.start in sites), None)
+
+
+def with_order(sketch: Sketch, values: Values, own: Called, schedule: Schedule) -> Sketch:
+    """The sketch with these numbers in place of this call of a schedule. Its params are no longer open, because the
+    numbers depend on them."""
     name, call = own
     ahead, late = (", ".join(map(str, numbers)) for numbers in (schedule.ahead, schedule.late))
     text = with_answer(sketch.source.text, call, SCHEDULE, f"ahead = [{ahead}], late = [{late}]")
@@ -38,7 +46,8 @@ def with_order(sketch: Sketch, values: Values, schedule: Schedule) -> Sketch:
 
 
 def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
-    """An order for the pipeline of a simulated step; None where stages do not run one micro-batch after another.
+    """An order for the pipeline of a simulated step, of equally fast ones the one with the least memory; None where
+    stages do not run one micro-batch after another.
 
     Activations may take `room` times the memory that this share leaves for them, as measured in that step.
     """
@@ -51,17 +60,16 @@ def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
     memory = [_room(report.timeline.memory[n], micro_batches, len(rows) - n, share) for n in range(len(rows))]
     limit = tuple(max(1.0, room * most) for most in memory)
     pipeline = Pipeline(forward, backward, weights, _transfer(report), micro_batches, KEPT, limit)
-    *_, found = (None, *order(pipeline, EFFORT))
-    return found
+    better = list(order(pipeline, EFFORT, whole_step=True))
+    return [better[-1], *lighter(pipeline, better[-1], EFFORT)][-1] if better else None
 
 
-def _call(script: nodes.Script) -> tuple[str, nodes.Call] | None:
-    """The name and the call of a schedule of one stage per device."""
-    for name, call in called(script):
+def _calls(script: nodes.Script) -> Iterator[Called]:
+    """The calls of schedules of one stage per device."""
+    for name, call in called(script, within=True):
         plain = len(call.arguments) == 2 and not any(isinstance(a, nodes.Keyed) for a in call.arguments)
         if name in PLAIN and plain:
-            return name, call
-    return None
+            yield name, call
 
 
 def _times(row: list[Event], micro_batches: int) -> tuple[float, float, float]:

@@ -12,9 +12,10 @@ def is_schedule(script: nodes.Script, name: str) -> bool:
     return any(word.text == name for word in _imports(script))
 
 
-def called(script: nodes.Script) -> Iterator[tuple[str, nodes.Call]]:
-    """The statements that call an imported schedule, with its name."""
-    for s in script.statements:
+def called(script: nodes.Script, within: bool = False) -> Iterator[tuple[str, nodes.Call]]:
+    """The statements that call an imported schedule, with its name: those of the plan, and with `within` also those in
+    conditions, loops and functions."""
+    for s in nodes.walk(script) if within else script.statements:
         match s:
             case nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name)) as call) if is_schedule(
                 script, name

@@ -19,7 +19,7 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
     """
     text = sketch.source.text
     asked = {*sketch.set_by_user, *(p.name for p in sketch.open if p.why == ASKED)}
-    for s in reversed(sketch.script.statements):
+    for s in reversed(list(nodes.walk(sketch.script))):
         match s:
             case nodes.ParamStatement():
                 text = _with_default(text, s, values, notes, s.name.text in asked)
@@ -27,7 +27,7 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
                 nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name)))
                 | nodes.LetStatement(value=nodes.Call(function=nodes.NameExpression(text=name)))
             ) if name in notes and name not in values:
-                text = f"{text[: s.span.start]}# {notes[name]}\n{text[s.span.start :]}"
+                text = _with_note(text, s, notes[name])
             case nodes.UseStatement(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
                 text = _with_path(text, module, sketch.folder, folder)
     source = Source(sketch.source.name, text)
@@ -54,8 +54,14 @@ def _with_default(
         text = f"{text[:last]}, {value}{text[last:]}"
     text = f"{text[: s.default.span.start]}{value}{text[s.default.span.end :]}"
     if note := notes.get(name):
-        text = f"{text[: s.span.start]}# {note}\n{text[s.span.start :]}"
+        text = _with_note(text, s, note)
     return text
+
+
+def _with_note(text: str, s: nodes.Statement, note: str) -> str:
+    """The text with a comment above a statement, as far to the right."""
+    indent = " " * (s.span.start - text.rfind("\n", 0, s.span.start) - 1)
+    return f"{text[: s.span.start]}# {note}\n{indent}{text[s.span.start :]}"
 
 
 def _with_path(text: str, module: nodes.Text, old: Path, new: Path) -> str:

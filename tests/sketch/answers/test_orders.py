@@ -9,7 +9,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.interpret import interpret
 from ssdsl.plan.model_index import index_model
-from ssdsl.sketch.answers.orders import is_open, with_order
+from ssdsl.sketch.answers.orders import call_of, is_open, with_order
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import PlanChange, Search
@@ -49,8 +49,15 @@ def test_what_is_no_schedule_of_one_stage_a_device_stays() -> None:
     assert not is_open(sketch("v_shaped"))
 
 
+def with_numbers(own: Sketch) -> Sketch:
+    plan = interpret(own.script, graph_of(MODEL, meta=True), {"D": 1, "T": 1, "S": 4}, EXAMPLES)
+    call = call_of(own, plan)
+    assert call is not None
+    return with_order(own, {"S": 4}, call, Schedule((4, 3, 2, 1), (0, 1, 2, 3), 1.0, 1.0, 4.0, 0))
+
+
 def test_the_text_has_the_numbers() -> None:
-    found = with_order(sketch(), {"S": 4}, Schedule((4, 3, 2, 1), (0, 1, 2, 3), 1.0, 1.0, 4.0, 0))
+    found = with_numbers(sketch())
     assert "schedule(stage, M, ahead = [4, 3, 2, 1], late = [0, 1, 2, 3])\n" in found.source.text
     assert found.open == () and parse(found.source)
 
@@ -70,6 +77,35 @@ def test_a_schedule_is_imported_once_and_what_is_still_called_stays(
     text = megatron.text.replace("use pipeline: one_f_one_b", f"use pipeline: {imported}") + further
     graph = graph_of(MODEL, meta=True)
     own = sketch_of(Source("megatron.ssp", text), EXAMPLES, index_model(graph), range(4, 5), SETTING)
-    found = with_order(own, {"S": 4}, Schedule((4, 3, 2, 1), (0, 1, 2, 3), 1.0, 1.0, 4.0, 0))
+    found = with_numbers(own)
     assert written_use in found.source.text
     interpret(parse(found.source), graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)  # raises nothing
+
+
+ONE = "one_f_one_b(stage, M)\n"
+ELSEWHERE = {
+    "condition": (f"if S == 1:\n    {ONE}\nelif S > 2:\n    {ONE}", "elif S > 2:\n    {}"),
+    "function": (f"def run(stage, M):\n    {ONE}\nrun(stage, M)\n", "def run(stage, M):\n    {}"),
+}
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_the_call_that_is_carried_out_is_found_in_a_condition_and_in_a_function(place: str) -> None:
+    last, where = ELSEWHERE[place]
+    text = read_source(EXAMPLES / "megatron.ssp").text.replace(ONE, last)
+    graph = graph_of(MODEL, meta=True)
+    own = sketch_of(Source("megatron.ssp", text), EXAMPLES, index_model(graph), range(4, 5), SETTING)
+    assert where.format("schedule(stage, M, ahead = [4, 3") in with_numbers(own).source.text
+    work = Search(graph, load_cluster("a100x8"), [own], own, range(4, 5))
+    *_, before = work.run()
+    found = work.proved(work.refined(before), 5)
+    assert found.best is not None and PlanChange.ORDER in found.best.changes
+    text = written(found.best.sketch, found.best.setting.params, notes(found, found.best))
+    assert where.format("# the plan's own order is") in text
+
+
+def test_a_schedule_that_the_setting_does_not_call_stays() -> None:
+    text = read_source(EXAMPLES / "megatron.ssp").text.replace(ONE, f"if S == 1:\n    {ONE}")
+    graph = graph_of(MODEL, meta=True)
+    own = sketch_of(Source("megatron.ssp", text), EXAMPLES, index_model(graph), range(4, 5), SETTING)
+    assert call_of(own, interpret(own.script, graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)) is None
