@@ -356,9 +356,9 @@ class StateApart(Diagnostic):
 class StateLeftWhole(Diagnostic):
     """A statement cuts state over devices, but the state of some weights stays whole on each device.
 
-    Only trained weights are stored in parts: a weight without a gradient is whole on every device, and has no other
-    state. A weight that lives on several sets of devices with different axes stays whole too, because the parts of its
-    gradient could not be summed one by one.
+    A weight that is not trained has no other state; it stays whole where the number of devices divides none of its
+    axes. A trained weight that lives on several sets of devices with different axes stays whole too, because the parts
+    of its gradient could not be summed one by one.
     """
 
     code = "E0272"
@@ -382,13 +382,17 @@ class StateLeftWhole(Diagnostic):
 
     @property
     def reason(self) -> str:
-        return "they are on devices with different axes" if self.is_trained else "they are not trained"
+        if self.is_trained:
+            return "they are on devices with different axes"
+        return "the devices divide none of their axes" if self.state == "weights" else "they are not trained"
 
     @property
     def change(self) -> str:
         if self.is_trained:
             return "assign the operators that use them to devices with the same axes, or leave them out"
-        return "leave them out of the `split`; to have less of them on a device, cut the operators that read them"
+        if self.state == "weights":
+            return "leave them out of the `split`, or choose a number of devices that divides one of their axes"
+        return "leave them out of the `split`: they have no gradients"
 
 
 class IdleDevices(Diagnostic):

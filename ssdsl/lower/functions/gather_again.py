@@ -1,4 +1,4 @@
-"""Marks the conversions that backward gathers again: `recompute OPS.gathers`, and weights in parts without a gradient.
+"""Marks the conversions that backward gathers again: `recompute OPS.gathers`, and frozen weights in parts.
 
 Autograd then keeps the device's own part, which its producer mostly keeps anyway, instead of the gathered value.
 Megatron-LM does this for the inputs of matrix products, with sequence parallelism (Korthikanti et al. 2022, section
@@ -22,44 +22,53 @@ from ssdsl.plan.plan import State
 
 def gather_again(lowering: Lowering) -> Lowering:
     """Sets `again` of those conversions."""
-    asked = frozenset(n for n, record in lowering.plan.operators.items() if record.regathers is not None)
-    if not asked and not any(shard.state is State.WEIGHTS for shard in lowering.plan.shards):
+    plan = lowering.plan
+    asked = frozenset(n for n, record in plan.operators.items() if record.regathers is not None)
+    parted = frozenset(w for shard in plan.shards if shard.state is State.WEIGHTS for w in shard.weights)
+    if not asked and not parted:
         return lowering
     places, operators = lowering.graph.storages, lowering.graph.by_name
-    functions = tuple(_marked(f, asked, operators, places) for f in lowering.functions)
+    functions = tuple(_marked(f, asked, parted, operators, places) for f in lowering.functions)
     return replace(lowering, functions=functions)
 
 
 def _marked(
-    function: Function, asked: frozenset[str], operators: Mapping[str, Operator], places: Mapping[str, Storage]
+    function: Function,
+    asked: frozenset[str],
+    parted: frozenset[str],
+    operators: Mapping[str, Operator],
+    places: Mapping[str, Storage],
 ) -> Function:
     if function.backward is not Backward.WHOLE:
         return function
+    frozen = {p.var.name for p in function.parameters if p.var.name.value in parted and p.var.gradient is None}
     base = views_of(function, operators, places)
     outputs = {base.get(o.name, o.name) for o in function.outputs}
-    still = {p.var.name for p in function.parameters if p.var.gradient is None}
     read = {base.get(n, n) for op in function.operators() for n in saved_names(op, op.saved)}
 
-    def left(asked: Collection[str]) -> set[Name]:
-        others = (n for s in function.sections for i in s.body for n in _kept_by_others(s, i, asked))
+    def kept_only(by: Collection[str]) -> set[Name]:
+        others = (n for s in function.sections for i in s.body for n in _kept_by_others(s, i, by))
         return read - outputs - {base.get(n, n) for n in others}
 
-    of_plan, of_weights = left(asked), left(operators) if still else set[Name]()
+    of_plan, of_frozen = kept_only(asked), kept_only(operators) if frozen else set[Name]()
 
     def marked(instr: Instr) -> Instr:
-        if not isinstance(instr, Reshard) or not is_gathered(instr):
+        if not isinstance(instr, Reshard) or not _only_gathers(instr):
             return instr
-        is_again = instr.result.name in (of_plan if instr.result.gradient is not None else of_weights)
-        return replace(instr, again=is_again and (instr.result.gradient is not None or instr.source in still))
+        is_asked = is_gathered(instr) and instr.result.name in of_plan
+        return replace(instr, again=is_asked or (instr.source in frozen and instr.result.name in of_frozen))
 
     sections = (s if s.recompute else replace(s, body=tuple(map(marked, s.body))) for s in function.sections)
     return replace(function, sections=tuple(sections))
 
 
 def is_gathered(instr: Reshard) -> bool:
-    """Whether a conversion gathers parts of a value, and does nothing else."""
-    only = bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward)
-    return only and instr.rows is None
+    """Whether a conversion gathers parts of a value that has a gradient, and does nothing else."""
+    return _only_gathers(instr) and instr.result.gradient is not None
+
+
+def _only_gathers(instr: Reshard) -> bool:
+    return bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward) and instr.rows is None
 
 
 def _kept_by_others(section: Section, instr: Instr, asked: Collection[str]) -> Iterator[Name]:
