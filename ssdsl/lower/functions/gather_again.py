@@ -24,24 +24,25 @@ def gather_again(lowering: Lowering) -> Lowering:
     """Sets `again` of those conversions."""
     plan = lowering.plan
     asked = frozenset(n for n, record in plan.operators.items() if record.regathers is not None)
-    parted = frozenset(w for shard in plan.shards if shard.state is State.WEIGHTS for w in shard.weights)
-    if not asked and not parted:
+    parted = {w for shard in plan.shards if shard.state is State.WEIGHTS for w in shard.weights}
+    frozen = frozenset(p.weight for p in lowering.params if not p.trained and p.weight in parted)
+    if not asked and not frozen:
         return lowering
     places, operators = lowering.graph.storages, lowering.graph.by_name
-    functions = tuple(_marked(f, asked, parted, operators, places) for f in lowering.functions)
+    functions = tuple(_marked(f, asked, frozen, operators, places) for f in lowering.functions)
     return replace(lowering, functions=functions)
 
 
 def _marked(
     function: Function,
     asked: frozenset[str],
-    parted: frozenset[str],
+    frozen: frozenset[str],
     operators: Mapping[str, Operator],
     places: Mapping[str, Storage],
 ) -> Function:
     if function.backward is not Backward.WHOLE:
         return function
-    frozen = {p.var.name for p in function.parameters if p.var.name.value in parted and p.var.gradient is None}
+    weights = {p.var.name for p in function.parameters if p.var.name.value in frozen}
     base = views_of(function, operators, places)
     outputs = {base.get(o.name, o.name) for o in function.outputs}
     read = {base.get(n, n) for op in function.operators() for n in saved_names(op, op.saved)}
@@ -50,13 +51,14 @@ def _marked(
         others = (n for s in function.sections for i in s.body for n in _kept_by_others(s, i, by))
         return read - outputs - {base.get(n, n) for n in others}
 
-    of_plan, of_frozen = kept_only(asked), kept_only(operators) if frozen else set[Name]()
+    of_plan = kept_only(asked) if asked else set[Name]()
+    of_weights = kept_only(operators) if weights else set[Name]()
 
     def marked(instr: Instr) -> Instr:
         if not isinstance(instr, Reshard) or not _only_gathers(instr):
             return instr
-        is_asked = is_gathered(instr) and instr.result.name in of_plan
-        return replace(instr, again=is_asked or (instr.source in frozen and instr.result.name in of_frozen))
+        found = of_weights if instr.source in weights else of_plan if is_gathered(instr) else ()
+        return replace(instr, again=True) if instr.result.name in found else instr
 
     sections = (s if s.recompute else replace(s, body=tuple(map(marked, s.body))) for s in function.sections)
     return replace(function, sections=tuple(sections))

@@ -15,7 +15,6 @@ import torch
 from torch._functorch import eager_transforms
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.capture.derivatives import recorded_derivative, recorded_grad_and_value, recorded_vjp
 from ssdsl.model.capture.source_line import Place, running
@@ -72,7 +71,7 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
     yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
     yield torch.nn.Module, "__setattr__", _setattr(effects, torch.nn.Module.__setattr__)
     yield torch.autograd, "backward", _telling(torch.autograd.backward, effects, _backward)
-    yield torch.autograd, "grad", _grad(effects, torch.autograd.grad)
+    yield torch.autograd, "grad", _differentiating(effects, torch.autograd.grad, recorded_derivative)
     for name, recorded in RECORDED.items():
         yield eager_transforms, name, _differentiating(effects, getattr(eager_transforms, name), recorded)
     yield eager_transforms, "jacfwd", eager_transforms.jacrev  # inside of `hessian`: the same numbers
@@ -161,23 +160,10 @@ def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return forward
 
 
-def _grad(effects: SideEffects, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`autograd.grad`, recorded as an operator; `torch.func.grad` and its like call it on tensors of their own."""
-
-    def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        place = running(effects.paths)
-        effects.derivative = effects.derivative or place
-        if place is None or any(map(torch._C._functorch.is_functorch_wrapped_tensor, tree_leaves(outputs))):
-            return function(outputs, *args, **kwargs)
-        return recorded_derivative(outputs, *args, **kwargs)
-
-    return grad
-
-
 def _differentiating(
     effects: SideEffects, function: Callable[..., Any], recorded: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A function of `torch.func` that takes derivatives, recorded where the forward calls it."""
+    """A function that takes derivatives, recorded where the forward calls it."""
 
     def differentiate(*args: Any, **kwargs: Any) -> Any:
         place = running(effects.paths)
