@@ -244,7 +244,7 @@ class OutOfMemory(Diagnostic):
     code = "E0514"
     title = "{who} ran out of memory"
     note = "{reason}"
-    help = "cut the model or the batch into more parts (`ssdsl show PLAN memory`), or raise the limit (ulimit -v)"
+    help = "cut the model or the batch into more parts, or recompute (`ssdsl show PLAN memory`); or raise `ulimit -v`"
     who: str
     reason: str
 

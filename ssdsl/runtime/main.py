@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, Progr
 from .train.engine import Engine
 from .train.log import peak_memory_bytes
 from .train.optimizer import optimizers
+from .train.precision import without_tf32
 from .train.programs import InFolder
 
 FOLDER = Path(__file__).parent.parent
@@ -61,7 +62,8 @@ def main() -> None:
         engine = Engine(programs, world, device, seed=options.seed)
         heartbeat.report("training", engine.training.name)
         heartbeat.follow(engine.now, engine.waits)
-        _train(engine, programs.batches, options, base_bytes)
+        with without_tf32() if options.dump else nullcontext():  # a dump is compared with a single device
+            _train(engine, programs.batches, options, base_bytes)
         heartbeat.report("waiting for the other ranks to end")
         if options.out is not None:
             hand_in(watchdog.store, options.out, rank)

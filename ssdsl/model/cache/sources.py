@@ -312,11 +312,16 @@ def _installed() -> tuple[str, ...]:
     """The folders of Python, its packages, ssdsl and its cache, with a separator at the end."""
     own = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     paths = {path for name, path in sysconfig.get_paths().items() if name in own}
-    paths |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")}
+    paths |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages") or _has_packages(p)}
     paths.add(str(PACKAGE))
     with contextlib.suppress(RuntimeError):  # a user without a home
         paths.add(str(cache_folder("")))
     return tuple(p + os.sep for p in sorted({os.path.abspath(p) for p in paths} | {os.path.realpath(p) for p in paths}))
+
+
+def _has_packages(folder: str) -> bool:
+    """Whether packages were installed into a folder, as by `pip install --target`."""
+    return any(Path(folder or ".").glob("*.dist-info"))
 
 
 def is_installed(path: str) -> bool:

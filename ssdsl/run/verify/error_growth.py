@@ -14,6 +14,7 @@ One run is too noisy a measure of a single number, such as a loss: four draws of
 own) that stay all below a tenth of its deviation are rare (1 in 20 000), one is not (1 in 12).
 """
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.perturb import RoundedScalars, nudged, real_of
 from ssdsl.run.verify.precision import computing_in, in_type, precision
-from ssdsl.run.verify.single_device import Tensors, Trained, reference, train
+from ssdsl.run.verify.single_device import Tensors, Trained, moved, reference, train
 
 SEED = 20_001  # seed of the first run; a number that no model is likely to use
 RUNS = 3
@@ -56,13 +57,14 @@ class Growth:
 
 
 class SingleDevice:
-    """The training on a single device and its accuracy, both computed on demand.
+    """The training on a single device and its accuracy, both computed on demand, on a device of the training's kind.
 
     With `follow`, the gradients of another run, each step is taken with that run's (`single_device.py`).
     """
 
     def __init__(self, model: Model, training: Training, follow: Sequence[Tensors] | None = None) -> None:
         self.model, self.training, self.follow = model.with_numbers(), training, follow
+        self.given = self.model
 
     @cached_property
     def precision(self) -> torch.dtype:
@@ -71,7 +73,13 @@ class SingleDevice:
 
     @cached_property
     def trained(self) -> Trained:
-        """The training itself."""
+        """The training itself. A module that cannot train on a GPU does on the CPU: it may keep a tensor that does not
+        move there, or be too large."""
+        if self.training.device != "cpu":
+            with contextlib.suppress(RuntimeError):
+                self.model = moved(self.given, self.training.device)
+                return reference(self.model, self.training, self.follow)
+        self.model = self.given
         return reference(self.model, self.training, self.follow)
 
     @cached_property
@@ -123,7 +131,7 @@ class SingleDevice:
         zeros = tuple({name: grad for name, grad in step.items() if not grad.any()} for step in self.trained.grads)
         if any(zeros):
             with RoundedScalars(SEED, elements=True):
-                other = train(self.model, self.training, self.follow)
+                other = reference(self.model, self.training, self.follow)
             found = growth_between(replace(self.trained, grads=zeros), other)
             yield Growth((0.0,) * len(found.losses), found.grads, {}, {})
 

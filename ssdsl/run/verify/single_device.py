@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,15 +12,16 @@ from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.single_device import Draws
+from ssdsl.runtime.train.precision import without_tf32
 
 Tensors = dict[str, torch.Tensor]
 Types = tuple[torch.dtype, ...]
-OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": partial(torch.optim.AdamW, fused=True)}  # as a run's
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The result of training: the loss and every gradient of each step, and the final weights and buffers.
+    """The result of training: the loss and every gradient of each step, and the final weights and buffers, on the CPU.
 
     `start` has the initial weights, `loss_type` is the type of the loss, and `drawn` has the types of the random
     tensors of a step; only the single device has these.
@@ -34,6 +36,12 @@ class Trained:
     drawn: tuple[Types, ...] = ()
 
 
+def moved(model: Model, device: str) -> Model:
+    """A copy of the model on a device."""
+    batches = tuple({name: tensor.to(device) for name, tensor in batch.items()} for batch in model.batches)
+    return replace(model, module=copy.deepcopy(model.module).to(device), batches=batches)
+
+
 def reference(
     model: Model, training: Training, follow: Sequence[Tensors] | None = None, drawn: Sequence[Types] = ()
 ) -> Trained:
@@ -44,30 +52,31 @@ def reference(
 def train(
     model: Model, training: Training, follow: Sequence[Tensors] | None = None, drawn: Sequence[Types] = ()
 ) -> Trained:
-    """Trains the module for the given steps; weights without a gradient have none in `grads`.
+    """Trains the module for the given steps, on the device that it is on; weights without a gradient have none in
+    `grads`.
 
     With `follow`, the gradients of another run, each step is taken with that run's gradients after its own are
     recorded. With `drawn`, random tensors have the digits of these types, whatever type the step computes in.
     """
     module = model.module
     optimizer = OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
-    start = {n: p.detach().clone() for n, p in module.named_parameters()}
+    start = {n: _copy(p) for n, p in module.named_parameters()}
     losses, grads, types, loss_type = [], [], [], torch.float32
     for step in range(training.steps):
         optimizer.zero_grad()
         draws = _TypedDraws(training.seed, step, model.generator, drawn[step] if drawn else ())
-        with draws:
+        with draws, without_tf32():
             loss = model.compute(model.batches[step % len(model.batches)], module)
             loss.backward()
         losses.append(float(loss.detach()))
         types.append(tuple(draws.types))
         loss_type = loss.dtype
-        grads.append({n: p.grad.to_dense().clone() for n, p in module.named_parameters() if p.grad is not None})
+        grads.append({n: _copy(p.grad.to_dense()) for n, p in module.named_parameters() if p.grad is not None})
         if follow is not None:
             _take(module, follow[step])
         optimizer.step()
-    weights = {n: p.detach() for n, p in module.named_parameters()}
-    buffers = dict(module.named_buffers())
+    weights = {n: p.detach().cpu() for n, p in module.named_parameters()}
+    buffers = {n: b.cpu() for n, b in module.named_buffers()}
     return Trained(tuple(losses), tuple(grads), weights, buffers, start, loss_type, tuple(types))
 
 
@@ -89,4 +98,8 @@ class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
 def _take(module: torch.nn.Module, grads: Tensors) -> None:
     for name, weight in module.named_parameters():
         if weight.grad is not None and name in grads:
-            weight.grad = grads[name].to(weight.grad.dtype).clone()  # may be sparse
+            weight.grad = grads[name].to(weight.grad.device, weight.grad.dtype, copy=True)  # its own may be sparse
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", copy=True)

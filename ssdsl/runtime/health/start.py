@@ -114,8 +114,10 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
 
 def transport(device: torch.device, timeout_s: float) -> Distributed:
     """The transport for tensors of the device over torch.distributed."""
-    staged = device.type == "cuda" and dist.get_backend() == "gloo"
-    return (Staged if staged else Distributed)(timedelta(seconds=timeout_s))
+    timeout = timedelta(seconds=timeout_s)
+    if dist.get_backend() == "nccl":
+        return Distributed(timeout, device)
+    return (Staged if device.type == "cuda" else Distributed)(timeout)
 
 
 def _device(kind: str) -> torch.device:

@@ -7,6 +7,7 @@ last half of each of its 3 rows, 6 elements.
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +94,24 @@ class Mover:
         self.waited_s = 0.0
         self.sending: list[tuple[PendingWork, torch.Tensor, AwaitedMessage]] = []
         self.waiting: dict[Key, Waiting] = {}
+
+    def connect(self, messages: Iterable[Message]) -> None:
+        """Connects this rank with its peers in each lane; called by all ranks alike, before the first step.
+
+        NCCL connects two ranks at their first message, and both wait for it. So a receive that is posted long before
+        its send would wait for ever.
+        """
+        peers: dict[tuple[int, bool], tuple[set[int], set[int]]] = {}
+        for message in messages:
+            legs = (message.forward, None if isinstance(message, SentSignal) else message.backward)
+            for is_gradient, leg in enumerate(legs):
+                senders, targets = peers.setdefault((message.lane, bool(is_gradient)), (set(), set()))
+                senders.update(peer for peer, _ in (leg.gets if leg is not None else ()))
+                targets.update(peer for peer, _ in (leg.sends if leg is not None else ()))
+        byte = torch.zeros(1, dtype=torch.uint8, device=self.device)
+        for (lane, is_gradient), (senders, targets) in sorted(peers.items()):
+            into, parts = ({p: byte.clone() for p in sorted(ends - {self.world.rank})} for ends in (senders, targets))
+            self.world.transport.start_exchange(into, parts, self.world.transfers[lane][is_gradient]).wait()
 
     def start(
         self, message: Message, leg: Leg, value: torch.Tensor | None, number: int, at: At, *, gradient: bool = False

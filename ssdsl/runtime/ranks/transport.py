@@ -115,16 +115,21 @@ def settle() -> None:
 @dataclass(frozen=True)
 class Distributed:
     """The transport of ranks that are processes. `timeout` limits the waiting in a group; groups do not inherit it from
-    the default group."""
+    the default group.
+
+    Groups are bound to the `device`, if one is given. NCCL then connects at once, and sends and receives run in a
+    group's own order; else each pair of ranks would connect, and wait for each other, at its first message.
+    """
 
     timeout: timedelta | None = None
+    device: torch.device | None = None
 
     @property
     def rank(self) -> int:
         return dist.get_rank()
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
-        return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout)
+        return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout, device_id=self.device)
 
     @property
     def size(self) -> int:
