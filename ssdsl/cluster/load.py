@@ -11,7 +11,7 @@ from ssdsl.cluster.build import build
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.errors import BadToml, ClusterFileUnreadable, UnknownCluster
 from ssdsl.cluster.places import Places, find_places
-from ssdsl.cluster.schema import FILE, Check
+from ssdsl.cluster.schema import FILE, FLAGS, Check, TableSchema
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
@@ -22,15 +22,19 @@ SIZED = re.compile(r"([a-z0-9]+)x([1-9][0-9]{0,5})")  # devices, and how many
 POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-def load_cluster(name: str) -> Cluster:
-    """The cluster of this name or path; `a100x64` has 64 of the devices of `a100x1024`. Raises PlanError with all
-    mistakes in its file."""
+def load_cluster(spec: str) -> Cluster:
+    """The cluster of a name or path; `a100x64` has 64 of the devices of `a100x1024`.
+
+    Flags of its file may be set behind commas: `h200x8,fuse=false`. Raises PlanError with all mistakes.
+    """
+    name, *flags = spec.split(",")
     path = cluster_file(name)
-    source = read_cluster_file(path, name)
-    found, places = _checked(source)
+    found, places = _checked(read_cluster_file(path, name), FILE)
+    set_, _ = _checked(Source("--cluster", "\n".join(flags)), FLAGS)
+    cluster = build(path.stem, found | set_, places)
     if path.stem != name and (sized := SIZED.fullmatch(name)):
-        return _of_size(build(path.stem, found, places), name, int(sized[2]))
-    return build(path.stem, found, places)
+        cluster = _of_size(cluster, name, int(sized[2]))
+    return replace(cluster, name=",".join((cluster.name, *flags)))
 
 
 def _of_size(cluster: Cluster, name: str, size: int) -> Cluster:
@@ -106,9 +110,9 @@ def _beside(path: Path) -> str:
         return ""
 
 
-def _checked(source: Source) -> tuple[dict[str, Any], Places]:
-    """The contents of the file, with all required keys and no unknown ones, and the places of its keys and values.
-    Raises PlanError."""
+def _checked(source: Source, table: TableSchema) -> tuple[dict[str, Any], Places]:
+    """The contents of a file, with all required keys of the table and no unknown ones, and the places of its keys and
+    values. Raises PlanError."""
     try:
         found = tomllib.loads(source.text)
         places = find_places(source)
@@ -116,7 +120,7 @@ def _checked(source: Source) -> tuple[dict[str, Any], Places]:
         raise PlanError(BadToml(Span(source, 0, 0), "it is nested too deeply")) from None
     except ValueError as error:
         raise PlanError(_bad_toml(source, str(error))) from None
-    if wrong := list(Check(source, places).table(FILE, found)):
+    if wrong := list(Check(source, places).table(table, found)):
         raise PlanError(*sorted(wrong, key=lambda d: d.span.start if d.span else 0))
     return found, places
 

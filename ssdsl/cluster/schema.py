@@ -120,6 +120,7 @@ FILE = TableSchema(
         "levels": Key(TableSchema(LINK), "[[levels]]", required=False, many=True),
     }
 )
+FLAGS = TableSchema({name: key for name, key in FILE.keys.items() if key.value is FLAG})
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Prices:
 def prices(program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> Prices:
     """The prices of a program's functions. Raises PlanError if the plan needs more devices than the cluster has."""
     cluster.check_size(program.plan.devices, program.plan.meshes[-1].span)
-    facts = ProgramIndex(program, cluster.fuses, state, cluster.overlap.products)
+    facts = ProgramIndex.on(program, cluster, state)
     fusion = Fusion(facts)
     return Prices(program, cluster, state, Activations(facts, fusion), Roofline(facts, cluster, fusion))
 

@@ -67,6 +67,15 @@ def test_any_number_of_known_devices() -> None:
         assert [d.code for d in raised.value.diagnostics] == ["E0601"]
 
 
+def test_flags_behind_commas() -> None:
+    eager = load_cluster("h200x4,fuse=false,routes=false")
+    assert (eager.name, eager.size, eager.fuses, eager.routes) == ("h200x4,fuse=false,routes=false", 4, False, False)
+    for name, code in (("h200x8,fuze=true", "E0604"), ("h200x8,fuse=1", "E0606"), ("h200x8,fuse", "E0603")):
+        with pytest.raises(PlanError) as raised:
+            load_cluster(name)
+        assert [d.code for d in raised.value.diagnostics] == [code]
+
+
 def test_an_adapter_is_shared_by_those_that_send() -> None:
     """Two V100 of a DGX-2 share an adapter; the 8 of a p3.16xlarge one of 25 Gb/s."""
     cluster = load_cluster("p3x64")

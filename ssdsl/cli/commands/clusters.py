@@ -75,7 +75,7 @@ def chosen_cluster(name: str) -> "Cluster":
     """The cluster of a name or path; says on stderr if `laptop` is the user's measurement."""
     from ssdsl.cluster.load import cluster_file, load_cluster, measured_laptop
 
-    if name == "laptop" and (path := cluster_file(name)) == measured_laptop():
+    if name.partition(",")[0] == "laptop" and (path := cluster_file("laptop")) == measured_laptop():
         talk.print(f"`laptop` is this machine as it was measured: {path}", soft_wrap=True, markup=False)
     return load_cluster(name)
 

@@ -113,6 +113,7 @@ class Op:
     - `saved`: tensors that autograd keeps for backward; by default torch is asked. `fused`: those that a GPU's fused
       kernel keeps.
     - `fresh`: the results are new tensors that autograd does not keep, so that a collective may change them in place.
+    - `chained`: two operators in one call; their backward makes a gradient between them as large as the first operand.
     - `contraction`: a sum of products; `projects`: one that applies weights to an activation.
     - `regroups`: only moves elements; `stops_gradient`: its results have no gradient.
     - `text`: the call in a program, by default `aten.relu.default(...)`: `F.linear` calls a function, `.sum` a method,
@@ -133,6 +134,7 @@ class Op:
     saved: SavedRule = MEASURED
     fused: SavedRule | None = None
     fresh: bool = False
+    chained: bool = False
     contraction: bool = False
     projects: bool = False
     regroups: bool = False

@@ -75,7 +75,7 @@ class _Lines:
     facts: ProgramIndex = field(init=False)
 
     def __post_init__(self) -> None:
-        self.origins, self.facts = Origins(self.program), ProgramIndex(self.program, self.cluster.fuses)
+        self.origins, self.facts = Origins(self.program), ProgramIndex.on(self.program, self.cluster)
         self._makers = self.program.graph.by_name | self.program.graph.makers
 
     # -- memory --------------------------------------------------------------------------------------------------------

@@ -289,6 +289,7 @@ class _Function:
             [(launches, section.recompute) for launches, section in sections],
             self._saved_by,
             self._gathered_again,
+            self._between,
             held,
             {name: self.size(name) for name, var in self.variables.items() if var.gradient is not None},
             weights,
@@ -298,6 +299,12 @@ class _Function:
             [(i.result.name, i.source) for i in self.function.body() if isinstance(i, Conversion)],
             buckets,
         )
+
+    def _between(self, launch: Launch) -> int:
+        """The bytes of gradients inside an operator, if it runs as PyTorch has it."""
+        chained = (op for op in launch.ops if self.facts.operators[op.operator].row.chained)
+        runs = (op for op in chained if op.learns and not op.kernel.function and not self.facts.fuses)
+        return sum(self.size(op.reads[0]) for op in runs)
 
     def _buckets(self, weights: Mapping[Name, int]) -> list[GradientBucket]:
         """The buckets into which the gradients of this function's weights move."""

@@ -22,13 +22,13 @@ class GradientBucket:
 class WithinBackward:
     """A walk through the backward of a function. `sections` are its kernels, in order, and whether it is recomputed.
 
-    `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it; `held` are those
-    that are there when backward begins. `learning` are the bytes of values' gradients, `weights` those of weights, and
-    `stays` the part of these that stays on the device; each backward leaves those of `anew` anew, the first one of a
-    step the others. `root` gives the storage of a value. `conversions` are the
-    results and sources of conversions between the kernels, in order: once the backward of a result's readers has run,
-    its gradient is converted to that of its source. The gradient of a weight moves into its one of the `buckets` when
-    the backward of all kernels that read the weight has run.
+    `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it, `between` the bytes
+    that its backward takes meanwhile; `held` are the storages that are there when backward begins. `learning` are the
+    bytes of values' gradients, `weights` those of weights, and `stays` the part of these that stays on the device; each
+    backward leaves those of `anew` anew, the first one of a step the others. `root` gives the storage of a value.
+    `conversions` are the results and sources of conversions between the kernels, in order: once the backward of a
+    result's readers has run, its gradient is converted to that of its source. The gradient of a weight moves into its
+    one of the `buckets` when the backward of all kernels that read the weight has run.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class WithinBackward:
         sections: Sequence[tuple[Sequence[Launch], bool]],
         keeps: Callable[[Launch], Sizes],
         gathers: Callable[[Launch], Sizes],
+        between: Callable[[Launch], int],
         held: Sizes,
         learning: Mapping[Name, int],
         weights: Mapping[Name, int],
@@ -46,6 +47,7 @@ class WithinBackward:
         buckets: Sequence[GradientBucket],
     ) -> None:
         self.launches = [launch for launches, _ in sections for launch in launches]
+        self.between = between
         self.learning, self.weights, self.stays, self.anew, self.root = learning, weights, stays, anew, root
         self.bucket_of = {weight: bucket for bucket in buckets for weight in bucket.weights}
         self.stay_bytes = sum(stays.values()) + sum(bucket.size_bytes for bucket in buckets)
@@ -96,7 +98,7 @@ class WithinBackward:
             fresh, grads = self._made(launch, waiting)
             taken = {self.root(v.name): self.learning.get(v.name, 0) for v in launch.writes}
             given = sum(size for storage, size in taken.items() if storage not in waiting)
-            most = max(most, level + given + sum(fresh.values()) + grads)
+            most = max(most, level + given + sum(fresh.values()) + grads + self.between(launch))
             level += sum(fresh.values()) + sum(self._stays(read, first=first) for read in launch.reads)
             for storage, size in fresh.items():
                 waiting[storage] = waiting.get(storage, 0) + size

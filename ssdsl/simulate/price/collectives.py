@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import GatherParam, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.comm import Step, kind_of, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
@@ -53,12 +54,14 @@ class SizedCollective:
 class ProgramIndex:
     """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
     that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant. `fuses`:
-    runs of operators are one kernel (`simulate/price/fusion.py`). `state` says what training keeps of each weight.
+    runs of operators are one kernel (`simulate/price/fusion.py`); `attends`: attention is, whatever else is. `state`
+    says what training keeps of each weight.
     `hides`: the backward of matrix products computes while their collectives run."""
 
     program: Program
     fuses: bool = False
     state: StatePrecision = MIXED
+    attends: bool = False
     hides: bool = False
     operators: dict[str, Operator] = field(init=False)
     places: dict[str, Storage] = field(init=False)
@@ -70,7 +73,13 @@ class ProgramIndex:
     _regathered: dict[int, Regathered] = field(default_factory=dict)
     _collectives: dict[tuple[int | None, Phase], tuple[SizedCollective, ...]] = field(default_factory=dict)
 
+    @classmethod
+    def on(cls, program: Program, cluster: Cluster, state: StatePrecision = MIXED) -> "ProgramIndex":
+        """The index for devices of a cluster. On GPUs attention is one kernel in PyTorch, too."""
+        return cls(program, cluster.fuses, state, not cluster.shares_cores, cluster.overlap.products)
+
     def __post_init__(self) -> None:
+        self.attends |= self.fuses
         self.operators = self.program.graph.by_name
         self.places = self.program.graph.storages
         self.weights = self.program.graph.alone
@@ -118,7 +127,7 @@ class ProgramIndex:
     def saved_by(self, op: OpPart) -> Saved:
         """The tensors that autograd keeps of an operator; other ones if operators are fused."""
         operator = self.operators[op.operator]
-        if not self.fuses or not op.learns or op.kernel.axes or operator.row.fused is None:
+        if not self.attends or not op.learns or op.kernel.axes or operator.row.fused is None:
             return op.saved
         return saved_when_fused(operator, self.program.graph, local_dims(operator, op.splits))
 

@@ -281,6 +281,16 @@ def test_the_most_of_data_parallelism(tmp_path: Path, plan: str, params: dict[st
     assert simulated == pytest.approx(measured, rel=0.01)
 
 
+@pytest.mark.parametrize("plan", ["data_parallel", "co_shard"])
+def test_the_most_of_a_large_vocabulary(tmp_path: Path, plan: str) -> None:
+    """The gradient of the scores is there twice, between the two operators of a cross-entropy."""
+    model = "gpt:tiny,layers=1,vocab=4000"
+    found = compiled(plan, model, D=1)
+    parts = dict(step(found, cluster="laptop").devices[0].peak_parts)
+    simulated = sum(parts.get(part, 0) for part in ("activations", "scratch", "gradients"))
+    assert simulated == pytest.approx(Watched(found, 0, tmp_path / "program", model).most(), rel=0.01)
+
+
 @pytest.mark.parametrize("state", ["weights", "optimizer", "grads"])
 def test_the_most_of_nested_shards(tmp_path: Path, state: str) -> None:
     finer = "" if state == "weights" else f"split model.{state} by row into node, gpu\n"

@@ -7,7 +7,7 @@ import pytest
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.collectives import ProgramIndex
-from ssdsl.simulate.price.compute_time import Computing
+from ssdsl.simulate.price.compute_time import ComputeTimes, Computing
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.matmul import Product, matmul_seconds
 from tests.simulate.steps import activations, cluster_of, compiled, step
@@ -49,6 +49,18 @@ def test_eager_launches_each() -> None:
     alone, together = kernels(fuses=False), kernels(fuses=True)
     assert not any("+" in k for k in alone)
     assert sorted(alone) == sorted(kind for k in together for kind in k.split("+"))
+
+
+def test_on_gpus_attention_is_a_kernel_in_any_case() -> None:
+    program = compiled("data_parallel", "gpt:tiny,layers=1", D=1).program
+    (function,) = program.functions
+
+    def attention(cluster: str) -> ComputeTimes:
+        facts = ProgramIndex.on(program, cluster_of(cluster))
+        op = next(op for op in function.operators() if facts.operators[op.operator].row.fused is not None)
+        return Computing(facts, Fusion(facts)).of_one(function, op, cluster_of(cluster).device(0))
+
+    assert attention("a100x1024,fuse=false") == attention("a100x1024")
 
 
 def test_what_a_kernel_writes_leaves_it() -> None:

@@ -66,6 +66,7 @@ OPS = (
         "aten::cross_entropy_loss",
         _labelled(combined("vocab")),
         kernel=CROSS_ENTROPY_PARTS,
+        chained=True,
         text=_cross_entropy_text,
     ),
     Op("aten::nll_loss_nd", _labelled(free("vocab")), kernel=NLL_PART),
