@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard
+from ssdsl.runtime.ranks.transport import Ends, Exchange
 from ssdsl.runtime.ranks.world import World
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ class Pause(Exception):
 
 
 class Message:
-    """What `irecv` returns: the piece is taken when it is waited for."""
+    """A receive: the piece is taken when it is waited for."""
 
     def __init__(self, box: deque[torch.Tensor], buffer: torch.Tensor) -> None:
         self.box, self.buffer = box, buffer
@@ -111,14 +112,15 @@ class Lockstep:
     ) -> None:
         self._call("all_to_all", group, received, parts)
 
-    def isend(self, piece: torch.Tensor, peer: int, group: None, tag: int) -> Message:
-        assert piece.is_contiguous() and peer != self.rank
-        box = self.mail.setdefault((self.rank, peer, tag), deque())
-        box.append(piece.clone())
-        return Message(box, piece)
-
-    def irecv(self, buffer: torch.Tensor, peer: int, group: None, tag: int) -> Message:
-        return Message(self.mail.setdefault((peer, self.rank, tag), deque()), buffer)
+    def start_exchange(self, into: Ends, parts: Ends, group: None, tag: int = 0) -> Exchange:
+        leaving = []
+        for peer, piece in parts:
+            assert piece.is_contiguous() and peer != self.rank
+            box = self.mail.setdefault((self.rank, peer, tag), deque())
+            box.append(piece.clone())
+            leaving.append(Message(box, piece))
+        boxes = [self.mail.setdefault((peer, self.rank, tag), deque()) for peer, _ in into]
+        return Exchange([Message(box, x) for box, (_, x) in zip(boxes, into, strict=True)], leaving)
 
 
 class Tensors:

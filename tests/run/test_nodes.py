@@ -62,9 +62,7 @@ def everything(transport):
     transport.all_gather(found[2], x, group)
     transport.reduce_scatter(found[3], x, group)
     transport.all_to_all(found[4], x, group)
-    work = transport.irecv(found[5], 1 - rank, group, 7)
-    transport.isend(x, 1 - rank, group, 7).wait()
-    work.wait()
+    transport.start_exchange([(1 - rank, found[5])], [(1 - rank, x)], group, 7).wait()
     return found
 
 for plain, staged in zip(everything(Distributed()), everything(Staged()), strict=True):

@@ -4,12 +4,12 @@ The last rank to join a collective carries it out for all. Calls of different ki
 are an error that names the ranks; so are sent boxes that no rank receives.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from ssdsl.runtime.ranks.transport import Merge, Rows, Works
+from ssdsl.runtime.ranks.transport import Ends, Exchange, Merge, Rows
 
 Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
@@ -165,27 +165,25 @@ class Threaded:
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup, rows: Rows | None = None) -> None:
         if rows is not None:
             received, sent = (
-                dict(zip(group.ranks, torch.split(t, n), strict=True)) for t, n in zip((into, x), rows, strict=True)
+                [*zip(group.ranks, torch.split(t, n), strict=True)] for t, n in zip((into, x), rows, strict=True)
             )
             self.start_exchange(received, sent, group).wait()
             return
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
         self._join("all_to_all", into, x, group).wait()
 
-    def start_exchange(
-        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: RankGroup
-    ) -> Works:
-        works = [self.irecv(x, peer, group, 0) for peer, x in into.items()]
-        return Works([*works, *(self.isend(x, peer, group, 0) for peer, x in parts.items())])
+    def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> Exchange:
+        arriving = [self._receive(x, peer, group, tag) for peer, x in into]
+        return Exchange(arriving, [self._send(x, peer, group, tag) for peer, x in parts])
 
-    def isend(self, x: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
+    def _send(self, x: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
         assert x.is_contiguous()
         piece = self._piece(True, self._rank, peer, group, tag)
         piece.sent, piece.version = x, x._version
         piece.match()
         return piece
 
-    def irecv(self, into: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
+    def _receive(self, into: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
         assert into.is_contiguous()
         piece = self._piece(False, peer, self._rank, group, tag)
         piece.into = into

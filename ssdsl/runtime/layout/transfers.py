@@ -7,7 +7,7 @@ last half of each of its 3 rows, 6 elements.
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,7 @@ class Waiting:
     senders of the `works`.
     """
 
-    works: list[PendingWork]
+    works: Sequence[PendingWork]
     peers: list[int]
     buffers: list[tuple[Box, torch.Tensor]]
     shape: tuple[tuple[int, ...], ...]
@@ -110,16 +110,16 @@ class Mover:
                 targets.update(peer for peer, _ in (leg.sends if leg is not None else ()))
         byte = torch.zeros(1, dtype=torch.uint8, device=self.device)
         for (lane, is_gradient), (senders, targets) in sorted(peers.items()):
-            into, parts = ({p: byte.clone() for p in sorted(ends - {self.world.rank})} for ends in (senders, targets))
+            into, parts = ([(p, byte.clone()) for p in sorted(ends - {self.world.rank})] for ends in (senders, targets))
             self.world.transport.start_exchange(into, parts, self.world.transfers[lane][is_gradient]).wait()
 
     def start(
         self, message: Message, leg: Leg, value: torch.Tensor | None, number: int, at: At, *, gradient: bool = False
     ) -> None:
         """Sends this rank's boxes of a value, and posts the receives of its message."""
-        group, tag = self.world.transfers[message.lane][gradient], number * 2 + gradient
-        own: list[torch.Tensor] = []
         self.sending = [sent for sent in self.sending if not sent[0].is_completed()]
+        own: list[torch.Tensor] = []
+        parts: list[tuple[int, torch.Tensor]] = []
         for peer, box in leg.sends:
             assert value is not None
             piece = _boxed(value, shape_of(leg.sends_shape, at, message), _box(box, at, message)).contiguous()
@@ -127,23 +127,27 @@ class Mover:
                 own.append(piece)
             else:
                 self.world.count("send", piece)
-                work = self.world.transport.isend(piece, peer, group, tag)
-                self.sending.append((work, piece, AwaitedMessage("send", number, gradient, peer)))
+                parts.append((peer, piece))
+        waiting = self._buffers(message, leg, own, at)
+        into = [(peer, buffer) for peer, (_, buffer) in zip(waiting.peers, waiting.buffers, strict=True)]
+        group = self.world.transfers[message.lane][gradient]
+        started = self.world.transport.start_exchange(into, parts, group, number * 2 + gradient)
+        for work, (peer, piece) in zip(started.leaving, parts, strict=True):
+            self.sending.append((work, piece, AwaitedMessage("send", number, gradient, peer)))
         if leg.gets:
-            self.waiting[number, at, gradient] = self._asked(message, leg, own, group, tag, at)
+            waiting.works = started.arriving
+            self.waiting[number, at, gradient] = waiting
 
-    def _asked(self, message: Message, leg: Leg, own: list[torch.Tensor], group: Any, tag: int, at: At) -> Waiting:
-        works, peers, buffers, kept = [], [], [], []
+    def _buffers(self, message: Message, leg: Leg, own: list[torch.Tensor], at: At) -> Waiting:
+        peers, buffers, kept = [], [], []
         for peer, box in leg.gets:
             box = _box(box, at, message)
             if peer == self.world.rank:
                 kept.append((box, own.pop(0)))
                 continue
-            buffer = torch.empty([length for _, length in box], dtype=message.dtype, device=self.device)
-            works.append(self.world.transport.irecv(buffer, peer, group, tag))
             peers.append(peer)
-            buffers.append((box, buffer))
-        return Waiting(works, peers, buffers, shape_of(leg.gets_shape, at, message), message.dtype, kept)
+            buffers.append((box, torch.empty([length for _, length in box], dtype=message.dtype, device=self.device)))
+        return Waiting((), peers, buffers, shape_of(leg.gets_shape, at, message), message.dtype, kept)
 
     def zeros(self, message: Message, leg: Leg, at: At) -> torch.Tensor:
         """The zeros that a leg sends if there is no gradient."""

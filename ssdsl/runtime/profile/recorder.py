@@ -118,8 +118,9 @@ def _there_and_back(group: Group, size: int) -> Callable[[], object]:
 
     def call() -> None:
         for sender in (0, 1):
-            post = transport.isend if sender == group.index else transport.irecv
-            post(data, group.ranks[1 - group.index], group.process_group, 0).wait()
+            end = [(group.ranks[1 - group.index], data)]
+            ends = ([], end) if sender == group.index else (end, [])
+            transport.start_exchange(*ends, group.process_group).wait()
 
     return call
 
@@ -190,4 +191,6 @@ def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover
     mover.start(transfer, leg, value, number, at, gradient=gradient)
     mover.wait(number, at, gradient=gradient)
     mover.finish()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     return time.perf_counter() - start

@@ -4,13 +4,12 @@ NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some calls only
 This is slow; it is meant for trying a plan on fewer GPUs than it has devices.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .transport import Distributed, Merge, PendingWork, Rows, Works
+from .transport import Distributed, Ends, Exchange, Merge, PendingWork, Rows, Works
 
 
 @dataclass(frozen=True)
@@ -25,22 +24,6 @@ class Arriving:
         """Blocks until the device tensor holds the received data."""
         self.work.wait()
         self.into.copy_(self.here)
-
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self.work.is_completed()
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """A send from a CPU copy, which is kept alive until then."""
-
-    work: PendingWork
-    here: torch.Tensor
-
-    def wait(self) -> None:
-        """Blocks until it has been sent."""
-        self.work.wait()
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
@@ -74,20 +57,12 @@ class Staged(Distributed):
         super().all_to_all(here, _copy(x), group, rows)
         into.copy_(here)
 
-    def start_exchange(
-        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any
-    ) -> PendingWork:
-        here = {peer: _empty(x) for peer, x in into.items()}
-        work = super().start_exchange(here, {peer: _copy(x) for peer, x in parts.items()}, group)
-        return Works([work, *(Arriving(work, here[peer], x) for peer, x in into.items())])
-
-    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
-        here = _copy(x)
-        return Leaving(super().isend(here, peer, group, tag), here)
-
-    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
-        here = _empty(into)
-        return Arriving(super().irecv(here, peer, group, tag), here, into)
+    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> Exchange:
+        here, copies = [(peer, _empty(x)) for peer, x in into], [(peer, _copy(x)) for peer, x in parts]
+        started = super().start_exchange(here, copies, group, tag)
+        ends = zip(started.arriving, here, into, strict=True)
+        arriving = [Arriving(work, copy, x) for work, (_, copy), (_, x) in ends]
+        return Exchange(arriving, [Works([work], copies) for work in started.leaving])
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

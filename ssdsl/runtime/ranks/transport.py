@@ -4,7 +4,7 @@ All ranks of a group make the same calls in the same order. Tensors are contiguo
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol
@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 SETTLES_S = 0.05
 Merge = Literal["sum", "max"]
+Ends = Sequence[tuple[int, torch.Tensor]]  # ranks, and what they send or are sent
 Rows = tuple[list[int], list[int]]  # rows received from each rank of a group, and rows sent to each
 
 # torch 2.13 renames these two; either version works with either name
@@ -48,6 +49,23 @@ class Works:
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
         return all(work.is_completed() for work in self.works)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Messages that started together: the works of those that arrive and of those that leave, in the order given. Some
+    may be the same work."""
+
+    arriving: Sequence[PendingWork]
+    leaving: Sequence[PendingWork]
+
+    def wait(self) -> None:
+        """Blocks until all are done."""
+        Works((*self.arriving, *self.leaving)).wait()
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return Works((*self.arriving, *self.leaving)).is_completed()
 
 
 class Transport(Protocol):
@@ -89,18 +107,13 @@ class Transport(Protocol):
         """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,
         n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
 
-    def start_exchange(
-        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any
-    ) -> PendingWork:
-        """Starts to send a part to each of some ranks, and to fill `into` with what they send; both by rank."""
-        ...
+    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> Exchange:
+        """Starts to send parts to ranks, which must not change until they are sent, and to fill `into` with what ranks
+        send.
 
-    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
-        """Starts to send `x`, which must not change until the work is done. Sends with one tag arrive in order."""
-        ...
-
-    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
-        """Starts to receive into a tensor of the size that is sent."""
+        Messages of one group and tag between two ranks arrive in order. NCCL knows no tags, and carries out the
+        exchanges of a group one after another: on all ranks they start in one order.
+        """
         ...
 
 
@@ -158,19 +171,10 @@ class Distributed:
         received, sent = (None, None) if rows is None else rows
         dist.all_to_all_single(into, x, received, sent, group=group)
 
-    def start_exchange(
-        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: Any
-    ) -> PendingWork:
-        calls = [dist.P2POp(dist.irecv, x, peer, group) for peer, x in into.items()]
-        calls += [dist.P2POp(dist.isend, x, peer, group) for peer, x in parts.items()]
-        return Works(dist.batch_isend_irecv(calls) if calls else (), parts)
-
-    def isend(self, x: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
-        work: PendingWork | None = dist.isend(x, peer, group=group, tag=tag)
-        assert work is not None
-        return work
-
-    def irecv(self, into: torch.Tensor, peer: int, group: Any, tag: int) -> PendingWork:
-        work: PendingWork | None = dist.irecv(into, peer, group=group, tag=tag)
-        assert work is not None
-        return work
+    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> Exchange:
+        calls = [dist.P2POp(dist.irecv, x, peer, group, tag) for peer, x in into]
+        calls += [dist.P2POp(dist.isend, x, peer, group, tag) for peer, x in parts]
+        works = list[PendingWork](dist.batch_isend_irecv(calls)) if calls else []
+        if len(works) < len(calls):  # NCCL makes one of them
+            works = works * len(calls)
+        return Exchange(works[: len(into)], works[len(into) :])

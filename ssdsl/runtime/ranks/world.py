@@ -79,7 +79,7 @@ class Group:
         """Starts an exchange; after the work's `wait`, `into` is filled and `parts` may change."""
         world = self.world
         world.begin("exchange", self, *into.values())
-        received, sent = ({self.ranks[k]: x for k, x in tensors.items()} for tensors in (into, parts))
+        received, sent = ([(self.ranks[k], x) for k, x in tensors.items()] for tensors in (into, parts))
         started = Started(world.transport.start_exchange(received, sent, self.process_group), world, world.last)
         world.call = None
         return started

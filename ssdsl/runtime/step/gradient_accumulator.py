@@ -24,6 +24,12 @@ class AxisRuns:
     def is_whole(self) -> bool:
         return self.runs == ((0, self.size),)
 
+    def in_whole(self, x: torch.Tensor) -> torch.Tensor:
+        """These runs of the axis in all of it, with zeros around them."""
+        whole = _zeros(x, [self])
+        _add(whole, x, [self])
+        return whole
+
 
 class GradientAccumulator:
     """The sums so far. Gradients that readers passed may be views of other tensors, so only sums that were allocated

@@ -107,11 +107,14 @@ class Input:
     ) -> Iterator[tuple[At, torch.Tensor, tuple[AxisRuns, ...]]]:
         """The gradient of each part of the value, with the regions of it that were read, if not all."""
         found: list[tuple[dict[str, int], torch.Tensor, tuple[AxisRuns, ...]]] = [({**at}, gradient, ())]
-        for join in reversed(self.joins):
-            found = [
-                ({**where, join.index: k}, part, (*regions, *region))
-                for where, value, regions in found
-                for k, part, region in join.split(value, at.get(join.index, 0))
-            ]
+        for number, join in reversed(list(enumerate(self.joins))):
+            is_cut_again = any(inner.dim == join.dim for inner in self.joins[:number])
+            pieces = []
+            for where, value, regions in found:
+                for k, part, region in join.split(value, at.get(join.index, 0)):
+                    if region and is_cut_again:
+                        part, region = region[0].in_whole(part), ()
+                    pieces.append(({**where, join.index: k}, part, (*regions, *region)))
+            found = pieces
         for where, part, regions in found:
             yield tuple(where[i] for i in self.time), part, regions

@@ -6,16 +6,15 @@ ranks, or of a collective, connects them, and returns when all of them have made
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from ssdsl.run.in_process.mailbox import Mailboxes, Meeting, RankGroup, Threaded
+from ssdsl.runtime.ranks.transport import Ends, Exchange
 
 
-@dataclass
+@dataclass(eq=False)
 class End:
     """One end of a message: this rank sends to the peer, or receives from it."""
 
@@ -25,7 +24,7 @@ class End:
     tensor: torch.Tensor
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """Messages of one rank that start together; also the work object."""
 
@@ -40,7 +39,7 @@ class Call:
         self.transport.shared.wait(self.rank, self.is_completed, lambda: f"{len(self.left)} messages")
 
 
-@dataclass
+@dataclass(eq=False)
 class Queues:
     """The calls of all ranks, by group and rank, that are not done; and which ends each rank has had so far."""
 
@@ -74,27 +73,16 @@ class Nccl(Threaded):
         self.queues, self.met = queues, set[int]()
         super().__init__(rank, exchange)
 
-    def isend(self, x: torch.Tensor, peer: int, group: RankGroup, tag: int) -> Any:
-        return self._call([End(True, peer, tag, x)], group)
-
-    def irecv(self, into: torch.Tensor, peer: int, group: RankGroup, tag: int) -> Any:
-        return self._call([End(False, peer, tag, into)], group)
-
-    def start_exchange(
-        self, into: Mapping[int, torch.Tensor], parts: Mapping[int, torch.Tensor], group: RankGroup
-    ) -> Any:
-        received = [End(False, peer, 0, x) for peer, x in into.items()]
-        return self._call([*received, *(End(True, peer, 0, x) for peer, x in parts.items())], group)
-
-    def _call(self, ends: Sequence[End], group: RankGroup) -> Call:
-        call, queues, number = Call(self.rank, self, list(ends)), self.queues, group.number
+    def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> Exchange:
+        ends = [*(End(False, peer, tag, x) for peer, x in into), *(End(True, peer, tag, x) for peer, x in parts)]
+        call, queues, number = Call(self.rank, self, ends), self.queues, group.number
         if ends:
             queues.calls.setdefault((number, self.rank), deque()).append(call)
         queues.had |= {(number, self.rank, end.sends, end.peer) for end in ends}
         queues.run(number)
         others = {(number, end.peer, not end.sends, self.rank) for end in ends}
         self.shared.wait(self.rank, lambda: others <= queues.had, lambda: f"ranks {[e.peer for e in ends]} to connect")
-        return call
+        return Exchange([call] * len(into), [call] * len(parts))
 
     def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> Meeting:
         meeting = super()._join(kind, into, x, line)

@@ -1,14 +1,23 @@
 """Under NCCL's rules no plan's ranks wait for each other for ever."""
 
+from collections import deque
+from pathlib import Path
+
 import pytest
 
-from ssdsl.compile import compile_plan
+from ssdsl.cluster.load import load_cluster
+from ssdsl.compile import compile_plan, compile_source
 from ssdsl.lang.shipped import plan_path
+from ssdsl.model.load.model import Model
 from ssdsl.run.in_process import run_in_process as ranks
+from ssdsl.run.in_process.mailbox import RankGroup
 from ssdsl.run.launch import Training
 from ssdsl.runtime.layout.transfers import Mover
+from ssdsl.runtime.ranks.transport import Ends, Exchange
+from ssdsl.text.source import Source
+from ssdsl.workspace import Compiled
 from tests.captured import captured
-from tests.run.in_process.nccl import Nccl, Queues
+from tests.run.in_process.nccl import Call, Nccl, Queues
 
 GPT = "gpt:tiny"
 PLANS: list[tuple[str, str, dict[str, int]]] = [
@@ -29,21 +38,49 @@ PLANS: list[tuple[str, str, dict[str, int]]] = [
 ]
 
 
-def train(plan: str, model: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> Queues:
+ROUND = """
+mesh gpus(node = 2, tp = 2)
+assign model["*h.0*"] to gpus[node = 0]
+assign model - model["*h.0*"] to gpus
+"""
+SLOW = "bench/fuzz/slow.toml"  # so that each device sends a share of a copy, to one that sends it another
+
+
+class OneByOne(Nccl):
+    """Sends, and then receives, each message by itself."""
+
+    def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> Exchange:
+        leaving = [super(OneByOne, self).start_exchange((), [end], group, tag) for end in parts]
+        return Exchange([super(OneByOne, self).start_exchange([end], (), group, tag) for end in into], leaving)
+
+
+def train(
+    found: Compiled, model: Model, monkeypatch: pytest.MonkeyPatch, transport: type[Nccl] = Nccl
+) -> dict[tuple[int, int], deque[Call]]:
+    """The calls that are left after two steps."""
     queues = Queues()
-    monkeypatch.setattr(ranks, "Threaded", lambda rank, exchange: Nccl(rank, exchange, queues))
-    found, graph = captured(model)
-    ranks.run_in_process(ranks.program_of(compile_plan(plan_path(plan), graph, params).program, found), Training(2))
-    return queues
+    monkeypatch.setattr(ranks, "Threaded", lambda rank, exchange: transport(rank, exchange, queues))
+    ranks.run_in_process(ranks.program_of(found.program, model), Training(2))
+    return queues.calls
 
 
 @pytest.mark.thinned(4)
-@pytest.mark.parametrize(("plan", "model", "params"), PLANS, ids=[p for p, *_ in PLANS])
-def test_all_ranks_go_on(plan: str, model: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not any(train(plan, model, params, monkeypatch).calls.values())
+@pytest.mark.parametrize(("plan", "spec", "params"), PLANS, ids=[p for p, *_ in PLANS])
+def test_all_ranks_go_on(plan: str, spec: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, graph = captured(spec)
+    assert not any(train(compile_plan(plan_path(plan), graph, params), model, monkeypatch).values())
 
 
 def test_ranks_that_do_not_connect_first_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mover, "connect", lambda self, messages: None)
+    model, graph = captured(GPT)
     with pytest.raises(ranks.RanksFailed, match="to connect"):
-        train("pipeline", GPT, {}, monkeypatch)
+        train(compile_plan(plan_path("pipeline"), graph, {}), model, monkeypatch)
+
+
+def test_what_two_ranks_send_each_other_starts_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, graph = captured(GPT)
+    found = compile_source(Source("round.ssp", ROUND), graph, {}, Path(), load_cluster(SLOW))
+    assert not any(train(found, model, monkeypatch).values())
+    with pytest.raises(ranks.RanksFailed, match="to connect"):
+        train(found, model, monkeypatch, OneByOne)

@@ -53,3 +53,18 @@ def test_two_indices_are_joined_one_after_another() -> None:
     assert torch.equal(given.value(parts, {"s": 1}), whole)
     for part, share, regions in given.split(whole, {"s": 1}):
         assert torch.equal(share, parts[part]) and not regions
+
+
+def test_a_region_of_what_is_cut_again() -> None:
+    """One part of the reader has the first of the three rows that are parts of one part; the other has the rest."""
+    at, reads = (((0, 3),), ((3, 6),)), (((0, 1),), ((1, 6),))
+    given = Input("x", ("m", "n"), (Join("n", 3, dim=0), Join("m", 2, dim=0, at=at, reads=reads)))
+    x, found = torch.randn(6, 2), GradientAccumulator()
+    parts = {(m, n): x[3 * m + n : 3 * m + n + 1] for m in range(2) for n in range(3)}
+    for m, (start, end) in enumerate(((0, 1), (1, 6))):
+        read = {part: parts[part] for part in given.parts({"m": m})}
+        assert torch.equal(given.value(read, {"m": m}), x[start:end])
+        for part, share, regions in given.split(x[start:end], {"m": m}):
+            found.add(("x", part), share, regions)
+    for part, value in parts.items():
+        assert torch.equal(found.pop(("x", part)), value)
