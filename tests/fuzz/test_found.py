@@ -14,6 +14,7 @@ REFUSED = {
     "uneven_reshape_merge": "E0406",
     "slices_inside_unequal_parts": "E0406",
     "keys_cut_within_slices": "E0401",
+    "unequal_parts_sent": "E0406",
 }
 
 

@@ -10,10 +10,11 @@ from ssdsl.ir.function import Concat, Merge, Sum
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.conversions.answer import Need, Received, SentVersions
-from ssdsl.lower.conversions.even import even_cut
+from ssdsl.lower.conversions.even import check_path, even_cut
 from ssdsl.lower.conversions.region_read import region_read
 from ssdsl.lower.conversions.route import Parts, RouteEnd, find_route, with_shares
 from ssdsl.lower.conversions.within import Within
+from ssdsl.lower.operators.operand_types import inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,9 @@ class ReadsBetween:
         arrives = parts.boxes(need.type.layout.travelling())
         produced = None if need.gradient is None else parts.boxes(need.gradient.layout)
         needed = None if made.gradient is None else made.gradient.layout
+        for layout in filter(None, (made.type.layout, needed, produced)):
+            here = inside(layout, parts.times)
+            check_path(there.lowering.plan, parts.size, here, here.travelling())
         ends = RouteEnd(source.submesh, made.type.layout, needed), RouteEnd(target.submesh, arrives, produced)
         leaving, arriving = find_route(there.lowering, *ends, parts)
         arrives = with_shares(arrives, target.submesh, arriving)
