@@ -115,7 +115,7 @@ WithBackend = Annotated[
     Backend | None,
     typer.Option(
         "--backend",
-        help="Of torch.distributed. With gloo several processes can share a GPU, slowly.",
+        help="Of torch.distributed. If given, several processes can share a GPU, slowly.",
         show_default="nccl with cuda, else gloo",
     ),
 ]

@@ -64,7 +64,7 @@ class TooFewDevices(Diagnostic):
 
     code = "E0505"
     title = "the plan needs {needed} GPUs, and this machine has {found}"
-    help = "make the meshes smaller, or let processes share: --backend gloo on the GPUs, or --device cpu"
+    help = "make the meshes smaller, or let processes share GPUs: --backend nccl or gloo; or --device cpu"
     needed: int
     found: int
 

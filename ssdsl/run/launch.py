@@ -115,7 +115,7 @@ def launch(
     After a failure torchrun restarts all ranks, up to `max_restarts` times. Raises PlanError with the error of the rank
     that failed first.
     """
-    if training.device == "cuda" and training.backend != "gloo":
+    if training.device == "cuda" and training.backend is None:
         _need_gpus(processes // nodes.count)
     try:
         return _launch(folder, training, processes, out, dump, console, nodes, max_restarts)

@@ -87,10 +87,13 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     attempt.
 
     By default `device` is cuda where there is a GPU, and `backend` is NCCL for GPUs and gloo for the CPU. gloo also
-    works on GPUs, and lets several ranks share one. Without RANK in the environment, this process is the only rank.
+    works on GPUs. Several ranks may share a GPU, slowly. Without RANK in the environment, this process is the only
+    rank.
     """
     if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
         _from_slurm()
+    # by default CUDA has 8 queues: what waits for a message would hold up the computation that lies in the same one
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if dist.is_initialized():
         return chosen, "first"
@@ -98,6 +101,9 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     if backend not in ("gloo", "nccl") or (backend == "nccl" and chosen.type == "cpu"):
         raise SystemExit(f"ranks on a {chosen.type} device cannot use the backend `{backend}`: take gloo")
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if backend == "nccl" and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count():
+        for name, value in (("NCCL_HOSTID", f"rank {rank}"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")):
+            os.environ.setdefault(name, value)  # NCCL refuses two ranks of one host on a GPU
     timeout = timedelta(seconds=timeout_s)
     bound = chosen if backend == "nccl" else None  # with a device NCCL connects at once, and barriers use that GPU
     if "RANK" not in os.environ:

@@ -1,7 +1,7 @@
 """gloo for ranks on GPUs: tensors are copied through host memory.
 
-NCCL refuses two ranks on one GPU, and gloo takes GPU tensors in some calls only. So every call works on a CPU copy.
-This is slow; it is meant for trying a plan on fewer GPUs than it has devices.
+gloo takes GPU tensors in some calls only, so every call works on a CPU copy. This is slow; it is meant for trying a
+plan on fewer GPUs than it has devices.
 """
 
 from dataclasses import dataclass
