@@ -1,12 +1,12 @@
 """`python -m bench [steps | training | compile | accuracy | dropout | start]`: all benchmarks, or one.
 
-`python -m bench fuzz | models | rounding | foresight | same | routes | found` checks; `python -m bench papers` writes
-docs/papers.md.
+`python -m bench fuzz | models | rounding | foresight | same | routes | found | gpus` checks; `python -m bench papers`
+writes docs/papers.md.
 """
 
 import sys
 
-from bench import accuracy, compile, dropout, found, routes, start, steps, training
+from bench import accuracy, compile, dropout, found, gpus, routes, start, steps, training
 from bench.foresight import run as foresight
 from bench.fuzz import run as fuzz
 from bench.models import run as models
@@ -31,6 +31,7 @@ CHECKS = {
     "same": same.main,
     "routes": routes.main,
     "found": found.main,
+    "gpus": gpus.main,
 }  # which are right or wrong
 
 
