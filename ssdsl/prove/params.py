@@ -14,6 +14,7 @@ from ssdsl.ir.param import (
     GatherGrads,
     Param,
     ReduceScatterGrads,
+    StateAxes,
     SumTiedGrads,
 )
 from ssdsl.ir.value import Axis, Name, Time, Type
@@ -251,9 +252,13 @@ def _check_tied(
         if len(layouts) != 1:
             raise Wrong(Rule.COMPLETION, "the same parts in all homes", [str(p.layout) for p in params])
         others = [f for p in params for f in flats.get((weight, p.submesh), [])]
-        alike = flat.weights, flat.sharded, flat.elements
-        if any((f.weights, f.sharded, f.elements) != alike for f in others):
+        if any(_summed_as(f) != _summed_as(flat) for f in others):
             raise Wrong(Rule.COMPLETION, "alike flat parameters in all homes", [f.number for f in others])
+
+
+def _summed_as(flat: FlatParam) -> tuple[tuple[str, ...], StateAxes, int]:
+    """What homes have to share to sum their gradients: shards element by element, else each weight by itself."""
+    return flat.weights, flat.sharded, flat.elements if flat.sharded.optimizer else 0
 
 
 def check_gathers(facts: ProofFacts, function: Function) -> None:
