@@ -2,8 +2,14 @@
 
 The last rank to join a collective carries it out for all. Calls of different kinds, shapes or dtypes in one collective
 are an error that names the ranks; so are sent boxes that no rank receives.
+
+Ranks wait where they would with NCCL, which is wherever they would with gloo, too. NCCL knows no tags: between two
+ranks of a group, sends meet receives in their order. A group's exchanges run one after another on each rank: one is
+done when its messages stand first in the queues of both their ranks. The first exchange of two ranks, and the first
+collective of a group, connects them: it returns when all of them have come.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -55,40 +61,36 @@ class Meeting:
         return f"ranks {absent} to join {self.calls[self.rank].says} of ranks {list(self.line.ranks)}"
 
 
-@dataclass(slots=True)
-class MailboxMessage:
-    """A message, once it is sent or asked for; also the work object of either side."""
+@dataclass(eq=False, slots=True)
+class End:
+    """One end of a message: a rank sends the tensor to the peer, or receives it. `version` is that of a sent tensor."""
+
+    rank: int
+    sends: bool
+    peer: int
+    tag: int
+    tensor: torch.Tensor
+    version: int
+
+    @property
+    def says(self) -> str:
+        """A text of what the rank waits for."""
+        return f"rank {self.peer} to {'receive' if self.sends else 'send'} what is tagged {self.tag}"
+
+
+@dataclass(eq=False, slots=True)
+class Messages:
+    """Messages of one rank that start together, those of them that are not done; also the work object."""
 
     exchange: "Mailboxes"
-    source: int
-    target: int
-    tag: int
-    sent: torch.Tensor | None = None
-    version: int = 0
-    into: torch.Tensor | None = None
-    is_there: bool = False
+    rank: int
+    left: list[End]
 
     def is_completed(self) -> bool:
-        return self.is_there
+        return not self.left
 
     def wait(self) -> None:
-        missing = self.source if self.sent is None else self.target
-        waits = self.target if self.sent is None else self.source
-        word = "to send" if self.sent is None else "to receive"
-        said = f"rank {missing} {word} what is tagged {self.tag}"
-        self.exchange.wait(waits, self.is_completed, lambda: said)
-
-    def match(self) -> None:
-        if self.sent is None or self.into is None:
-            return
-        between = f"rank {self.source} sends rank {self.target}, tag {self.tag},"
-        if self.sent.dtype != self.into.dtype or self.sent.numel() != self.into.numel():
-            wanted = f"{self.into.dtype} {list(self.into.shape)}"
-            raise self.exchange.failed("mismatch", f"{between} {self.sent.dtype} {list(self.sent.shape)} for {wanted}")
-        if self.sent._version != self.version:
-            raise self.exchange.failed("mismatch", f"{between} a tensor that was changed while it travelled")
-        self.into.view(-1).copy_(self.sent.view(-1))
-        self.sent, self.into, self.is_there = None, None, True
+        self.exchange.wait(self.rank, self.is_completed, lambda: self.left[0].says)
 
 
 @dataclass(slots=True)
@@ -100,7 +102,8 @@ class Mailboxes:
     failed: Callable[[str, str], Exception]
     lines: list[RankGroup] = field(default_factory=list)
     meetings: dict[tuple[int, int], dict[int, _Call]] = field(default_factory=dict)
-    pieces: dict[tuple[int, int, int, int], list[MailboxMessage]] = field(default_factory=dict)
+    queues: dict[int, dict[int, deque[Messages]]] = field(default_factory=dict)  # by group and rank: not done yet
+    connected: set[tuple[int, int, bool, int]] = field(default_factory=set)  # the ends that groups and ranks have had
 
     def check_empty(self) -> None:
         """Raises if a rank was still waiting at the end."""
@@ -110,9 +113,38 @@ class Mailboxes:
                 raise self.failed(
                     "mismatch", f"only ranks {sorted(calls)} of {self.lines[number].ranks} came to {says}"
                 )
-        for piece in (p for box in self.pieces.values() for p in box if not p.is_completed()):
-            what = "sends what nobody receives" if piece.sent is not None else "never sends what is waited for"
-            raise self.failed("mismatch", f"rank {piece.source} {what}: to rank {piece.target}, tag {piece.tag}")
+        queues = (queue for of_group in self.queues.values() for queue in of_group.values())
+        for end in (end for queue in queues for messages in queue for end in messages.left):
+            what = "sends what nobody receives" if end.sends else "waits for what nobody sends"
+            raise self.failed("mismatch", f"rank {end.rank} {what}: rank {end.peer}, tag {end.tag}")
+
+    def deliver(self, group: int) -> None:
+        """Carries out the messages of a group that stand first at both their ends."""
+        queues = self.queues[group]
+        done = [*queues]
+        while done:
+            firsts = {rank: queue[0] for rank, queue in queues.items() if queue}
+            for rank, messages in firsts.items():
+                for end in [end for end in messages.left if end.sends and end.peer in firsts]:
+                    there = firsts[end.peer].left
+                    met = next((e for e in there if not e.sends and e.peer == rank), None)
+                    if met is not None:
+                        self._copy(end, met)
+                        messages.left.remove(end)
+                        there.remove(met)
+            done = [rank for rank, messages in firsts.items() if not messages.left]
+            for rank in done:
+                queues[rank].popleft()
+
+    def _copy(self, sent: End, received: End) -> None:
+        between, x, into = f"rank {sent.rank} sends rank {sent.peer}, tag {sent.tag},", sent.tensor, received.tensor
+        if received.tag != sent.tag:
+            raise self.failed("mismatch", f"{between} what it receives with tag {received.tag}")
+        if x.dtype != into.dtype or x.numel() != into.numel():
+            raise self.failed("mismatch", f"{between} {x.dtype} {list(x.shape)} for {into.dtype} {list(into.shape)}")
+        if x._version != sent.version:
+            raise self.failed("mismatch", f"{between} a tensor that was changed while it travelled")
+        into.view(-1).copy_(x.view(-1))
 
 
 class Threaded:
@@ -122,7 +154,7 @@ class Threaded:
         self._rank, self.shared = rank, exchange
         self.made = 0
         self.turn: dict[int, int] = {}  # the number of collectives of each group that this rank has joined
-        self.posted: dict[tuple[bool, int, int, int], int] = {}  # the number of messages in each direction
+        self.met = set[int]()  # the groups in which it has joined a collective
         self.everybody = self.new_group()
 
     @property
@@ -173,32 +205,17 @@ class Threaded:
         self._join("all_to_all", into, x, group).wait()
 
     def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> Exchange:
-        arriving = [self._receive(x, peer, group, tag) for peer, x in into]
-        return Exchange(arriving, [self._send(x, peer, group, tag) for peer, x in parts])
-
-    def _send(self, x: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
-        assert x.is_contiguous()
-        piece = self._piece(True, self._rank, peer, group, tag)
-        piece.sent, piece.version = x, x._version
-        piece.match()
-        return piece
-
-    def _receive(self, into: torch.Tensor, peer: int, group: RankGroup, tag: int) -> MailboxMessage:
-        assert into.is_contiguous()
-        piece = self._piece(False, peer, self._rank, group, tag)
-        piece.into = into
-        piece.match()
-        return piece
-
-    def _piece(self, sends: bool, source: int, target: int, group: RankGroup, tag: int) -> MailboxMessage:
-        """The message of this call; messages with one tag arrive in the order in which they are sent."""
-        key = group.number, source, target, tag
-        place = self.posted.get((sends, group.number, target if sends else source, tag), 0)
-        self.posted[sends, group.number, target if sends else source, tag] = place + 1
-        box = self.shared.pieces.setdefault(key, [])
-        if place == len(box):
-            box.append(MailboxMessage(self.shared, source, target, tag))
-        return box[place]
+        given = [*((False, peer, x) for peer, x in into), *((True, peer, x) for peer, x in parts)]
+        assert all(x.is_contiguous() for _, _, x in given)
+        ends = [End(self._rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
+        messages, shared, number = Messages(self.shared, self._rank, [*ends]), self.shared, group.number
+        if ends:
+            shared.queues.setdefault(number, {}).setdefault(self._rank, deque()).append(messages)
+            shared.connected |= {(number, self._rank, end.sends, end.peer) for end in ends}
+            shared.deliver(number)
+            others = {(number, end.peer, not end.sends, self._rank) for end in ends}
+            shared.wait(self._rank, lambda: others <= shared.connected, lambda: f"{ends[0].says}, or to connect")
+        return Exchange([messages] * len(into), [messages] * len(parts))
 
     def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> Meeting:
         assert self._rank in line.ranks and into.is_contiguous() and x.is_contiguous()
@@ -213,7 +230,11 @@ class Threaded:
         if len(calls) == len(line.ranks):
             del self.shared.meetings[line.number, turn]
             _carry_out(kind, [calls[r] for r in line.ranks])
-        return Meeting(self.shared, line, self._rank, calls)
+        meeting = Meeting(self.shared, line, self._rank, calls)
+        if line.number not in self.met:
+            self.met.add(line.number)
+            meeting.wait()
+        return meeting
 
 
 @torch.no_grad()

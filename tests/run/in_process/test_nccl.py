@@ -1,6 +1,5 @@
 """Under NCCL's rules no plan's ranks wait for each other for ever."""
 
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,13 @@ from ssdsl.compile import compile_plan, compile_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.model import Model
 from ssdsl.run.in_process import run_in_process as ranks
-from ssdsl.run.in_process.mailbox import RankGroup
+from ssdsl.run.in_process.mailbox import RankGroup, Threaded
 from ssdsl.run.launch import Training
 from ssdsl.runtime.layout.transfers import Mover
 from ssdsl.runtime.ranks.transport import Ends, Exchange
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.captured import captured
-from tests.run.in_process.nccl import Call, Nccl, Queues
 
 GPT = "gpt:tiny"
 PLANS: list[tuple[str, str, dict[str, int]]] = [
@@ -46,7 +44,7 @@ assign model - model["*h.0*"] to gpus
 SLOW = "bench/fuzz/slow.toml"  # so that each device sends a share of a copy, to one that sends it another
 
 
-class OneByOne(Nccl):
+class OneByOne(Threaded):
     """Sends, and then receives, each message by itself."""
 
     def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> Exchange:
@@ -54,33 +52,29 @@ class OneByOne(Nccl):
         return Exchange([super(OneByOne, self).start_exchange([end], (), group, tag) for end in into], leaving)
 
 
-def train(
-    found: Compiled, model: Model, monkeypatch: pytest.MonkeyPatch, transport: type[Nccl] = Nccl
-) -> dict[tuple[int, int], deque[Call]]:
-    """The calls that are left after two steps."""
-    queues = Queues()
-    monkeypatch.setattr(ranks, "Threaded", lambda rank, exchange: transport(rank, exchange, queues))
+def train(found: Compiled, model: Model) -> None:
+    """Two steps."""
     ranks.run_in_process(ranks.program_of(found.program, model), Training(2))
-    return queues.calls
 
 
 @pytest.mark.thinned(4)
 @pytest.mark.parametrize(("plan", "spec", "params"), PLANS, ids=[p for p, *_ in PLANS])
-def test_all_ranks_go_on(plan: str, spec: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ranks_go_on(plan: str, spec: str, params: dict[str, int]) -> None:
     model, graph = captured(spec)
-    assert not any(train(compile_plan(plan_path(plan), graph, params), model, monkeypatch).values())
+    train(compile_plan(plan_path(plan), graph, params), model)
 
 
 def test_ranks_that_do_not_connect_first_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mover, "connect", lambda self, messages: None)
     model, graph = captured(GPT)
     with pytest.raises(ranks.RanksFailed, match="to connect"):
-        train(compile_plan(plan_path("pipeline"), graph, {}), model, monkeypatch)
+        train(compile_plan(plan_path("pipeline"), graph, {}), model)
 
 
 def test_what_two_ranks_send_each_other_starts_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model, graph = captured(GPT)
     found = compile_source(Source("round.ssp", ROUND), graph, {}, Path(), load_cluster(SLOW))
-    assert not any(train(found, model, monkeypatch).values())
+    train(found, model)
+    monkeypatch.setattr(ranks, "Threaded", OneByOne)
     with pytest.raises(ranks.RanksFailed, match="to connect"):
-        train(found, model, monkeypatch, OneByOne)
+        train(found, model)
