@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.cluster.load import load_cluster
+from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_plan, compile_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.model import Model
@@ -36,12 +36,12 @@ PLANS: list[tuple[str, str, dict[str, int]]] = [
 ]
 
 
+# With slow links each device sends a share of its copy, to one that sends it another.
 ROUND = """
 mesh gpus(node = 2, tp = 2)
 assign model["*h.0*"] to gpus[node = 0]
 assign model - model["*h.0*"] to gpus
 """
-SLOW = "bench/fuzz/slow.toml"  # so that each device sends a share of a copy, to one that sends it another
 
 
 class OneByOne(Threaded):
@@ -73,7 +73,7 @@ def test_ranks_that_do_not_connect_first_wait_for_ever(monkeypatch: pytest.Monke
 
 def test_what_two_ranks_send_each_other_starts_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model, graph = captured(GPT)
-    found = compile_source(Source("round.ssp", ROUND), graph, {}, Path(), load_cluster(SLOW))
+    found = compile_source(Source("round.ssp", ROUND), graph, {}, Path(), SLOW)
     train(found, model)
     monkeypatch.setattr(ranks, "Threaded", OneByOne)
     with pytest.raises(ranks.RanksFailed, match="to connect"):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ def test_the_module_is_left_alone(model: Model) -> None:
     before = copy.deepcopy(model.module.state_dict())
     reference(model, SGD)
     assert all(torch.equal(before[name], value) for name, value in model.module.state_dict().items())
+
+
+def test_a_module_that_cannot_train_on_the_device_does_on_the_cpu(model: Model) -> None:
+    there = SingleDevice(model, replace(SGD, device="meta")).trained
+    assert there.losses == reference(model, SGD).losses
+    assert all(tensor.device.type == "cpu" for tensor in there.weights.values())
 
 
 def test_a_tied_weight_may_go_by_its_other_name(model: Model, tmp_path: Path) -> None:
