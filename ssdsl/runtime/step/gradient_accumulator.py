@@ -26,6 +26,8 @@ class AxisRuns:
 
     def in_whole(self, x: torch.Tensor) -> torch.Tensor:
         """These runs of the axis in all of it, with zeros around them."""
+        if self.is_whole:
+            return x
         whole = _zeros(x, [self])
         _add(whole, x, [self])
         return whole

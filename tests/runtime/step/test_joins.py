@@ -68,3 +68,13 @@ def test_a_region_of_what_is_cut_again() -> None:
             found.add(("x", part), share, regions)
     for part, value in parts.items():
         assert torch.equal(found.pop(("x", part)), value)
+
+
+def test_unequal_parts_of_what_is_cut_again() -> None:
+    """Parts of unequal size in each of the two parts along another index."""
+    t = Join("t", 2, dim=0, outer=2, at=(((0, 8),), ((8, 13),)))
+    given, x = Input("x", ("m", "t"), (Join("m", 2, dim=0), t)), torch.randn(26, 2)
+    blocks = {(m, k): x[13 * m + 8 * k : 13 * m + (8, 13)[k]] for m in range(2) for k in range(2)}
+    assert torch.equal(given.value({part: blocks[part] for part in given.parts({})}, {}), x)
+    found = {part: share for part, share, _ in given.split(x, {})}
+    assert found.keys() == blocks.keys() and all(torch.equal(found[part], blocks[part]) for part in blocks)
