@@ -206,6 +206,12 @@ def test_what_is_open() -> None:
     assert {v["T"] for v in three.settings(range(6, 7))} == {3} and three.overrides({"T": 3})["S"] == 2
 
 
+def test_a_width_of_which_one_number_is_left_is_set() -> None:
+    found = searched(work(load_cluster("a100x8"), range(1, 2), "co_shard"))
+    assert found.best is not None and found.best.values["D"] == 1  # 2 by default
+    assert notes(found, found.best)["D"] == "D = 1: no other number takes 1 device"
+
+
 def test_widths_of_a_sum_are_not_guessed() -> None:
     index = index_model(graph_of(MODEL))
     text = "param T = 2\nmesh gpus(tp = T * 2)\nsplit model by heads into tp\nassign model to gpus\n"
