@@ -36,4 +36,6 @@ def test_nothing_is() -> None:
 def test_what_the_user_has_set_is_not_open() -> None:
     """As in a search with the same `--set`: the plan that is checked is one of those that are counted."""
     source, index = read_source(EXAMPLES / "co_shard.ssp"), index_model(graph_of("gpt:tiny"))
-    assert open_params(source, EXAMPLES, index, 1, {"D": 1}).endswith("search`: C in 2, 1, 4: at most 3 plans on 1 device")
+    assert open_params(source, EXAMPLES, index, 1, {"D": 1}).endswith(
+        "search`: C in 2, 1, 4: at most 3 plans on 1 device"
+    )
