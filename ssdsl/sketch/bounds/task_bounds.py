@@ -30,10 +30,12 @@ class Least:
 @paused_collector()
 def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) -> Least:
     """The bounds of a plan. `halved`: an order may name halves of backwards, so that a `.wgrad` may come last and
-    nothing follows it. Raises PlanError where the plan cannot be lowered."""
+    nothing follows it, and values may be kept that a whole backward gathers again. Raises PlanError where the plan
+    cannot be lowered."""
     found = unordered(plan, _by_assignment(plan), cluster, state)
-    heads = _ends(found, found.forward, gradient=False)
-    tails = _ends(found, found.backward, gradient=True)
+    timed = found.without_gathers() if halved else found
+    heads = _ends(timed, timed.forward, gradient=False)
+    tails = _ends(timed, timed.backward, gradient=True)
     step, memory, computing = 0.0, 0.0, 0.0
     of_role: list[list[Function]] = [[] for _ in found.program.roles]
     for f in found.program.functions:
@@ -41,11 +43,11 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
             of_role[r].append(f)
     for r, (role, own) in enumerate(zip(found.program.roles, of_role, strict=True)):
         times = {f.number: prod(t.parts for t in f.time) for f in own}
-        busy = sum((found.forward(f, r) + found.backward(f, r)) * times[f.number] for f in own)
+        busy = sum((timed.forward(f, r) + timed.backward(f, r)) * times[f.number] for f in own)
         head, tail = (min((ends[f.number] for f in own), default=0.0) for ends in (heads, tails))
-        update = found.prices.costs.of(Update(), role)
+        update = timed.prices.costs.of(Update(), role)
         step = max(step, head + busy + max(update.time_s, 0.0 if halved else tail))
-        computes = sum(found.computing(f, r) * times[f.number] for f in own) + update.compute_s
+        computes = sum(timed.computing(f, r) * times[f.number] for f in own) + update.compute_s
         computing += role.submesh.size * computes
         memory = max(memory, sum(map(found.kept_bytes, own)) + found.state_bytes(r))
     cores = found.prices.costs.cores

@@ -55,6 +55,20 @@ def test_bounds_hold(model: str) -> None:
     assert seen > 10
 
 
+def test_halves_of_backwards_gather_nothing_again() -> None:
+    text = (
+        "use pipeline: zb_h1\nuse tensor_parallel: tensor_parallel\nuse sequence_parallel: sequence_parallel\n"
+        "mesh gpus(pp = 1, tp = 4)\nsplit model by batch into m = 2\ntensor_parallel(model)\nsequence_parallel(model)\n"
+        "let stage = balance(model, 1)\nassign stage[0] to gpus[pp = 0]\nzb_h1(stage, 2)\n"
+    )
+    cluster, script = load_cluster("rtxtitanx8"), parse(Source("plan.ssp", text))
+    workspace = Workspace(graph_of("gpt:tiny"), cluster)
+    report = workspace.simulate(workspace.formed(read_plan(script, workspace.model)), cluster)
+    without = read_plan(script, workspace.model, orders=False)
+    least = least_of(without.plan, cluster, MIXED, without.context.facts.halved)
+    assert least.step_s <= report.step_s and least.memory_bytes <= report.peak_bytes
+
+
 @pytest.mark.parametrize("micro_batches", [2, 8])
 def test_bounds_hold_where_latencies_overlap(micro_batches: int) -> None:
     """A trip to the last stage is in the bound once, not once for each micro-batch."""
