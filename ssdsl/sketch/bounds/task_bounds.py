@@ -16,15 +16,17 @@ from ssdsl.ir.action import Update
 from ssdsl.ir.function import Earlier, Function
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
+from ssdsl.simulate.simulate import capacity_bytes
+from ssdsl.sketch.bounds.bounds import Held
 from ssdsl.sketch.bounds.unordered import Unordered, unordered
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Seconds of a step, and bytes of the fullest device."""
+    """Seconds of a step, and bytes of the devices of each role."""
 
     step_s: float
-    memory_bytes: float
+    memory: tuple[Held, ...]
 
 
 @paused_collector()
@@ -36,7 +38,7 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
     timed = found.without_gathers() if halved else found
     heads = _ends(timed, timed.forward, gradient=False)
     tails = _ends(timed, timed.backward, gradient=True)
-    step, memory, computing = 0.0, 0.0, 0.0
+    step, memory, computing = 0.0, list[Held](), 0.0
     of_role: list[list[Function]] = [[] for _ in found.program.roles]
     for f in found.program.functions:
         for r in found.members[f.submesh]:
@@ -49,9 +51,10 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
         step = max(step, head + busy + max(update.time_s, 0.0 if halved else tail))
         computes = sum(timed.computing(f, r) * times[f.number] for f in own) + update.compute_s
         computing += role.submesh.size * computes
-        memory = max(memory, sum(map(found.kept_bytes, own)) + found.state_bytes(r))
+        held = sum(map(found.kept_bytes, own)) + found.state_bytes(r)
+        memory.append(Held(held, capacity_bytes(found.program, role, cluster)))
     cores = found.prices.costs.cores
-    return Least(step if cores is None else max(step, computing / cores), memory)
+    return Least(step if cores is None else max(step, computing / cores), tuple(memory))
 
 
 def _by_assignment(plan: Plan) -> dict[str, int]:
