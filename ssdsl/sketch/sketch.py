@@ -149,8 +149,10 @@ def sketch_of(
             tried, why = _tried(facts, sizes, divided, name, devices, asked.get(name, ()))
             varies = why == LISTED and s.domain is not None and not free.keys().isdisjoint(_names(s.domain))
             value = chosen.get(name, facts.params[name])
+            if why == LISTED and value not in tried:  # the list follows a param that the user has set
+                value = tried[0]
             tried = tuple(dict.fromkeys((value, *tried)))
-            if len(tried) > 1 or varies:
+            if len(tried) > 1 or varies or value != facts.params[name]:
                 free[name] = OpenParam(name, value, tried, why, varies)
     fixed = {**facts.params, **chosen}
     fixed = {name: value for name, value in fixed.items() if name not in free}
