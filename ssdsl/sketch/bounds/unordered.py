@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import Compute
-from ssdsl.ir.function import Backward, Function, FunctionInput, Instr, Reshard
+from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Members, Program
 from ssdsl.lower.lower import formed
@@ -40,14 +40,6 @@ class Unordered:
 
     def __post_init__(self) -> None:
         self.members = Members(self.program.roles)
-
-    def without_gathers(self) -> "Unordered":
-        """The same program where backwards gather no values again, as they keep these in halves."""
-        functions = tuple(map(_without_gathers, self.program.functions))
-        if all(new is old for new, old in zip(functions, self.program.functions, strict=True)):
-            return self
-        program = replace(self.program, functions=functions)
-        return Unordered(program, prices(program, self.prices.cluster, self.prices.state))
 
     def forward(self, function: Function, role: int) -> float:
         """The seconds of a function's forward on a role."""
@@ -92,15 +84,6 @@ class Unordered:
             task = Compute(function.number, (), phase)
             self._costs[key] = self.prices.costs.of(task, self.program.roles[role])
         return self._costs[key]
-
-
-def _without_gathers(function: Function) -> Function:
-    def once(instr: Instr) -> Instr:
-        return replace(instr, again=False) if isinstance(instr, Reshard) and instr.again else instr
-
-    if not any(isinstance(i, Reshard) and i.again for section in function.sections for i in section.body):
-        return function
-    return replace(function, sections=tuple(replace(s, body=tuple(map(once, s.body))) for s in function.sections))
 
 
 def _named(plan: Plan, sets: Mapping[str, int], phase: Phase | None) -> Plan:

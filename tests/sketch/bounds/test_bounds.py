@@ -63,11 +63,12 @@ def test_bounds_hold(model: str) -> None:
     assert seen > 10
 
 
-def test_halves_of_backwards_gather_nothing_again() -> None:
+@pytest.mark.parametrize("saving", ["sequence_parallel(model)", "recompute model"])
+def test_halves_of_backwards_keep_what_a_whole_one_makes_again(saving: str) -> None:
     text = (
         "use pipeline: zb_h1\nuse tensor_parallel: tensor_parallel\nuse sequence_parallel: sequence_parallel\n"
-        "mesh gpus(pp = 1, tp = 4)\nsplit model by batch into m = 2\ntensor_parallel(model)\nsequence_parallel(model)\n"
-        "let stage = balance(model, 1)\nassign stage[0] to gpus[pp = 0]\nzb_h1(stage, 2)\n"
+        "mesh gpus(pp = 1, tp = 4)\nsplit model by batch into m = 2\ntensor_parallel(model)\n"
+        f"{saving}\nlet stage = balance(model, 1)\nassign stage[0] to gpus[pp = 0]\nzb_h1(stage, 2)\n"
     )
     cluster, script = load_cluster("rtxtitanx8"), parse(Source("plan.ssp", text))
     workspace = Workspace(graph_of("gpt:tiny"), cluster)
