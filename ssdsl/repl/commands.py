@@ -160,7 +160,7 @@ def _check(session: Session, argument: str) -> Answer:
     program = compiled(session)
     right = Text("the plan is complete and free of deadlock", style="green")
     model, draft = session.workspace.model, session.draft
-    opened = open_params(draft.source, draft.folder, model, program.plan.devices)
+    opened = open_params(draft.source, draft.folder, model, program.plan.devices, session.overrides)
     shown: tuple[Shown, ...] = (*check_views(program), *((opened,) if opened else ()))
     return session, Reply((*shown, right, *program.warnings, *repeated_warnings(program.program)))
 

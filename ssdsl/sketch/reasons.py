@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ssdsl.lang.suggest import counted
 from ssdsl.simulate.report import Report
 from ssdsl.sketch.answers.clocks import MODULO
 from ssdsl.sketch.answers.cuts import CUT
@@ -118,4 +119,11 @@ def _note(found: SearchResult, best: Tried, name: str) -> str:
         return f"{simulated} is {slower:.1%} slower{', ' if why else ''}{why}"
     if (over := next(filter(with_another, found.over), None)) is not None:
         return f"with {name} = {over.opened[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
-    return "no other number promised as much"
+    sketch = next(sketch for sketch in found.sketches if sketch.file == best.sketch.file)
+    if all(values[name] == best.opened[name] for values in sketch.settings(found.devices)):
+        return f"no other number takes {_asked(found.devices)}"
+    return "no plan with another number was simulated"
+
+
+def _asked(devices: range) -> str:
+    return counted(devices[0], "device") if len(devices) == 1 else f"{devices[0]} to {devices[-1]} devices"

@@ -148,9 +148,12 @@ def sketch_of(
         if isinstance(s, nodes.ParamStatement) and (name := s.name.text) in facts.params:
             tried, why = _tried(facts, sizes, divided, name, devices, asked.get(name, ()))
             varies = why == LISTED and s.domain is not None and not free.keys().isdisjoint(_names(s.domain))
-            if len(tried) > 1 or varies:
-                value = facts.params[name]
-                free[name] = OpenParam(name, value, tuple(dict.fromkeys((value, *tried))), why, varies)
+            value = chosen.get(name, facts.params[name])
+            if why == LISTED and value not in tried:  # the list follows a param that the user has set
+                value = tried[0]
+            tried = tuple(dict.fromkeys((value, *tried)))
+            if len(tried) > 1 or varies or value != facts.params[name]:
+                free[name] = OpenParam(name, value, tried, why, varies)
     fixed = {**facts.params, **chosen}
     fixed = {name: value for name, value in fixed.items() if name not in free}
     set_by_user = frozenset(chosen.keys() - free.keys())

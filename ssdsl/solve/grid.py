@@ -2,9 +2,10 @@
 nearer bound that takes longer.
 
 The point with the least estimate comes next: its nearer bound is computed, and if its estimate is then still the least,
-it is measured. An estimate is a point's bound, times the ratio by which points near to it exceeded theirs: from bound
-to nearer bound, and from nearer bound to measurement. Of the share it is the difference: what a bound leaves out adds
-to what it counts. All of them are kept, so estimates become right where it matters.
+it is measured. An estimate is a point's bound, with what points near to it exceeded theirs by: from bound to nearer
+bound, and from nearer bound to measurement. Of the cost it is the ratio or the difference, whichever gives less; of the
+share it is the difference: what a bound leaves out adds to what it counts. All of them are kept, so estimates become
+right where it matters.
 A point whose bound is not below the best measurement is never measured.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Point = tuple[int, ...]
-FAR = 2.0  # the distance at which the least excess of all counts as a neighbour's
+FAR = 1.5  # the distance at which the least excess of all counts as a neighbour's
 NEAREST = 4  # the number of neighbours in an estimate
 SURE = 1.1  # an estimate is believed up to this factor times the largest by which a recent one was too high
 TINY = 1e-30
@@ -24,7 +25,7 @@ EASIER = 10.0  # the factor on effort there
 EASY = 0.1  # the most effort that is spent on the best of a kind
 LOOKS = 5  # the most nearer bounds that are computed for it
 MAY_FIT = 2.0  # an estimated share up to which a point may fit
-RECENT = 14  # the number of estimates whose errors are remembered
+RECENT = 22  # the number of estimates whose errors are remembered
 DOUBT = 3.0  # the factor by which the first estimates may be too high
 NEXT = 16  # nearer bounds that are likely to be asked for next
 FIRST = 24  # bounds that are computed before the second measurement
@@ -65,6 +66,7 @@ class Answer:
 
 NONE = Worth(math.inf, math.inf)  # before anything is measured
 Kind = Callable[[Point], Hashable]
+More = tuple[float, float, float]  # the ratio and the difference of costs, and the difference of shares
 Bound = Callable[[Point], Worth | None]
 Measure = Callable[[Point], Worth | None]
 Soon = Callable[[bool, Sequence[Point]], None]
@@ -103,27 +105,30 @@ def grid(
 
 @dataclass(slots=True)
 class _Excess:
-    """By how much points exceeded a bound, the ratio in cost and the difference in share, and the least of them."""
+    """By how much points exceeded a bound, and the least of each number."""
 
-    of: dict[Point, tuple[float, float]] = field(default_factory=dict)
-    least: tuple[float, float] = (math.inf, math.inf)
+    of: dict[Point, More] = field(default_factory=dict)
+    least: More = (math.inf, math.inf, math.inf)
 
     def add(self, point: Point, found: Worth, bound: Worth) -> None:
-        cost, share = found.cost / max(bound.cost, TINY), found.share - bound.share
-        self.of[point] = cost, share
-        self.least = min(self.least[0], cost), min(self.least[1], share)
+        more = found.cost / max(bound.cost, TINY), found.cost - bound.cost, found.share - bound.share
+        self.of[point] = more
+        self.least = min(self.least[0], more[0]), min(self.least[1], more[1]), min(self.least[2], more[2])
 
     def added(self, bound: Worth, near: Sequence[tuple[float, Point]]) -> Worth:
         """The likely cost and share of a point with this bound, by the excess of the points near to it, weighted by
-        distance, and by the least excess, which counts as a point at distance `FAR`."""
+        distance, and by the least excess, which counts as a point at distance `FAR`. Of the two costs, by ratios and by
+        differences, the lower one: neither holds everywhere."""
         if not self.of:
             return bound
         weights = _weight(FAR)
-        cost, share = weights * self.least[0], weights * self.least[1]
+        times, cost, share = (weights * least for least in self.least)
         for distance, other in near:
-            (more_cost, more_share), weight = self.of[other], _weight(distance)
-            weights, cost, share = weights + weight, cost + weight * more_cost, share + weight * more_share
-        return Worth(bound.cost * cost / weights, bound.share + share / weights, bound.effort)
+            more, weight = self.of[other], _weight(distance)
+            weights += weight
+            times, cost, share = times + weight * more[0], cost + weight * more[1], share + weight * more[2]
+        cost = min(bound.cost * times / weights, bound.cost + cost / weights)
+        return Worth(cost, bound.share + share / weights, bound.effort)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,9 @@ import pytest
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
+from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.plan.declarations import open_settings
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
 from ssdsl.show.tables.search import search_views
@@ -191,6 +193,13 @@ def test_without_a_simulation_there_is_no_best_to_compare_with() -> None:
     assert "simulated steps are up to" in said and "equal" not in said
 
 
+def test_where_all_settings_are_refused_it_says_what_would_do() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron", M=(3,))
+    found = searched(searching)
+    assert found.best is None and found.refused == found.settings
+    assert "E0203: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(searching, found)
+
+
 def test_what_is_open() -> None:
     index = index_model(graph_of(MODEL))
     text = (
@@ -204,6 +213,30 @@ def test_what_is_open() -> None:
     assert pairs == {(1, 1), (1, 2), (2, 2), (2, 4)}  # four times four are too many
     three = sketch_of(Source("x.ssp", text), None, index, range(6, 7), {"T": (3, 1), "S": (2,)})
     assert {v["T"] for v in three.settings(range(6, 7))} == {3} and three.overrides({"T": 3})["S"] == 2
+
+
+def test_a_list_follows_what_the_user_has_set() -> None:
+    """With S = 1 the default of M is not in its list any more: the list says what is tried."""
+    text = (
+        "param S = 2 in [1, 2, 4]\nparam M = 8 in [S, 2 * S, 4 * S]\nparam K = 2 in [S]\nmesh gpus(pp = S, dp = K)\n"
+        "split model by batch into m = M, dp\nlet stage = balance(model, S)\n"
+        "assign stage[s] to gpus[pp = s] for s in 0..S\n"
+    )
+    index, devices = index_model(graph_of(MODEL)), range(1, 9)
+    found = sketch_of(Source("x.ssp", text), None, index, devices, {"S": (1,)})
+    assert list(found.settings(devices)) == [{"M": 1, "K": 1}, {"M": 2, "K": 1}, {"M": 4, "K": 1}]
+    several = sketch_of(Source("x.ssp", text), None, index, devices, {"S": (1, 2)})
+    assert {(v["S"], v["M"], v["K"]) for v in several.settings(devices)} == {
+        *((1, m, 1) for m in (1, 2, 4)),
+        *((2, m, 2) for m in (2, 4, 8)),
+    }
+    assert len(list(open_settings(parse(Source("x.ssp", text))))) == 9  # as `ssdsl sweep` does
+
+
+def test_a_width_of_which_one_number_is_left_is_set() -> None:
+    found = searched(work(load_cluster("a100x8"), range(1, 2), "co_shard"))
+    assert found.best is not None and found.best.values["D"] == 1  # 2 by default
+    assert notes(found, found.best)["D"] == "D = 1: no other number takes 1 device"
 
 
 def test_widths_of_a_sum_are_not_guessed() -> None:

@@ -68,7 +68,8 @@ def check(
     else:
         for view in check_views(program):
             results.print(table(view, results.width))
-        if opened := open_params(loaded.source, loaded.path.parent, index_model(loaded.graph), program.plan.devices):
+        model_index, devices = index_model(loaded.graph), program.plan.devices
+        if opened := open_params(loaded.source, loaded.path.parent, model_index, devices, overrides):
             results.print(opened, markup=False)
         results.print(loaded.comparison)
         results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")

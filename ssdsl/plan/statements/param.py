@@ -21,13 +21,14 @@ def param(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> None:
     default.
 
     Raises PlanError in a block; for a default, or numbers to try, made of more than numbers and earlier parameters; and
-    for a default that is not among the numbers to try.
+    for a default that is not among the numbers to try, unless these follow a parameter that the user may have set.
     """
     if scope.parent is None or scope.parent.parent is not None:
         raise PlanError(MisplacedParam(s.span))
     value, domain = _number(ctx, scope, s.default), _domain(ctx, scope, s)
-    is_set = s.name.text in ctx.overrides and not ctx.stack.files
-    if domain and value not in domain and not is_set:
+    overrides = () if ctx.stack.files else ctx.overrides
+    follows = overrides and any(True for e in (s.default, s.domain) if e is not None for _ in names_in(e))
+    if domain and value not in domain and s.name.text not in overrides and not follows:
         raise PlanError(DefaultNotTried(s.default.span, s.name.text, value, domain))
     if ctx.stack.files:
         scope.bind(s.name, value)

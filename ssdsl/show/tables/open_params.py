@@ -1,6 +1,6 @@
 """A line that lists what a plan leaves open to a search."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -13,15 +13,17 @@ from ssdsl.text.source import Source
 MOST = 10_000  # settings that are counted
 
 
-def open_params(source: Source, folder: Path | None, model: ModelIndex, count: int) -> str:
+def open_params(
+    source: Source, folder: Path | None, model: ModelIndex, count: int, settings: Mapping[str, int] | None = None
+) -> str:
     """`open to ssdsl search: T in 1, 2, 4; M in 1, 2: at most 6 plans on 4 devices; where stages are cut`; empty if no
-    param is open."""
+    param is open. Params that the user has set are not open, as in a search with the same `--set`."""
     devices = range(count, count + 1)
-    sketch = sketch_of(source, folder, model, devices)
+    sketch = sketch_of(source, folder, model, devices, {name: (value,) for name, value in (settings or {}).items()})
     if not sketch.open:
         return ""
-    settings = sum(1 for _ in islice(sketch.settings(devices), MOST))
-    plans = f"more than {MOST:,} plans" if settings == MOST else f"at most {counted(settings, 'plan')}"
+    found = sum(1 for _ in islice(sketch.settings(devices), MOST))
+    plans = f"more than {MOST:,} plans" if found == MOST else f"at most {counted(found, 'plan')}"
     opened = "; ".join(f"{p.name} in {listed(p.tried)}" for p in sketch.open)
     clocked = clocks.is_open(sketch) and clocks.parts_of(sketch, sketch.default, model)
     ordered = orders.is_open(sketch) or bool(clocked)

@@ -157,7 +157,8 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
     if any(counts.values()):
         yield "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     for diagnostic, count in found.reasons[:3]:
-        yield f"{count} refused, such as {diagnostic.code}: {diagnostic.text(diagnostic.title)}"
+        mend = f"; {diagnostic.text(diagnostic.help)}" if found.best is None and diagnostic.help else ""
+        yield f"{count} refused, such as {diagnostic.code}: {diagnostic.text(diagnostic.title)}{mend}"
     if over := found.over:
         nearest = "; ".join(f"{t.sketch.name} {t.setting.words} by {size(t.over_bytes)}" for t in over[:OVER_SHOWN])
         yield f"out of memory: {len(over)}, the nearest {nearest}"

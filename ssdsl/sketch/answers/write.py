@@ -7,22 +7,23 @@ from pathlib import Path
 from ssdsl.lang import nodes
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
-from ssdsl.sketch.sketch import ASKED, Sketch
+from ssdsl.plan.declarations import params
+from ssdsl.sketch.sketch import Sketch
 from ssdsl.text.source import Source
 
 
 def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str], folder: Path | None = None) -> str:
     """The sketch's text with these defaults. A param's note stands above it as a comment.
 
-    A number that the user asked for is added to the param's list if it is not there. Paths of files that the plan uses
+    A number that is not in the param's list, as the user asked for it, is added. Paths of files that the plan uses
     are made relative to `folder`.
     """
     text = sketch.source.text
-    asked = {*sketch.set_by_user, *(p.name for p in sketch.open if p.why == ASKED)}
+    domains = {p.name: p.domain for p in params(sketch.script, values)}
     for s in reversed(list(nodes.walk(sketch.script))):
         match s:
             case nodes.ParamStatement():
-                text = _with_default(text, s, values, notes, s.name.text in asked)
+                text = _with_default(text, s, values, notes, domains[s.name.text])
             case (
                 nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name)))
                 | nodes.LetStatement(value=nodes.Call(function=nodes.NameExpression(text=name)))
@@ -41,21 +42,27 @@ def with_answer(text: str, call: nodes.Call, name: str, answer: str) -> str:
 
 
 def _with_default(
-    text: str, s: nodes.ParamStatement, values: Mapping[str, int], notes: Mapping[str, str], is_asked: bool
+    text: str, s: nodes.ParamStatement, values: Mapping[str, int], notes: Mapping[str, str], domain: tuple[int, ...]
 ) -> str:
     name = s.name.text
     if name not in values:
         return text
     value = values[name]
-    listed = [text[i.span.start : i.span.end] for i in s.domain.items] if isinstance(s.domain, nodes.ListOf) else []
-    if is_asked and listed and str(value) not in listed:
-        assert isinstance(s.domain, nodes.ListOf)
-        last = s.domain.items[-1].span.end
-        text = f"{text[:last]}, {value}{text[last:]}"
+    if s.domain is not None and value not in domain:
+        text = _with_number(text, s.domain, value)
     text = f"{text[: s.default.span.start]}{value}{text[s.default.span.end :]}"
     if note := notes.get(name):
         text = _with_note(text, s, note)
     return text
+
+
+def _with_number(text: str, domain: nodes.Expr, value: int) -> str:
+    """The text with one more number in a list that it writes, or behind a list that it computes."""
+    if isinstance(domain, nodes.ListOf):
+        last = domain.items[-1].span.end
+        return f"{text[:last]}, {value}{text[last:]}"
+    start, end = domain.span.start, domain.span.end
+    return f"{text[:start]}({text[start:end]}) + [{value}]{text[end:]}"
 
 
 def _with_note(text: str, s: nodes.Statement, note: str) -> str:

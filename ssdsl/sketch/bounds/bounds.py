@@ -14,6 +14,7 @@ from math import inf, prod
 from typing import NamedTuple, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin, Stage
 from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
 from ssdsl.plan.plan import State as Kept
@@ -48,6 +49,13 @@ class _Use(NamedTuple):
     operator: Operator
     signature: int
     operand: int
+
+
+class Held(NamedTuple):
+    """The bytes that each of some devices holds at least, and the memory of the smallest of them."""
+
+    size_bytes: float
+    capacity_bytes: float
 
 
 @dataclass(slots=True)
@@ -183,8 +191,8 @@ class Bounds:
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def memory_bytes(self, plan: Plan) -> float:
-        """A lower bound on the bytes of the fullest device."""
+    def memory(self, plan: Plan) -> tuple[Held, ...]:
+        """Lower bounds on the bytes of the devices of each place."""
         shares: dict[tuple[int, int, int], float] = {}  # by record, signature and operand
         weights: dict[tuple[Placement, str], float] = {}  # the share of each weight that devices hold
         for use in self._weights():
@@ -209,7 +217,7 @@ class Bounds:
                 axes = sharded.get((kind, name), ())
                 total += size / prod(sizes[place.mesh].get(axis, 1) for axis in axes) if axes else size
             held[place] = held.get(place, 0.0) + share * total
-        return max((sum(_covering(place, held)) for place in held), default=0.0)
+        return tuple(Held(sum(_covering(place, held)), self._capacity_bytes(plan, place)) for place in held)
 
     def _weights(self) -> list[_Use]:
         """All operands that are weights; also notes the bytes of each weight's state."""
@@ -229,9 +237,10 @@ class Bounds:
                     self._uses.append(_Use(value.name, operator, signatures[op], at))
         return self._uses
 
-    def capacity_bytes(self, plan: Plan) -> float:
-        """The memory of the smallest device that the plan uses."""
-        devices = self.cluster.devices(tuple(range(plan.devices)))
+    def _capacity_bytes(self, plan: Plan, place: Placement) -> float:
+        """The memory of the smallest device of a place."""
+        mesh = next(mesh for mesh in plan.meshes if mesh.name == place.mesh)
+        devices = self.cluster.devices(tuple(Submesh(mesh, place.fixed).ranks()))
         return min(d.memory_bytes for d in devices) / self.cluster.sharing(plan.devices)
 
 

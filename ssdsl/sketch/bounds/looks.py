@@ -7,10 +7,9 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers import clocks
-from ssdsl.sketch.bounds.bounds import Bounds
+from ssdsl.sketch.bounds.bounds import Bounds, Held
 from ssdsl.sketch.bounds.task_bounds import least_of
 from ssdsl.sketch.family import family
 from ssdsl.sketch.sketch import Sketch, Values
@@ -84,14 +83,15 @@ class Looks:
         self.cluster.check_size(plan.devices)
         step_s = UNKNOWN_S if self.is_measured else self.bounds.step_s(plan, may_be_halved) * plan.devices
         effort = 0.0 if self.is_measured else self.bounds.tasks(plan) / EFFORT
-        found = self._found(plan, step_s, self.bounds.memory_bytes(plan), effort)
+        found = self._found(step_s, self.bounds.memory(plan), effort)
         return replace(found, family=family(plan))
 
     def _nearer(self, reading: Reading, may_be_halved: bool) -> Look:
         plan = reading.plan
         least = least_of(plan, self.cluster, self.state, may_be_halved)
-        return self._found(plan, least.step_s * plan.devices, least.memory_bytes)
+        return self._found(least.step_s * plan.devices, least.memory)
 
-    def _found(self, plan: Plan, device_s: float, memory_bytes: float, effort: float = 0.0) -> Look:
-        most = self.memory * self.bounds.capacity_bytes(plan)
-        return Look(Worth(device_s, memory_bytes / most, effort), over_bytes=max(0, int(memory_bytes - most)))
+    def _found(self, device_s: float, memory: Sequence[Held], effort: float = 0.0) -> Look:
+        share = max((held.size_bytes / (self.memory * held.capacity_bytes) for held in memory), default=0.0)
+        over = max((held.size_bytes - self.memory * held.capacity_bytes for held in memory), default=0.0)
+        return Look(Worth(device_s, share, effort), over_bytes=max(0, int(over)))

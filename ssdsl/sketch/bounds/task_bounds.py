@@ -16,40 +16,52 @@ from ssdsl.ir.action import Update
 from ssdsl.ir.function import Earlier, Function
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
+from ssdsl.simulate.simulate import capacity_bytes
+from ssdsl.sketch.bounds.bounds import Held
 from ssdsl.sketch.bounds.unordered import Unordered, unordered
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Seconds of a step, and bytes of the fullest device."""
+    """Seconds of a step, and bytes of the devices of each role."""
 
     step_s: float
-    memory_bytes: float
+    memory: tuple[Held, ...]
 
 
 @paused_collector()
 def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) -> Least:
-    """The bounds of a plan. `halved`: an order may name halves of backwards, so that a `.wgrad` may come last and
-    nothing follows it. Raises PlanError where the plan cannot be lowered."""
-    found = unordered(plan, _by_assignment(plan), cluster, state)
+    """The bounds of a plan. `halved`: an order may name halves of backwards. Then a `.wgrad` may come last and nothing
+    follows it; and a backward takes as long as the shorter of whole and in halves, which keeps some values that a whole
+    one computes or gathers again. Raises PlanError where the plan cannot be lowered."""
+    found = unordered(plan, sets := _by_assignment(plan), cluster, state)
+    ways = (found, unordered(plan, sets, cluster, state, halves=True)) if halved else (found,)
+
+    def backward(f: Function, role: int) -> float:
+        return min(way.backward(way.program.functions[f.number], role) for way in ways)
+
+    def busy_cores(f: Function, role: int) -> float:
+        return min(way.computing(way.program.functions[f.number], role) for way in ways)
+
     heads = _ends(found, found.forward, gradient=False)
-    tails = _ends(found, found.backward, gradient=True)
-    step, memory, computing = 0.0, 0.0, 0.0
+    tails = _ends(found, backward, gradient=True)
+    step, memory, computing = 0.0, list[Held](), 0.0
     of_role: list[list[Function]] = [[] for _ in found.program.roles]
     for f in found.program.functions:
         for r in found.members[f.submesh]:
             of_role[r].append(f)
     for r, (role, own) in enumerate(zip(found.program.roles, of_role, strict=True)):
         times = {f.number: prod(t.parts for t in f.time) for f in own}
-        busy = sum((found.forward(f, r) + found.backward(f, r)) * times[f.number] for f in own)
+        busy = sum((found.forward(f, r) + backward(f, r)) * times[f.number] for f in own)
         head, tail = (min((ends[f.number] for f in own), default=0.0) for ends in (heads, tails))
         update = found.prices.costs.of(Update(), role)
         step = max(step, head + busy + max(update.time_s, 0.0 if halved else tail))
-        computes = sum(found.computing(f, r) * times[f.number] for f in own) + update.compute_s
+        computes = sum(busy_cores(f, r) * times[f.number] for f in own) + update.compute_s
         computing += role.submesh.size * computes
-        memory = max(memory, sum(map(found.kept_bytes, own)) + found.state_bytes(r))
+        held = sum(map(found.kept_bytes, own)) + found.state_bytes(r)
+        memory.append(Held(held, capacity_bytes(found.program, role, cluster)))
     cores = found.prices.costs.cores
-    return Least(step if cores is None else max(step, computing / cores), memory)
+    return Least(step if cores is None else max(step, computing / cores), tuple(memory))
 
 
 def _by_assignment(plan: Plan) -> dict[str, int]:

@@ -31,3 +31,11 @@ def test_what_is_open(plan: str, said: str) -> None:
 def test_nothing_is() -> None:
     source = Source("closed.ssp", "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n")
     assert not open_params(source, None, index_model(graph_of("gpt:tiny")), 2)
+
+
+def test_what_the_user_has_set_is_not_open() -> None:
+    """As in a search with the same `--set`: the plan that is checked is one of those that are counted."""
+    source, index = read_source(EXAMPLES / "co_shard.ssp"), index_model(graph_of("gpt:tiny"))
+    assert open_params(source, EXAMPLES, index, 1, {"D": 1}).endswith(
+        "search`: C in 2, 1, 4: at most 3 plans on 1 device"
+    )

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.declarations import params
@@ -32,6 +34,22 @@ def test_a_number_that_is_not_listed_is_added() -> None:
     text = 'param T = 2 in [1, 2] "width"\n\nmesh gpus(tp = T)\n\nassign model to gpus\n'
     found = written(sketch(Source("x.ssp", text), None, T=(2, 4)), {"T": 4}, {})
     assert 'param T = 4 in [1, 2, 4] "width"' in found
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("1..3", "(1..3) + [8]"),
+        ("[1, 2] + [2]", "[1, 2] + [2] + [8]"),
+        ("[S, 2 * S]", "[S, 2 * S]"),
+        ("[2]", "[2, 8]"),
+    ],
+)
+def test_the_number_is_among_those_that_are_tried(listed: str, said: str) -> None:
+    text = f"param S = 2\nparam T = 2 in {listed}\n\nmesh gpus(pp = S, tp = T)\n\nassign model to gpus\n"
+    found = written(sketch(Source("x.ssp", text), None, S=(4,), T=(8,)), {"S": 4, "T": 8}, {})
+    assert f"param T = 8 in {said}\n" in found
+    assert 8 in params(parse(Source("x.ssp", found)))[1].domain
 
 
 def test_files_beside_the_sketch_are_found_from_elsewhere(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A bound is never crossed: no simulated step is faster, and no peak smaller, than a plan's text promises at least."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
 from ssdsl.simulate.memory.state import MIXED
-from ssdsl.sketch.bounds.bounds import Bounds
+from ssdsl.simulate.report import DeviceReport
+from ssdsl.sketch.bounds.bounds import Bounds, Held
 from ssdsl.sketch.bounds.task_bounds import least_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -24,6 +26,12 @@ SLOW = [pytest.param(m, marks=pytest.mark.slow) for m in ("swin:tiny", "t5:tiny"
 CLUSTERS = ("a100x64", "two_sites", "laptop")
 PLANS = (*sorted((ROOT / "examples").glob("*.ssp")), *sorted((ROOT / "tests/prove/plans").glob("*.ssp")))
 SETTINGS: tuple[dict[str, int], ...] = ({}, {"M": 8}, {"D": 2, "M": 2}, {"S": 2, "M": 4}, {"T": 2, "S": 1, "M": 1})
+
+
+def fullest(devices: Sequence[Held] | Sequence[DeviceReport]) -> float:
+    """The largest share of its memory that a device needs."""
+    sizes = [(d.size_bytes if isinstance(d, Held) else d.peak_bytes, d.capacity_bytes) for d in devices]
+    return max(size / capacity for size, capacity in sizes if capacity)
 
 
 @pytest.mark.parametrize("model", ["gpt:tiny", *SLOW])
@@ -48,11 +56,38 @@ def test_bounds_hold(model: str) -> None:
                 where = f"{path.name} {settings} on {cluster.name}"
                 assert without.context.facts.halved >= halved, where
                 assert bounds.step_s(without.plan, without.context.facts.halved) <= report.step_s * (1 + 1e-9), where
-                assert bounds.memory_bytes(plan) <= report.peak_bytes, where
+                assert fullest(bounds.memory(plan)) <= fullest(report.devices) * (1 + 1e-9), where
                 least = least_of(without.plan, cluster, MIXED, without.context.facts.halved)
                 assert least.step_s <= report.step_s * (1 + 1e-9), where
-                assert least.memory_bytes <= report.peak_bytes, where
+                assert fullest(least.memory) <= fullest(report.devices) * (1 + 1e-9), where
     assert seen > 10
+
+
+@pytest.mark.parametrize("saving", ["sequence_parallel(model)", "recompute model"])
+def test_halves_of_backwards_keep_what_a_whole_one_makes_again(saving: str) -> None:
+    text = (
+        "use pipeline: zb_h1\nuse tensor_parallel: tensor_parallel\nuse sequence_parallel: sequence_parallel\n"
+        "mesh gpus(pp = 1, tp = 4)\nsplit model by batch into m = 2\ntensor_parallel(model)\n"
+        f"{saving}\nlet stage = balance(model, 1)\nassign stage[0] to gpus[pp = 0]\nzb_h1(stage, 2)\n"
+    )
+    cluster, script = load_cluster("rtxtitanx8"), parse(Source("plan.ssp", text))
+    workspace = Workspace(graph_of("gpt:tiny"), cluster)
+    report = workspace.simulate(workspace.formed(read_plan(script, workspace.model)), cluster)
+    without = read_plan(script, workspace.model, orders=False)
+    least = least_of(without.plan, cluster, MIXED, without.context.facts.halved)
+    assert least.step_s <= report.step_s and fullest(least.memory) <= fullest(report.devices)
+
+
+def test_each_stage_has_the_memory_of_its_own_devices() -> None:
+    """The first, which has most of the model, is on devices of 79 GiB, the second on devices of 32."""
+    text = 'mesh gpus(pp = 2, n = 32)\nlet head = model["lm_head"]\nassign model - head to gpus[pp = 0, n = 0]\n'
+    text += "assign head to gpus[pp = 1, n = 0]\n"
+    script, cluster = parse(Source("plan.ssp", text)), load_cluster("two_sites")
+    workspace = Workspace(graph_of("llama:tiny,batch=1,seq=2"), cluster)
+    reading = read_plan(script, workspace.model)
+    share = fullest(workspace.simulate(workspace.formed(reading), cluster).devices)
+    assert fullest(Bounds(workspace.graph, cluster, MIXED).memory(reading.plan)) <= share
+    assert fullest(least_of(reading.plan, cluster, MIXED, False).memory) <= share
 
 
 @pytest.mark.parametrize("micro_batches", [2, 8])
@@ -98,8 +133,8 @@ def test_what_lies_in_parts_with_a_state(state: str) -> None:
     graph, cluster = graph_of("gpt:tiny"), load_cluster("a100x64")
     workspace, bounds = Workspace(graph, cluster), Bounds(graph, cluster, MIXED)
     candidate = workspace.candidate(Source("x.ssp", ONLY.format(state=state)), {})
-    peak = workspace.simulate(candidate, cluster).peak_bytes
-    assert 0.2 * peak < bounds.memory_bytes(candidate.plan) <= peak
+    peak = fullest(workspace.simulate(candidate, cluster).devices)
+    assert 0.2 * peak < fullest(bounds.memory(candidate.plan)) <= peak
 
 
 def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:
