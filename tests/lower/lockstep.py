@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard
-from ssdsl.runtime.ranks.transport import Ends, Exchange
+from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.runtime.ranks.world import World
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class Lockstep:
     ) -> None:
         self._call("all_to_all", group, received, parts)
 
-    def start_exchange(self, into: Ends, parts: Ends, group: None, tag: int = 0) -> Exchange:
+    def start_exchange(self, into: Ends, parts: Ends, group: None, tag: int = 0) -> StartedExchange:
         leaving = []
         for peer, piece in parts:
             assert piece.is_contiguous() and peer != self.rank
@@ -120,7 +120,7 @@ class Lockstep:
             box.append(piece.clone())
             leaving.append(Message(box, piece))
         boxes = [self.mail.setdefault((peer, self.rank, tag), deque()) for peer, _ in into]
-        return Exchange([Message(box, x) for box, (_, x) in zip(boxes, into, strict=True)], leaving)
+        return StartedExchange([Message(box, x) for box, (_, x) in zip(boxes, into, strict=True)], leaving)
 
 
 class Tensors:

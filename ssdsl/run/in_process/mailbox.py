@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ssdsl.runtime.ranks.transport import Ends, Exchange, Merge, Rows
+from ssdsl.runtime.ranks.transport import Ends, Merge, Rows, StartedExchange
 
 Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
@@ -62,7 +62,7 @@ class Meeting:
 
 
 @dataclass(eq=False, slots=True)
-class End:
+class MessageEnd:
     """One end of a message: a rank sends the tensor to the peer, or receives it. `version` is that of a sent tensor."""
 
     rank: int
@@ -84,7 +84,7 @@ class Messages:
 
     exchange: "Mailboxes"
     rank: int
-    left: list[End]
+    left: list[MessageEnd]
 
     def is_completed(self) -> bool:
         return not self.left
@@ -136,7 +136,7 @@ class Mailboxes:
             for rank in done:
                 queues[rank].popleft()
 
-    def _copy(self, sent: End, received: End) -> None:
+    def _copy(self, sent: MessageEnd, received: MessageEnd) -> None:
         between, x, into = f"rank {sent.rank} sends rank {sent.peer}, tag {sent.tag},", sent.tensor, received.tensor
         if received.tag != sent.tag:
             raise self.failed("mismatch", f"{between} what it receives with tag {received.tag}")
@@ -204,18 +204,19 @@ class Threaded:
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
         self._join("all_to_all", into, x, group).wait()
 
-    def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> Exchange:
+    def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> StartedExchange:
         given = [*((False, peer, x) for peer, x in into), *((True, peer, x) for peer, x in parts)]
         assert all(x.is_contiguous() for _, _, x in given)
-        ends = [End(self._rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
+        ends = [MessageEnd(self._rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
         messages, shared, number = Messages(self.shared, self._rank, [*ends]), self.shared, group.number
         if ends:
             shared.queues.setdefault(number, {}).setdefault(self._rank, deque()).append(messages)
             shared.connected |= {(number, self._rank, end.sends, end.peer) for end in ends}
             shared.deliver(number)
             others = {(number, end.peer, not end.sends, self._rank) for end in ends}
-            shared.wait(self._rank, lambda: others <= shared.connected, lambda: f"{ends[0].says}, or to connect")
-        return Exchange([messages] * len(into), [messages] * len(parts))
+            said = f"{ends[0].says}, or to connect"  # the wait must not keep the tensors
+            shared.wait(self._rank, lambda: others <= shared.connected, lambda: said)
+        return StartedExchange([messages] * len(into), [messages] * len(parts))
 
     def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> Meeting:
         assert self._rank in line.ranks and into.is_contiguous() and x.is_contiguous()

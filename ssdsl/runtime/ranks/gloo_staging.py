@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .transport import Distributed, Ends, Exchange, Merge, PendingWork, Rows, Works
+from .transport import Distributed, Ends, Merge, PendingWork, Rows, StartedExchange, Works
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Staged(Distributed):
         super().all_to_all(here, _copy(x), group, rows)
         into.copy_(here)
 
-    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> Exchange:
+    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
         here, copies = [(peer, _empty(x)) for peer, x in into], [(peer, _copy(x)) for peer, x in parts]
         started = super().start_exchange(here, copies, group, tag)
         ends = zip(started.arriving, here, into, strict=True)
         arriving = [Arriving(work, copy, x) for work, (_, copy), (_, x) in ends]
-        return Exchange(arriving, [Works([work], copies) for work in started.leaving])
+        return StartedExchange(arriving, [Works([work], copies) for work in started.leaving])
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

@@ -52,7 +52,7 @@ class Works:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class StartedExchange:
     """Messages that started together: the works of those that arrive and of those that leave, in the order given. Some
     may be the same work."""
 
@@ -107,7 +107,7 @@ class Transport(Protocol):
         """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,
         n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
 
-    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> Exchange:
+    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
         """Starts to send parts to ranks, which must not change until they are sent, and to fill `into` with what ranks
         send.
 
@@ -171,10 +171,10 @@ class Distributed:
         received, sent = (None, None) if rows is None else rows
         dist.all_to_all_single(into, x, received, sent, group=group)
 
-    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> Exchange:
+    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
         calls = [dist.P2POp(dist.irecv, x, peer, group, tag) for peer, x in into]
         calls += [dist.P2POp(dist.isend, x, peer, group, tag) for peer, x in parts]
         works = list[PendingWork](dist.batch_isend_irecv(calls)) if calls else []
         if len(works) < len(calls):  # NCCL makes one of them
             works = works * len(calls)
-        return Exchange(works[: len(into)], works[len(into) :])
+        return StartedExchange(works[: len(into)], works[len(into) :])

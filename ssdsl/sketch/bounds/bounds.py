@@ -51,7 +51,7 @@ class _Use(NamedTuple):
     operand: int
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """The bytes that each of some devices holds at least, and the memory of the smallest of them."""
 
     size_bytes: float
@@ -191,7 +191,7 @@ class Bounds:
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def memory(self, plan: Plan) -> tuple[Held, ...]:
+    def memory(self, plan: Plan) -> tuple[HeldBytes, ...]:
         """Lower bounds on the bytes of the devices of each place."""
         shares: dict[tuple[int, int, int], float] = {}  # by record, signature and operand
         weights: dict[tuple[Placement, str], float] = {}  # the share of each weight that devices hold
@@ -217,7 +217,7 @@ class Bounds:
                 axes = sharded.get((kind, name), ())
                 total += size / prod(sizes[place.mesh].get(axis, 1) for axis in axes) if axes else size
             held[place] = held.get(place, 0.0) + share * total
-        return tuple(Held(sum(_covering(place, held)), self._capacity_bytes(plan, place)) for place in held)
+        return tuple(HeldBytes(sum(_covering(place, held)), self._capacity_bytes(plan, place)) for place in held)
 
     def _weights(self) -> list[_Use]:
         """All operands that are weights; also notes the bytes of each weight's state."""

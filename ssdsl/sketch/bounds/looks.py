@@ -9,7 +9,7 @@ from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers import clocks
-from ssdsl.sketch.bounds.bounds import Bounds, Held
+from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes
 from ssdsl.sketch.bounds.task_bounds import least_of
 from ssdsl.sketch.family import family
 from ssdsl.sketch.sketch import Sketch, Values
@@ -91,7 +91,7 @@ class Looks:
         least = least_of(plan, self.cluster, self.state, may_be_halved)
         return self._found(least.step_s * plan.devices, least.memory)
 
-    def _found(self, device_s: float, memory: Sequence[Held], effort: float = 0.0) -> Look:
+    def _found(self, device_s: float, memory: Sequence[HeldBytes], effort: float = 0.0) -> Look:
         share = max((held.size_bytes / (self.memory * held.capacity_bytes) for held in memory), default=0.0)
         over = max((held.size_bytes - self.memory * held.capacity_bytes for held in memory), default=0.0)
         return Look(Worth(device_s, share, effort), over_bytes=max(0, int(over)))

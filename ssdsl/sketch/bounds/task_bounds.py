@@ -17,7 +17,7 @@ from ssdsl.ir.function import Earlier, Function
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.simulate import capacity_bytes
-from ssdsl.sketch.bounds.bounds import Held
+from ssdsl.sketch.bounds.bounds import HeldBytes
 from ssdsl.sketch.bounds.unordered import Unordered, unordered
 
 
@@ -26,7 +26,7 @@ class Least:
     """Seconds of a step, and bytes of the devices of each role."""
 
     step_s: float
-    memory: tuple[Held, ...]
+    memory: tuple[HeldBytes, ...]
 
 
 @paused_collector()
@@ -45,7 +45,7 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
 
     heads = _ends(found, found.forward, gradient=False)
     tails = _ends(found, backward, gradient=True)
-    step, memory, computing = 0.0, list[Held](), 0.0
+    step, memory, computing = 0.0, list[HeldBytes](), 0.0
     of_role: list[list[Function]] = [[] for _ in found.program.roles]
     for f in found.program.functions:
         for r in found.members[f.submesh]:
@@ -59,7 +59,7 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
         computes = sum(busy_cores(f, r) * times[f.number] for f in own) + update.compute_s
         computing += role.submesh.size * computes
         held = sum(map(found.kept_bytes, own)) + found.state_bytes(r)
-        memory.append(Held(held, capacity_bytes(found.program, role, cluster)))
+        memory.append(HeldBytes(held, capacity_bytes(found.program, role, cluster)))
     cores = found.prices.costs.cores
     return Least(step if cores is None else max(step, computing / cores), tuple(memory))
 

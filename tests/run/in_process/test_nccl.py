@@ -12,7 +12,7 @@ from ssdsl.run.in_process import run_in_process as ranks
 from ssdsl.run.in_process.mailbox import RankGroup, Threaded
 from ssdsl.run.launch import Training
 from ssdsl.runtime.layout.transfers import Mover
-from ssdsl.runtime.ranks.transport import Ends, Exchange
+from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.captured import captured
@@ -47,9 +47,9 @@ assign model - model["*h.0*"] to gpus
 class OneByOne(Threaded):
     """Sends, and then receives, each message by itself."""
 
-    def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> Exchange:
+    def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> StartedExchange:
         leaving = [super(OneByOne, self).start_exchange((), [end], group, tag) for end in parts]
-        return Exchange([super(OneByOne, self).start_exchange([end], (), group, tag) for end in into], leaving)
+        return StartedExchange([super(OneByOne, self).start_exchange([end], (), group, tag) for end in into], leaving)
 
 
 def train(found: Compiled, model: Model) -> None:

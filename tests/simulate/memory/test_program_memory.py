@@ -15,7 +15,7 @@ from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
 from ssdsl.runtime.profile.live_memory import LiveMemory
 from ssdsl.runtime.program.rank_program import RankProgram
-from ssdsl.runtime.ranks.transport import Ends, Exchange
+from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.runner import Block
 from ssdsl.runtime.train.engine import Engine
@@ -59,8 +59,8 @@ class Alone:
 
     barrier = all_reduce = start_all_reduce = reduce_scatter = all_to_all = nothing
 
-    def start_exchange(self, into: Ends, parts: Ends, *args: object) -> Exchange:
-        return Exchange([self] * len(into), [self] * len(parts))
+    def start_exchange(self, into: Ends, parts: Ends, *args: object) -> StartedExchange:
+        return StartedExchange([self] * len(into), [self] * len(parts))
 
 
 class Watched:

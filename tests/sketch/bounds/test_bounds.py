@@ -14,7 +14,7 @@ from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.simulate.report import DeviceReport
-from ssdsl.sketch.bounds.bounds import Bounds, Held
+from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes
 from ssdsl.sketch.bounds.task_bounds import least_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -28,9 +28,9 @@ PLANS = (*sorted((ROOT / "examples").glob("*.ssp")), *sorted((ROOT / "tests/prov
 SETTINGS: tuple[dict[str, int], ...] = ({}, {"M": 8}, {"D": 2, "M": 2}, {"S": 2, "M": 4}, {"T": 2, "S": 1, "M": 1})
 
 
-def fullest(devices: Sequence[Held] | Sequence[DeviceReport]) -> float:
+def fullest(devices: Sequence[HeldBytes] | Sequence[DeviceReport]) -> float:
     """The largest share of its memory that a device needs."""
-    sizes = [(d.size_bytes if isinstance(d, Held) else d.peak_bytes, d.capacity_bytes) for d in devices]
+    sizes = [(d.size_bytes if isinstance(d, HeldBytes) else d.peak_bytes, d.capacity_bytes) for d in devices]
     return max(size / capacity for size, capacity in sizes if capacity)
 
 
