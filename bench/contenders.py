@@ -26,6 +26,11 @@ class Plan:
     path: str
     settings: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> list[str]:
+        """The arguments of a command of ssdsl."""
+        return [self.path, *(word for setting in self.settings for word in ("--set", setting))]
+
 
 @dataclass(frozen=True, slots=True)
 class Contender:

@@ -34,8 +34,7 @@ class Run:
 
 def compile_plan(plan: Plan, folder: Path, model: str = GPT) -> None:
     """Write the program of a plan into `folder`."""
-    settings = [word for setting in plan.settings for word in ("--set", setting)]
-    call([*SSDSL, "compile", plan.path, "--model", model, *settings, "-o", str(folder)])
+    call([*SSDSL, "compile", *plan.words, "--model", model, "-o", str(folder)])
 
 
 def launch(contender: Contender, folder: Path, steps: int, warmup: int) -> Run:
@@ -58,15 +57,16 @@ def read_run(ranks: list[dict[str, Any]], warmup: int) -> Run:
     return Run(statistics.median(slowest[warmup:]) * 1e3, peak / 1e6, tuple(losses))
 
 
-def call(command: list[str], limit_s: float = LIMIT_S) -> None:
-    """Run a command in the repository, one thread a process; on a time-out end it and its children."""
+def call(command: list[str], limit_s: float = LIMIT_S) -> str:
+    """Run a command in the repository, one thread a process; on a time-out end it and its children. Returns what it
+    printed."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, start_new_session=True, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        talk, _ = process.communicate(timeout=limit_s)
+        printed, talk = process.communicate(timeout=limit_s)
     except BaseException as error:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -74,7 +74,8 @@ def call(command: list[str], limit_s: float = LIMIT_S) -> None:
             raise Failed(f"not done after {limit_s:.0f} s") from None
         raise
     if process.returncode != 0:
-        raise Failed(reason(talk))
+        raise Failed(reason(printed + talk))
+    return printed
 
 
 def reason(talk: str) -> str:

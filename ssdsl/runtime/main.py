@@ -31,7 +31,7 @@ from .ranks.world import World
 from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver
 from .train.engine import Engine
 from .train.log import peak_memory_bytes
-from .train.optimizer import optimizers
+from .train.optimizer import optimizers, own_options
 from .train.precision import without_tf32
 from .train.programs import InFolder
 
@@ -215,8 +215,7 @@ def _report(
 
 def make_optimizer(engine: Engine, name: str, lr: float) -> None:
     """An optimizer of torch.optim by its name, with torch's own options."""
-    fused: dict[str, Any] = {"fused": True} if name.lower() == "adamw" else {}
-    engine.optimizer(optimizers()[name.lower()], lr=lr, **fused)
+    engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name))
 
 
 def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace) -> tuple[float, float]:

@@ -64,23 +64,26 @@ class SingleDevice:
 
     def __init__(self, model: Model, training: Training, follow: Sequence[Tensors] | None = None) -> None:
         self.model, self.training, self.follow = model.with_numbers(), training, follow
-        self.given = self.model
+
+    @cached_property
+    def _run(self) -> tuple[Model, Trained]:
+        """The model where it trains, and the training. A module that cannot train on a GPU does on the CPU: it may keep
+        a tensor that does not move there, or be too large."""
+        if self.training.device != "cpu":
+            with contextlib.suppress(RuntimeError):
+                there = moved(self.model, self.training.device)
+                return there, reference(there, self.training, self.follow)
+        return self.model, reference(self.model, self.training, self.follow)
+
+    @property
+    def trained(self) -> Trained:
+        """The training itself."""
+        return self._run[1]
 
     @cached_property
     def precision(self) -> torch.dtype:
         """The coarsest type in which it computes."""
-        return precision(self.model)
-
-    @cached_property
-    def trained(self) -> Trained:
-        """The training itself. A module that cannot train on a GPU does on the CPU: it may keep a tensor that does not
-        move there, or be too large."""
-        if self.training.device != "cpu":
-            with contextlib.suppress(RuntimeError):
-                self.model = moved(self.given, self.training.device)
-                return reference(self.model, self.training, self.follow)
-        self.model = self.given
-        return reference(self.model, self.training, self.follow)
+        return precision(self._run[0])
 
     @cached_property
     def exact(self) -> Trained | None:
@@ -100,7 +103,7 @@ class SingleDevice:
     def exact_along(self, follow: Sequence[Tensors] | None) -> Trained | None:
         """The training in float64, with each step taken by these gradients."""
         try:
-            found = self._train_exactly(in_type(self.model, EXACT), follow)
+            found = self._train_exactly(in_type(self._run[0], EXACT), follow)
         except Exception:  # the model's code may raise anything: no float64 kernel, a check of the type
             return None
         is_alike = [
@@ -113,7 +116,7 @@ class SingleDevice:
         found = []
         for n in range(RUNS):
             with RoundedScalars(SEED + n):
-                other = self._train_exactly(nudged(in_type(self.model, EXACT), SEED + n, EXACT), follow)
+                other = self._train_exactly(nudged(in_type(self._run[0], EXACT), SEED + n, EXACT), follow)
             found.append(growth_between(exact, other))
         return largest_of(found)
 
@@ -131,7 +134,7 @@ class SingleDevice:
         zeros = tuple({name: grad for name, grad in step.items() if not grad.any()} for step in self.trained.grads)
         if any(zeros):
             with RoundedScalars(SEED, elements=True):
-                other = reference(self.model, self.training, self.follow)
+                other = reference(self._run[0], self.training, self.follow)
             found = growth_between(replace(self.trained, grads=zeros), other)
             yield Growth((0.0,) * len(found.losses), found.grads, {}, {})
 
@@ -139,7 +142,7 @@ class SingleDevice:
         """The growth of the runs of these numbers; run n always draws the same digits."""
         for n in runs:
             with RoundedScalars(SEED + n):
-                other = train(nudged(self.model, SEED + n, self.precision), self.training, self.follow)
+                other = train(nudged(self._run[0], SEED + n, self.precision), self.training, self.follow)
             yield growth_between(self.trained, other)
 
 

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,11 +11,11 @@ from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.single_device import Draws
+from ssdsl.runtime.train.optimizer import optimizers, own_options
 from ssdsl.runtime.train.precision import without_tf32
 
 Tensors = dict[str, torch.Tensor]
 Types = tuple[torch.dtype, ...]
-OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adamw": partial(torch.optim.AdamW, fused=True)}  # as a run's
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,8 @@ def train(
     recorded. With `drawn`, random tensors have the digits of these types, whatever type the step computes in.
     """
     module = model.module
-    optimizer = OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
+    make: Any = optimizers()[training.optimizer]
+    optimizer = make(module.parameters(), lr=training.lr, **own_options(training.optimizer))
     start = {n: _copy(p) for n, p in module.named_parameters()}
     losses, grads, types, loss_type = [], [], [], torch.float32
     for step in range(training.steps):

@@ -28,6 +28,11 @@ def optimizers() -> dict[str, Make]:
     return {kind.__name__.lower(): kind for kind in kinds if kind is not torch.optim.Optimizer}
 
 
+def own_options(name: str) -> dict[str, Any]:
+    """The options with which a program makes one of these, beside the user's: AdamW is one kernel."""
+    return {"fused": True} if name.lower() == "adamw" else {}
+
+
 @dataclass(eq=False)
 class OptimizedParam:
     """A tensor that the optimizer updates, and the weight that it belongs to.
