@@ -29,7 +29,6 @@ from ssdsl.lower.params.flatten_params import flatten_params
 from ssdsl.lower.params.gather_weights import gather_weights
 from ssdsl.lower.params.place_params import place_params
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
-from ssdsl.lower.tasks.hoist_receives import hoist_receives
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
 from ssdsl.plan.plan import Plan
@@ -77,7 +76,6 @@ PASSES: tuple[Pass, ...] = (
     # the order in which each role runs them
     schedule_tasks,
     assign_lanes,
-    hoist_receives,
     place_events,
 )
 

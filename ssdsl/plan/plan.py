@@ -3,7 +3,7 @@
 Facts with the same content are equal, whichever statement states them: spans take no part in `==`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -186,6 +186,7 @@ class OpPlan:
 
 
 NOTHING = OpPlan()
+AHEAD = 2  # the default of `prefetch`
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,12 @@ class Plan:
     def of(self, operator: str) -> OpPlan:
         """The record of an operator; `NOTHING` if the plan says nothing of it."""
         return self.operators.get(operator, NOTHING)
+
+    def ahead(self, operators: Iterable[str]) -> int:
+        """The number of values that a task of these operators may have received beside those that it reads next: the
+        largest `prefetch`."""
+        marks = (self.of(name).ahead for name in operators)
+        return max((mark.value for mark in marks if mark is not None), default=AHEAD)
 
     def said(self, operator: str, index: str) -> Span | None:
         """The span of the `split` that cuts an operator by an index; None if there is none."""

@@ -9,6 +9,7 @@ from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Program, Role
 from ssdsl.simulate.draw_timeline import draw, title_of
+from ssdsl.simulate.early_receives import roles_of_devices
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.memory import memories
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
@@ -73,6 +74,7 @@ def simulate(
 
 def simulated(program: Program, cluster: Cluster, prices: Prices, costs: Costs | None = None) -> SimulatedStep:
     """The step without a report. Programs that differ only in the places of statements have the same step."""
+    program = replace(program, roles=roles_of_devices(program))
     hidden = cluster.overlap.gradients and not cluster.shares_cores
     costs = costs or prices.costs
     trace = run(program, costs, overlaps=hidden, blocks=not cluster.overlap.sends)

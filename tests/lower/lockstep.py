@@ -8,6 +8,7 @@ and ranks that would wait for each other in vain are found. Tensors hold whole n
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -111,6 +112,9 @@ class Lockstep:
         self, received: torch.Tensor, parts: torch.Tensor, group: tuple[int, ...], rows: None = None
     ) -> None:
         self._call("all_to_all", group, received, parts)
+
+    def receiving(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def start_exchange(self, into: Ends, parts: Ends, group: None, tag: int = 0) -> StartedExchange:
         leaving = []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Role
-from ssdsl.lower.tasks.assign_lanes import MOST_LANES, assign_lanes, shared_lanes
+from ssdsl.lower.tasks.assign_lanes import MOST_LANES, assign_lanes
 from ssdsl.plan.plan import Mesh
 from tests.lower.by_hand import submesh
 from tests.lower.stages import pipeline, transfer
@@ -33,20 +33,15 @@ def test_a_role_has_one_peer_in_a_lane() -> None:
 def test_messages_that_find_no_lane_share_the_last_one() -> None:
     found = assign_lanes(pipeline(8, 1, [(0, stage) for stage in range(1, 8)]))
     assert [m.lane for m in found.messages] == [0, 1, 2, 3, MOST_LANES, MOST_LANES, MOST_LANES]
-    assert shared_lanes(found) == {MOST_LANES}
 
 
-def test_lanes_of_one_peer_are_not_shared() -> None:
-    assert shared_lanes(assign_lanes(pipeline(4, 1, [(0, 1), (1, 2), (2, 3)]))) == frozenset()
-
-
-def test_a_message_that_a_role_both_sends_and_receives_is_in_a_shared_lane() -> None:
+def test_a_message_that_a_role_both_sends_and_receives_is_in_the_shared_lane() -> None:
     """From all devices to the first stage: the devices of the first stage are at both ends."""
     axes = {"pp": 2}
     lowering = pipeline(2, 1, [])
     both = replace(transfer(0, 0, 0, axes), source=submesh(axes), target=submesh(axes, pp=0))
-    found = assign_lanes(replace(lowering, messages=(both,)))
-    assert shared_lanes(found) == {found.messages[0].lane}
+    found = assign_lanes(replace(lowering, messages=(both, transfer(1, 0, 1, axes))))
+    assert [m.lane for m in found.messages] == [1, 0]
 
 
 def test_all_roles_on_the_devices_of_an_end_are_its_peers() -> None:

@@ -270,7 +270,7 @@ def test_two_sends_in_opposite_order_are_named(compiled: Compile) -> None:
     actions[one], actions[two] = actions[two], actions[one]
     failures = prove(replace(program, roles=(replace(first, actions=tuple(actions)), second))).failures
     (stuck,) = [f for f in failures if f.rule == Rule.DEADLOCK.value]
-    assert "`gpus_pp1` at Wait(message=0, at=(0,), gradient=False)" in stuck.had
+    assert "`gpus_pp1` at Start(message=0, at=(0,), gradient=False" in stuck.had
 
 
 def test_a_role_that_never_comes_is_named(compiled: Compile) -> None:

@@ -22,7 +22,8 @@ from ssdsl.ir.program import Result
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.params.flatten_params import completion_of
-from ssdsl.lower.tasks.place_events import place_events
+from ssdsl.lower.tasks.place_events import AwaitedTransfers, place_events
+from ssdsl.lower.tasks.task import Carry
 from ssdsl.plan.plan import Phase
 from tests.lower.by_hand import submesh
 from tests.lower.stages import pipeline, signal, with_tasks, words
@@ -185,3 +186,10 @@ def test_a_weight_that_needs_no_completion_is_updated_as_it_is() -> None:
 
 def test_a_program_that_does_not_train_has_no_update() -> None:
     assert actions(replace(one("F0", flat(0, "w0", 0)), trains=False)) == "F0"
+
+
+def test_a_forward_waits_for_its_part_and_a_backward_for_the_gradients_of_what_it_sent() -> None:
+    lowering = with_tasks(pipeline(3, 2, [(0, 1), (1, 2)]), "", "F1 B1", "")
+    awaited, (forward, backward) = AwaitedTransfers(lowering), lowering.tasks[1]
+    assert [*awaited.of(forward)] == [Carry(0, (1,), False)]  # type: ignore[arg-type]
+    assert [*awaited.of(backward)] == [Carry(1, (1,), True)]  # type: ignore[arg-type]

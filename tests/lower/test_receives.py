@@ -1,21 +1,24 @@
-"""Receives are posted as early as there are buffers for them: never too many, in one order, and worth it."""
+"""Where messages stand among tasks: in one order on all devices, with bounded buffers, and early enough to pay."""
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
-from ssdsl.ir.action import End, Start, Wait
+from ssdsl.ir.action import Compute, End, Start, Wait
 from ssdsl.ir.program import Role
-from ssdsl.lower.tasks import hoist_receives
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
+from ssdsl.plan import plan as plan_facts
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.simulate.early_receives import roles_of_devices
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate
@@ -65,14 +68,28 @@ def compiled() -> Callable[[str], Compiled]:
     return lambda text: compile_source(Source("plan.ssp", text), graph, {}, None)
 
 
+@pytest.mark.parametrize("plan", PLANS)
+def test_all_devices_follow_one_order(plan: str, compiled: Callable[[str], Compiled]) -> None:
+    """Its edges, from each task and message to the next one on a device, make no circle."""
+    order = nx.DiGraph()
+    for role in compiled(PLANS[plan]).program.roles:
+        nodes = [
+            (a.message, a.at, a.gradient) if isinstance(a, Start) else a
+            for a in role.actions
+            if isinstance(a, Start | Compute)
+        ]
+        nx.add_path(order, nodes)
+    assert nx.is_directed_acyclic_graph(order)
+
+
 @pytest.mark.parametrize("plan", ["gpipe", "v", "bursts"])
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_buffers_are_bounded_and_used(
+def test_buffers_are_bounded(
     plan: str, ahead: int, compiled: Callable[[str], Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a message at most `ahead` values lie beside the next; of some as many do."""
-    monkeypatch.setattr(hoist_receives, "AHEAD", ahead)
-    assert max(map(_most, compiled(PLANS[plan]).program.roles)) == ahead + 1
+    """Of a message at most `ahead` values lie beside the next."""
+    monkeypatch.setattr(plan_facts, "AHEAD", ahead)
+    assert max(map(_most, compiled(PLANS[plan]).program.roles)) <= ahead + 1
 
 
 def _most(role: Role) -> int:
@@ -89,10 +106,12 @@ def _most(role: Role) -> int:
 
 
 def test_a_plan_says_how_many(compiled: Callable[[str], Compiled]) -> None:
-    """Values and gradients that a stage receives; the others have two beside the next."""
+    """Values and gradients that a stage receives; the others have two beside the next. In the program's own order it
+    needs fewer."""
     program = compiled(GPIPE + "prefetch stage[2] by 5\n").program
-    assert [_most(role) for role in program.roles] == [3, 3, 6, 3]
-    assert [_most(role) for role in compiled(GPIPE + "prefetch model by 0\n").program.roles] == [1] * 4
+    early = [_most(role) for role in roles_of_devices(program)]
+    assert early == [3, 3, 6, 3] and [_most(role) for role in program.roles] == [1, 2, 2, 2]
+    assert [_most(role) for role in roles_of_devices(compiled(GPIPE + "prefetch model by 0\n").program)] == [1] * 4
 
 
 def test_neighbours_have_lanes_of_their_own(compiled: Callable[[str], Compiled]) -> None:
@@ -104,7 +123,7 @@ def test_links_that_are_as_slow_as_tasks_are_kept_busy(
 ) -> None:
     """GPipe: after one transfer and one task per hop the last stage waits for nothing, forward and backward."""
     assert _step(compiled(GPIPE), 1.0) == pytest.approx(3 * (16 + 3) + 2 * 3)
-    monkeypatch.setattr(hoist_receives, "AHEAD", 0)
+    monkeypatch.setattr(plan_facts, "AHEAD", 0)
     assert _step(compiled(GPIPE), 1.0) > 80
 
 
@@ -113,23 +132,23 @@ def test_more_buffers_pay_where_tasks_come_in_bursts(
 ) -> None:
     found = []
     for ahead in (0, 1, 2, 8):
-        monkeypatch.setattr(hoist_receives, "AHEAD", ahead)
+        monkeypatch.setattr(plan_facts, "AHEAD", ahead)
         found.append(_step(compiled(BURSTS), 2.0))
-    assert found[0] > 1.05 * max(found[1:]) and max(found[1:]) < 1.02 * min(found[1:])  # one is nearly enough
+    assert found[0] > 1.3 * found[1] > 1.3 * found[2] > 1.3 * found[3]
 
 
-def test_a_buffer_is_memory_from_when_it_is_asked_for(
-    compiled: Callable[[str], Compiled], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_buffer_is_memory_from_when_it_is_asked_for(compiled: Callable[[str], Compiled]) -> None:
     """The last stage asks for its first values at once, though they come late."""
+    found = compiled(GPIPE)
 
-    def held(ahead: int) -> int:
-        monkeypatch.setattr(hoist_receives, "AHEAD", ahead)
-        found = compiled(GPIPE)
-        report = simulate(found.program, found.source, load_cluster("v100x32"))
-        return report.timeline.memory[3].size_bytes[0]
+    def held(values: int) -> int:
+        role = found.program.roles[3]
+        first = [a for a in role.actions if isinstance(a, Start) and a.end is End.RECEIVE][:values]
+        last = replace(role, actions=(*first, *(a for a in role.actions if a not in first)))
+        program = replace(found.program, roles=(*found.program.roles[:3], last))
+        return simulate(program, found.source, load_cluster("v100x32")).timeline.memory[3].size_bytes[0]
 
-    assert held(3) - held(1) == 2 * 4 * 4  # two values of [1, 4] in float32
+    assert held(5) - held(3) == 2 * 4 * 4  # two values of [1, 4] in float32
 
 
 @pytest.mark.parametrize("plan", PLANS)

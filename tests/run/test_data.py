@@ -147,7 +147,7 @@ SPLIT = "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n
 def ssdsl(folder: Path, data: str) -> "subprocess.CompletedProcess[str]":
     (folder / "net.py").write_text(textwrap.dedent(NET))
     (folder / "p.ssp").write_text(SPLIT)
-    words = ["run", "p.ssp", "--model", "net.py:net", "--data", data, "--steps", "5", "--out", "out", "--json"]
+    words = ["run", "p.ssp", "--model", "net.py:net", "--data", data, "--steps", "5", "--out", "out"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
     command = [sys.executable, "-m", "ssdsl", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -35,20 +35,6 @@ def assign_lanes(lowering: Lowering) -> Lowering:
     return replace(lowering, messages=messages)
 
 
-def shared_lanes(lowering: Lowering) -> frozenset[int]:
-    """The lanes in which some role has several peers, or both sends and receives."""
-    lanes: dict[int, Peers] = {}
-    shared = set()
-    members = Members(lowering.roles)
-    for message in lowering.messages:
-        source, target = members.ends(message, gradient=False)
-        peers = lanes.setdefault(message.lane, {})
-        if not _fits(peers, source, target):
-            shared.add(message.lane)
-        peers |= _peers(source, target)
-    return frozenset(shared)
-
-
 def _fits(peers: Peers, source: Roles, target: Roles) -> bool:
     """Whether, in a lane with these peers, the sources would send to the targets only and not receive, and the targets
     receive from the sources only and not send."""

@@ -46,7 +46,7 @@ class TaskGraph:
         self.members = Members(roles)
         self._operators = lowering.graph.by_name
         self._first: dict[tuple[int, Phase], int] = {}  # a function's first node in a phase; the others follow
-        self._carried: dict[tuple[int, bool], range] = {}  # the nodes of a message's parts, or of their gradients
+        self.carried: dict[tuple[int, bool], range] = {}  # the nodes of a message's parts, or of their gradients
         self._places = [{at: k for k, at in enumerate(coordinates(f.time))} for f in self.functions]
         costs = _costs(lowering)
         for function in self.functions:
@@ -119,7 +119,7 @@ class TaskGraph:
             for gradient in ways:
                 self.add(Carry(transfer.number, at, gradient), both, 0)
         for k, gradient in enumerate(ways):
-            self._carried[transfer.number, gradient] = range(first + k, len(self.nodes), len(ways))
+            self.carried[transfer.number, gradient] = range(first + k, len(self.nodes), len(ways))
 
     def _data_flow(self) -> None:
         for function in self.functions:
@@ -134,8 +134,8 @@ class TaskGraph:
         """Adds edges from each part of the producer to the parts of the consumer that read it, and for gradients
         back."""
         made, read = self._first[producer.number, FORWARD], self._first[consumer.number, FORWARD]
-        there = None if given.message is None else self._carried[given.message, False]
-        back = None if given.message is None or not given.gradient else self._carried[given.message, True]
+        there = None if given.message is None else self.carried[given.message, False]
+        back = None if given.message is None or not given.gradient else self.carried[given.message, True]
         if given.gradient:
             given_back = self._first[consumer.number, BACK_PHASES[consumer.backward][0]]
             taken = self._first[producer.number, BACK_PHASES[producer.backward][0]]

@@ -21,9 +21,9 @@ from ssdsl.ir.action import (
 from ssdsl.ir.comm import Signal, Transfer
 from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.param import FlatParam
+from ssdsl.ir.parts import reads_of_tasks
 from ssdsl.ir.program import Members, Role
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.tasks.hoist_receives import AwaitedTransfers
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Phase
 
@@ -38,6 +38,30 @@ def place_events(lowering: Lowering) -> Lowering:
     return replace(
         lowering, roles=tuple(replace(role, actions=tuple(_actions(shared, n, tasks))) for n, (role, tasks) in pairs)
     )
+
+
+class AwaitedTransfers:
+    """The messages that must have arrived before a task can start."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.incoming = [reads_of_tasks(function) for function in lowering.functions]
+        self.returning: dict[int, list[Transfer]] = {}
+        for message in lowering.messages:
+            if isinstance(message, Transfer) and message.backward is not None:
+                self.returning.setdefault(message.producer, []).append(message)
+
+    def of(self, task: Compute) -> Iterator[Carry]:
+        """Yields the messages that a task waits for, in order, each once."""
+        return iter(dict.fromkeys(self._of(task)))
+
+    def _of(self, task: Compute) -> Iterator[Carry]:
+        if task.phase is Phase.FORWARD:
+            for given, part in self.incoming[task.function].get(task.at, ()):
+                if given.message is not None:
+                    yield Carry(given.message, part, False)
+        elif task.phase is not Phase.WGRAD:
+            for transfer in self.returning.get(task.function, ()):
+                yield Carry(transfer.number, task.at, True)
 
 
 class _Shared(NamedTuple):

@@ -1,8 +1,9 @@
 """Orders the tasks of each role: by the plan, and deterministically where it leaves the order open.
 
 The tasks are placed one by one at the earliest time at which their inputs and devices are ready (list scheduling with
-nominal times: a forward costs its operations, a backward twice that). The result is one global order, and each role
-runs its part of it: that is why no two roles can wait for each other.
+nominal times: a forward costs its operations, a backward twice that). Then the messages get their places among them
+(`place_messages.py`). The result is one global order, and each role runs its part of it: that is why no two roles can
+wait for each other.
 """
 
 import heapq
@@ -13,6 +14,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.apply_orders import apply_orders
 from ssdsl.lower.tasks.explain_cycle import explain_cycle
 from ssdsl.lower.tasks.graph import FORWARD, WGRAD, TaskGraph, TaskNode, roles_of
+from ssdsl.lower.tasks.place_messages import place_messages
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.text.diagnostic import PlanError
 
@@ -25,7 +27,7 @@ def schedule_tasks(lowering: Lowering) -> Lowering:
     graph = TaskGraph(lowering, roles_of(lowering.plan, tuple(lowering.submeshes.values())))
     apply_orders(graph)
     tasks: list[list[Task]] = [[] for _ in graph.roles]
-    for k in _place(graph):
+    for k in place_messages(graph, _place(graph)):
         if (task := graph.nodes[k].task) is not None:
             for role in graph.nodes[k].roles:
                 tasks[role].append(task)

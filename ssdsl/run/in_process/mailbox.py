@@ -3,14 +3,13 @@
 The last rank to join a collective carries it out for all. Calls of different kinds, shapes or dtypes in one collective
 are an error that names the ranks; so are sent boxes that no rank receives.
 
-Ranks wait where they would with NCCL, which is wherever they would with gloo, too. NCCL knows no tags: between two
-ranks of a group, sends meet receives in their order. A group's exchanges run one after another on each rank: one is
-done when its messages stand first in the queues of both their ranks. The first exchange of two ranks, and the first
-collective of a group, connects them: it returns when all of them have come.
+Ranks wait wherever a backend might let them wait. A GPU can hold up everything that was started behind communication,
+until that is done: so a rank that starts some goes on when all other ranks that take part have started it, too. Sent
+tensors are read as late as they can be, when the receiver waits for them: until then they must not change.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -41,36 +40,30 @@ class _Call:
         return f"{self.kind} of {str(self.x.dtype).removeprefix('torch.')} {list(self.x.shape)}"
 
 
-@dataclass(slots=True)
-class Meeting:
-    """One collective; also the work object that a rank waits for."""
-
-    exchange: "Mailboxes"
-    line: RankGroup
-    rank: int
-    calls: dict[int, _Call]
-
-    def is_completed(self) -> bool:
-        return len(self.calls) == len(self.line.ranks)
-
-    def wait(self) -> None:
-        self.exchange.wait(self.rank, self.is_completed, self._missing)
-
-    def _missing(self) -> str:
-        absent = [r for r in self.line.ranks if r not in self.calls]
-        return f"ranks {absent} to join {self.calls[self.rank].says} of ranks {list(self.line.ranks)}"
-
-
 @dataclass(eq=False, slots=True)
-class MessageEnd:
-    """One end of a message: a rank sends the tensor to the peer, or receives it. `version` is that of a sent tensor."""
+class Message:
+    """One end of a message: a rank sends the tensor to the peer, or receives it; also the work object of this end.
+    `version` is that of a sent tensor. `met` is the other end, once that has been started."""
 
+    shared: "Mailboxes"
     rank: int
     sends: bool
     peer: int
     tag: int
     tensor: torch.Tensor
     version: int
+    met: "Message | None" = None
+    done: bool = False
+
+    def is_completed(self) -> bool:
+        return self.done
+
+    def wait(self) -> None:
+        if not self.sends and not self.done:
+            assert self.met is not None
+            self.shared.deliver(self.met, self)
+        what = self.says
+        self.shared.wait(self.rank, self.is_completed, lambda: what)
 
     @property
     def says(self) -> str:
@@ -78,19 +71,14 @@ class MessageEnd:
         return f"rank {self.peer} to {'receive' if self.sends else 'send'} what is tagged {self.tag}"
 
 
-@dataclass(eq=False, slots=True)
-class Messages:
-    """Messages of one rank that start together, those of them that are not done; also the work object."""
-
-    exchange: "Mailboxes"
-    rank: int
-    left: list[MessageEnd]
+class Done:
+    """The work object of a collective: it is carried out before its start returns."""
 
     def is_completed(self) -> bool:
-        return not self.left
+        return True
 
     def wait(self) -> None:
-        self.exchange.wait(self.rank, self.is_completed, lambda: self.left[0].says)
+        pass
 
 
 @dataclass(slots=True)
@@ -102,8 +90,8 @@ class Mailboxes:
     failed: Callable[[str, str], Exception]
     lines: list[RankGroup] = field(default_factory=list)
     meetings: dict[tuple[int, int], dict[int, _Call]] = field(default_factory=dict)
-    queues: dict[int, dict[int, deque[Messages]]] = field(default_factory=dict)  # by group and rank: not done yet
-    connected: set[tuple[int, int, bool, int]] = field(default_factory=set)  # the ends that groups and ranks have had
+    started: dict[tuple[int, int], list[Message]] = field(default_factory=dict)  # by group and rank: not met yet
+    travelling: set[Message] = field(default_factory=set)  # sent, and not awaited yet
 
     def check_empty(self) -> None:
         """Raises if a rank was still waiting at the end."""
@@ -113,30 +101,31 @@ class Mailboxes:
                 raise self.failed(
                     "mismatch", f"only ranks {sorted(calls)} of {self.lines[number].ranks} came to {says}"
                 )
-        queues = (queue for of_group in self.queues.values() for queue in of_group.values())
-        for end in (end for queue in queues for messages in queue for end in messages.left):
+        for end in (*(end for ends in self.started.values() for end in ends), *self.travelling):
             what = "sends what nobody receives" if end.sends else "waits for what nobody sends"
             raise self.failed("mismatch", f"rank {end.rank} {what}: rank {end.peer}, tag {end.tag}")
 
-    def deliver(self, group: int) -> None:
-        """Carries out the messages of a group that stand first at both their ends."""
-        queues = self.queues[group]
-        done = [*queues]
-        while done:
-            firsts = {rank: queue[0] for rank, queue in queues.items() if queue}
-            for rank, messages in firsts.items():
-                for end in [end for end in messages.left if end.sends and end.peer in firsts]:
-                    there = firsts[end.peer].left
-                    met = next((e for e in there if not e.sends and e.peer == rank), None)
-                    if met is not None:
-                        self._copy(end, met)
-                        messages.left.remove(end)
-                        there.remove(met)
-            done = [rank for rank, messages in firsts.items() if not messages.left]
-            for rank in done:
-                queues[rank].popleft()
+    def meet(self, group: int, rank: int) -> None:
+        """Joins the ends that a rank has started with those of its peers."""
+        for end in [*self.started[group, rank]]:
+            others = self.started.get((group, end.peer), [])
+            other = next((other for other in others if other.peer == rank and other.sends != end.sends), None)
+            if other is None:
+                continue
+            sent = end if end.sends else other
+            end.met, other.met = other, end
+            self.started[group, rank].remove(end)
+            others.remove(other)
+            self.travelling.add(sent)
 
-    def _copy(self, sent: MessageEnd, received: MessageEnd) -> None:
+    def deliver(self, sent: Message, received: Message) -> None:
+        """Carries out a message."""
+        self.travelling.remove(sent)
+        self._copy(sent, received)
+        sent.done = received.done = True
+        sent.met = received.met = None
+
+    def _copy(self, sent: Message, received: Message) -> None:
         between, x, into = f"rank {sent.rank} sends rank {sent.peer}, tag {sent.tag},", sent.tensor, received.tensor
         if received.tag != sent.tag:
             raise self.failed("mismatch", f"{between} what it receives with tag {received.tag}")
@@ -154,7 +143,6 @@ class Threaded:
         self._rank, self.shared = rank, exchange
         self.made = 0
         self.turn: dict[int, int] = {}  # the number of collectives of each group that this rank has joined
-        self.met = set[int]()  # the groups in which it has joined a collective
         self.everybody = self.new_group()
 
     @property
@@ -178,21 +166,22 @@ class Threaded:
         return line
 
     def barrier(self) -> None:
-        self._join("barrier", torch.zeros(1), torch.zeros(1), self.everybody).wait()
+        self._join("barrier", torch.zeros(1), torch.zeros(1), self.everybody)
 
     def all_reduce(self, x: torch.Tensor, group: RankGroup, merge: Merge = "sum") -> None:
-        self._join(f"all_reduce ({merge})", x, x, group).wait()
+        self._join(f"all_reduce ({merge})", x, x, group)
 
-    def start_all_reduce(self, x: torch.Tensor, group: RankGroup) -> Meeting:
-        return self._join("all_reduce (sum)", x, x, group)
+    def start_all_reduce(self, x: torch.Tensor, group: RankGroup) -> Done:
+        self._join("all_reduce (sum)", x, x, group)
+        return Done()
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> None:
         assert into.numel() == x.numel() * len(group.ranks)
-        self._join("all_gather", into, x, group).wait()
+        self._join("all_gather", into, x, group)
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> None:
         assert x.numel() == into.numel() * len(group.ranks)
-        self._join("reduce_scatter", into, x, group).wait()
+        self._join("reduce_scatter", into, x, group)
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup, rows: Rows | None = None) -> None:
         if rows is not None:
@@ -202,40 +191,42 @@ class Threaded:
             self.start_exchange(received, sent, group).wait()
             return
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
-        self._join("all_to_all", into, x, group).wait()
+        self._join("all_to_all", into, x, group)
+
+    def receiving(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> StartedExchange:
         given = [*((False, peer, x) for peer, x in into), *((True, peer, x) for peer, x in parts)]
         assert all(x.is_contiguous() for _, _, x in given)
-        ends = [MessageEnd(self._rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
-        messages, shared, number = Messages(self.shared, self._rank, [*ends]), self.shared, group.number
+        shared, rank = self.shared, self._rank
+        ends = [Message(shared, rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
         if ends:
-            shared.queues.setdefault(number, {}).setdefault(self._rank, deque()).append(messages)
-            shared.connected |= {(number, self._rank, end.sends, end.peer) for end in ends}
-            shared.deliver(number)
-            others = {(number, end.peer, not end.sends, self._rank) for end in ends}
-            said = f"{ends[0].says}, or to connect"  # the wait must not keep the tensors
-            shared.wait(self._rank, lambda: others <= shared.connected, lambda: said)
-        return StartedExchange([messages] * len(into), [messages] * len(parts))
+            left = shared.started[group.number, rank] = [*ends]
+            shared.meet(group.number, rank)
+            shared.wait(rank, lambda: not left, lambda: left[0].says)
+        return StartedExchange(ends[: len(into)], ends[len(into) :])
 
-    def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> Meeting:
+    def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> None:
         assert self._rank in line.ranks and into.is_contiguous() and x.is_contiguous()
         turn = self.turn.get(line.number, 0)
         self.turn[line.number] = turn + 1
-        calls = self.shared.meetings.setdefault((line.number, turn), {})
+        key, meetings = (line.number, turn), self.shared.meetings
+        calls = meetings.setdefault(key, {})
         mine = calls[self._rank] = _Call(kind, into.detach(), x.detach())
         for rank, other in calls.items():
             if other.says != mine.says:
                 both = f"{mine.says} meets {other.says} of rank {rank}"
                 raise self.shared.failed("mismatch", f"{both}, collective {turn} of ranks {list(line.ranks)}")
         if len(calls) == len(line.ranks):
-            del self.shared.meetings[line.number, turn]
             _carry_out(kind, [calls[r] for r in line.ranks])
-        meeting = Meeting(self.shared, line, self._rank, calls)
-        if line.number not in self.met:
-            self.met.add(line.number)
-            meeting.wait()
-        return meeting
+            del meetings[key]
+        says = f"to join {mine.says} of ranks {list(line.ranks)}"  # the wait must not keep the tensors
+        self.shared.wait(
+            self._rank,
+            lambda: key not in meetings,
+            lambda: f"ranks {[r for r in line.ranks if r not in meetings[key]]} {says}",
+        )
 
 
 @torch.no_grad()

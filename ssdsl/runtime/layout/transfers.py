@@ -7,7 +7,8 @@ last half of each of its 3 rows, 6 elements.
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,8 +85,8 @@ class Waiting:
 class Mover:
     """Posts sends and receives in the order of the step.
 
-    Values and gradients of each lane have a process group. In each group every rank follows one global order, so ranks
-    do not wait for each other in a cycle.
+    Values and gradients of each lane have a process group, in which they travel one after another. All ranks follow one
+    global order, so they do not wait for each other in a cycle, even if a post blocks until the message has arrived.
     """
 
     def __init__(self, device: torch.device, world: World) -> None:
@@ -94,24 +95,6 @@ class Mover:
         self.waited_s = 0.0
         self.sending: list[tuple[PendingWork, torch.Tensor, AwaitedMessage]] = []
         self.waiting: dict[Key, Waiting] = {}
-
-    def connect(self, messages: Iterable[Message]) -> None:
-        """Connects this rank with its peers in each lane; called by all ranks alike, before the first step.
-
-        NCCL connects two ranks at their first message, and both wait for it. So a receive that is posted long before
-        its send would wait for ever.
-        """
-        peers: dict[tuple[int, bool], tuple[set[int], set[int]]] = {}
-        for message in messages:
-            legs = (message.forward, None if isinstance(message, SentSignal) else message.backward)
-            for is_gradient, leg in enumerate(legs):
-                senders, targets = peers.setdefault((message.lane, bool(is_gradient)), (set(), set()))
-                senders.update(peer for peer, _ in (leg.gets if leg is not None else ()))
-                targets.update(peer for peer, _ in (leg.sends if leg is not None else ()))
-        byte = torch.zeros(1, dtype=torch.uint8, device=self.device)
-        for (lane, is_gradient), (senders, targets) in sorted(peers.items()):
-            into, parts = ([(p, byte.clone()) for p in sorted(ends - {self.world.rank})] for ends in (senders, targets))
-            self.world.transport.start_exchange(into, parts, self.world.transfers[lane][is_gradient]).wait()
 
     def start(
         self, message: Message, leg: Leg, value: torch.Tensor | None, number: int, at: At, *, gradient: bool = False
@@ -128,10 +111,11 @@ class Mover:
             else:
                 self.world.count("send", piece)
                 parts.append((peer, piece))
-        waiting = self._buffers(message, leg, own, at)
-        into = [(peer, buffer) for peer, (_, buffer) in zip(waiting.peers, waiting.buffers, strict=True)]
-        group = self.world.transfers[message.lane][gradient]
-        started = self.world.transport.start_exchange(into, parts, group, number * 2 + gradient)
+        group, transport = self.world.transfers[message.lane][gradient], self.world.transport
+        with nullcontext() if leg.sends else transport.receiving():
+            waiting = self._buffers(message, leg, own, at)
+            into = [(peer, buffer) for peer, (_, buffer) in zip(waiting.peers, waiting.buffers, strict=True)]
+            started = transport.start_exchange(into, parts, group, number * 2 + gradient)
         for work, (peer, piece) in zip(started.leaving, parts, strict=True):
             self.sending.append((work, piece, AwaitedMessage("send", number, gradient, peer)))
         if leg.gets:
@@ -163,6 +147,8 @@ class Mover:
         for work, peer in zip(waiting.works, waiting.peers, strict=True):
             self.world.call = AwaitedMessage("receive", number, gradient, peer)
             work.wait()
+        for _, buffer in waiting.buffers if self.device.type == "cuda" else ():
+            buffer.record_stream(torch.cuda.current_stream(self.device))  # it may have been made in another one
         self.world.call = None
         self.waited_s += time.perf_counter() - start
         return _assembled(waiting, self.device)

@@ -38,7 +38,6 @@ class RankProgram:
             return
         self.inputs = {p.name: p for p in pieces_of(self.role.inputs, self.role, world)}
         self.runner.messages = messages_of(self.table, world)
-        self.runner.mover.connect(self.runner.messages.values())
         self.runner.outputs = kept_outputs(self.table, world)
         self.code = program.code(self.role.name)
         self.sites = Sites(self.table, self.role, program.roles[self.role.name])

@@ -5,8 +5,10 @@ All ranks of a group make the same calls in the same order. Tensors are contiguo
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any, Literal, Protocol
 
 import torch
@@ -107,6 +109,10 @@ class Transport(Protocol):
         """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,
         n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
 
+    def receiving(self) -> AbstractContextManager[Any]:
+        """Within it buffers are made, and receives start, that wait for no computation of this rank."""
+        ...
+
     def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
         """Starts to send parts to ranks, which must not change until they are sent, and to fill `into` with what ranks
         send.
@@ -115,6 +121,12 @@ class Transport(Protocol):
         exchanges of a group one after another: on all ranks they start in one order.
         """
         ...
+
+
+@cache
+def _receiving_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream of a GPU that computes nothing. NCCL carries out behind the current stream what is started in it."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def settle() -> None:
@@ -130,8 +142,8 @@ class Distributed:
     """The transport of ranks that are processes. `timeout` limits the waiting in a group; groups do not inherit it from
     the default group.
 
-    Groups are bound to the `device`, if one is given. NCCL then connects at once, and sends and receives run in a
-    group's own order; else each pair of ranks would connect, and wait for each other, at its first message.
+    Groups are bound to the `device`, if one is given. NCCL then makes a group's communicator at once, and carries out
+    its sends and receives in their order.
     """
 
     timeout: timedelta | None = None
@@ -170,6 +182,9 @@ class Distributed:
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
         received, sent = (None, None) if rows is None else rows
         dist.all_to_all_single(into, x, received, sent, group=group)
+
+    def receiving(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.device is None else torch.cuda.stream(_receiving_stream(self.device))
 
     def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
         calls = [dist.P2POp(dist.irecv, x, peer, group, tag) for peer, x in into]

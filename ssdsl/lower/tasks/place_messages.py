@@ -1,0 +1,84 @@
+"""Gives each message its place among the tasks of its roles: all roles follow one global order.
+
+A GPU may hold up all that was started behind a message which has not arrived: streams share hardware queues, and to
+load a kernel or to free memory it waits for everything that runs. So a role starts a message, be it to send or to
+receive, only once nothing that the message still needs comes later on that role. This holds where tasks and messages
+have one global order, each behind what it needs, and every role follows it: even roles that did nothing until a message
+has arrived would reach their ends.
+
+The order is by nominal time: a task counts when it ends, a message when it leaves. So a receive stands before the task
+during which its value arrives, and the transfer overlaps with that task.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from ssdsl.ir.action import Compute
+from ssdsl.ir.comm import Signal, Transfer
+from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
+from ssdsl.lower.tasks.task import Carry
+
+
+def place_messages(graph: TaskGraph, placed: Sequence[int]) -> list[int]:
+    """The numbers of all nodes in their global order. The tasks of each role keep the order of `placed`."""
+    tasks = [k for k in placed if isinstance(graph.nodes[k].task, Compute)]
+    _keep(graph, tasks)
+    _bound_buffers(graph, {k: place for place, k in enumerate(tasks)})
+    return _by_time(graph)
+
+
+def _keep(graph: TaskGraph, tasks: Iterable[int]) -> None:
+    """Adds edges between neighbours on each role."""
+    last: dict[int, int] = {}
+    for k in tasks:
+        for role in graph.nodes[k].roles:
+            if role in last:
+                graph.edge(last[role], k)
+            last[role] = k
+
+
+def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
+    """Adds edges so that a message starts once at most `prefetch` values before it are not read yet.
+
+    This makes no cycle for messages from one role to one other: each may stand right before its own reader. A message
+    to several roles is not bounded, as one of them may need it before another has read what came earlier.
+    """
+    for (number, gradient), nodes in graph.carried.items():
+        transfer = graph.messages[number]
+        assert isinstance(transfer, Transfer)
+        senders, receivers = graph.members.ends(transfer, gradient)
+        if len(senders) > 1 or len(receivers) > 1 or senders == receivers:
+            continue
+        reader = graph.functions[transfer.producer if gradient else transfer.consumer]
+        ahead = graph.plan.ahead(o.operator for o in reader.operators())
+        reads = sorted((min(map(place.__getitem__, graph.nodes[k].after)), k) for k in nodes)
+        read = {place[a]: a for k in nodes for a in graph.nodes[k].after}
+        for (first, _), (_, later) in zip(reads, reads[ahead + 1 :], strict=False):
+            graph.edge(read[first], later)
+
+
+def _by_time(graph: TaskGraph) -> list[int]:
+    """All nodes by their nominal time, each behind those that it needs. What happens at one time is ordered along the
+    flow of data: forward by the numbers of functions, then backward against them; each message behind its task."""
+    nodes, functions = graph.nodes, len(graph.functions)
+    width = 2 * functions + 1
+    time = [0] * len(nodes)  # in units of 1 / width: the latest of what it needs, and then its own
+    left = [node.before for node in nodes]
+    ready = deque(k for k, before in enumerate(left) if not before)
+    order: list[int] = []
+    while ready:
+        order.append(k := ready.popleft())
+        task = nodes[k].task
+        if isinstance(task, Compute):
+            rank = task.function if task.phase is FORWARD else 2 * functions - task.function
+            time[k] = (time[k] // width + nodes[k].time) * width + rank
+        for after in nodes[k].after:
+            time[after] = max(time[after], time[k])
+            left[after] -= 1
+            if not left[after]:
+                ready.append(after)
+    for k, node in enumerate(nodes):
+        if isinstance(node.task, Carry) and isinstance(graph.messages[node.task.message], Signal):
+            (reader,) = node.after  # waits for a signal where it is received: not before the task that needs it
+            time[k] = max(time[k], (time[reader] // width - nodes[reader].time) * width)
+    return sorted(order, key=time.__getitem__)
