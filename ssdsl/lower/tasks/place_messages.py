@@ -38,7 +38,7 @@ def _keep(graph: TaskGraph, tasks: Iterable[int]) -> None:
 
 
 def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
-    """Adds edges so that a message starts once at most `prefetch` values before it are not read yet.
+    """Adds edges so that a message starts once at most `prefetch` tasks before its reader have not read theirs yet.
 
     This makes no cycle for messages from one role to one other: each may stand right before its own reader. A message
     to several roles is not bounded, as one of them may need it before another has read what came earlier.
@@ -51,10 +51,13 @@ def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
             continue
         reader = graph.functions[transfer.producer if gradient else transfer.consumer]
         ahead = graph.plan.ahead(o.operator for o in reader.operators())
-        reads = sorted((min(map(place.__getitem__, graph.nodes[k].after)), k) for k in nodes)
-        read = {place[a]: a for k in nodes for a in graph.nodes[k].after}
-        for (first, _), (_, later) in zip(reads, reads[ahead + 1 :], strict=False):
-            graph.edge(read[first], later)
+        reads: dict[int, list[int]] = {}  # by the first task that reads them
+        for k in nodes:
+            reads.setdefault(min(graph.nodes[k].after, key=place.__getitem__), []).append(k)
+        readers = sorted(reads, key=place.__getitem__)
+        for earlier, later in zip(readers, readers[ahead + 1 :], strict=False):
+            for k in reads[later]:
+                graph.edge(earlier, k)
 
 
 def _by_time(graph: TaskGraph) -> list[int]:
@@ -77,6 +80,7 @@ def _by_time(graph: TaskGraph) -> list[int]:
             left[after] -= 1
             if not left[after]:
                 ready.append(after)
+    assert len(order) == len(nodes), "the edges that were added make no cycle"
     for k, node in enumerate(nodes):
         if isinstance(node.task, Carry) and isinstance(graph.messages[node.task.message], Signal):
             (reader,) = node.after  # waits for a signal where it is received: not before the task that needs it
