@@ -345,7 +345,8 @@ class RunDiffers(Diagnostic):
     and input changed by one unit in the last place. A tensor may differ by eight times the largest of these, or by 16
     units in the last place of its largest element (the rounding of a sum; 4 for a loss, 2 a step for a weight),
     whichever is more. In half precision these are four times and 4 units; in float64 the last twelve bits do not count.
-    A changed run that is infinite or NaN where the single device is not is ignored.
+    A changed run that is infinite or NaN where the single device is not is ignored. A gradient of which nothing but
+    rounding is left may differ by 16 units in the last place of the largest gradient.
 
     If the allowed difference is more than a thousandth of a tensor's largest element, as in bfloat16, a mistake could
     hide. Then the program and the single device train once more in this process, with everything computed in float64;

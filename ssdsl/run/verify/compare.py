@@ -12,9 +12,9 @@ bfloat16; there the program and the single device are compared in float64 too (`
 gradient of a correct run, of 64 micro-batches, was off by 1.4 times the growth; in float32 one was by 4.6 times, where
 the plan's sums are longer than the single device's.
 
-A sum that cancels in exact arithmetic is rounding in every run, and so is the difference; but no run's rounding of
-several numbers is zero in all of them. A gradient that is zero everywhere, where the single device's is not, is
-therefore missing, however small it is.
+A sum that cancels in exact arithmetic is rounding in every run, and so is the difference. It rounds as its addends do,
+which may be as large as the largest gradient. But no run's rounding of several numbers is zero in all of them. A
+gradient that is zero everywhere, where the single device's is not, is therefore missing, however small it is.
 
 AdamW needs one thing more. Its first step is lr times the sign of the gradient, so that it turns the rounding of a
 gradient near zero into a whole step, and two correct runs part ways. The single device is therefore kept on the plan's
@@ -139,10 +139,14 @@ def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Compari
         yield tensors(
             "loss", f"step {step}", torch.tensor(got, dtype=torch.float64), expected, growth.losses[step], rounding
         )
+        addends = max(
+            (SUM_UNITS * torch.finfo(g.dtype).eps * _largest(g) for g in single.grads[step].values()), default=0.0
+        )
         for name, grad in single.grads[step].items():
             rounding = _sum_rounding(grad)
             found = plan.grads[step][name]
-            yield tensors("gradient", f"step {step} {name}", found, grad, growth.grads[step].get(name, 0.0), rounding)
+            own = tensors("gradient", f"step {step} {name}", found, grad, growth.grads[step].get(name, 0.0), rounding)
+            yield replace(own, rounding=addends) if own.is_rounding and own.rounding < addends else own
         for name, found in plan.grads[step].items():
             if name not in single.grads[step] and found.any():  # one device has none
                 yield tensors("gradient", f"step {step} {name}", found, torch.zeros_like(found))

@@ -163,6 +163,20 @@ def test_a_gradient_that_is_one_rounding_in_a_row_may_be_zero() -> None:
     assert [c.missing for c in compare(plan, single, growth) if c.name == "step 0 faint.weight"] == [True]
 
 
+@pytest.mark.parametrize(("size", "differs"), [(2e-16, False), (2e-12, True)])
+def test_a_gradient_that_cancels_rounds_as_its_addends_do(size: float, differs: bool) -> None:
+    """On one device it cancels nearly exactly by chance; the largest gradient is about one."""
+    given = model(dtype=torch.float64)
+    single = reference(given, SGD)
+    single.grads[0]["loud.weight"][0, 0] = 1.0
+    plan = copy.deepcopy(single)
+    single.grads[0]["ignored"], plan.grads[0]["ignored"] = (torch.full((1, 16), x) for x in (1e-31, size))
+    growth = largest_of([growth_between(single, copy.deepcopy(single))])
+    growth.grads[0]["ignored"] = 3e-31
+    found = {c.name: c for c in compare(plan, single, growth, torch.float64)}
+    assert found["step 0 ignored"].differs == differs
+
+
 def test_a_gradient_that_one_device_does_not_have() -> None:
     given = model()
     given.module.faint.bias.requires_grad_(False)
