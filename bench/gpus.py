@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench gpus", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--backend", default="nccl", choices=("nccl", "gloo"))
-    parser.add_argument("--at-once", type=int, default=2, metavar="N", help="cases at a time: a GPU has few queues to share")
+    parser.add_argument("--at-once", type=int, default=2, metavar="N", help="cases that share the GPUs")
     parser.add_argument("--only", default="", metavar="TEXT", help="plans whose name has this in it")
     parser.add_argument("--cluster", default="h200x8", metavar="NAME", help="with which steps are simulated")
     args = parser.parse_args(arguments)
