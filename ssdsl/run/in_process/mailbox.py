@@ -41,7 +41,7 @@ class _Call:
 
 
 @dataclass(eq=False, slots=True)
-class Message:
+class MessageEnd:
     """One end of a message: a rank sends the tensor to the peer, or receives it; also the work object of this end.
     `version` is that of a sent tensor. `met` is the other end, once that has been started."""
 
@@ -52,7 +52,7 @@ class Message:
     tag: int
     tensor: torch.Tensor
     version: int
-    met: "Message | None" = None
+    met: "MessageEnd | None" = None
     done: bool = False
 
     def is_completed(self) -> bool:
@@ -90,8 +90,8 @@ class Mailboxes:
     failed: Callable[[str, str], Exception]
     lines: list[RankGroup] = field(default_factory=list)
     meetings: dict[tuple[int, int], dict[int, _Call]] = field(default_factory=dict)
-    started: dict[tuple[int, int], list[Message]] = field(default_factory=dict)  # by group and rank: not met yet
-    travelling: set[Message] = field(default_factory=set)  # sent, and not awaited yet
+    started: dict[tuple[int, int], list[MessageEnd]] = field(default_factory=dict)  # by group and rank: not met yet
+    travelling: set[MessageEnd] = field(default_factory=set)  # sent, and not awaited yet
 
     def check_empty(self) -> None:
         """Raises if a rank was still waiting at the end."""
@@ -118,14 +118,14 @@ class Mailboxes:
             others.remove(other)
             self.travelling.add(sent)
 
-    def deliver(self, sent: Message, received: Message) -> None:
+    def deliver(self, sent: MessageEnd, received: MessageEnd) -> None:
         """Carries out a message."""
         self.travelling.remove(sent)
         self._copy(sent, received)
         sent.done = received.done = True
         sent.met = received.met = None
 
-    def _copy(self, sent: Message, received: Message) -> None:
+    def _copy(self, sent: MessageEnd, received: MessageEnd) -> None:
         between, x, into = f"rank {sent.rank} sends rank {sent.peer}, tag {sent.tag},", sent.tensor, received.tensor
         if received.tag != sent.tag:
             raise self.failed("mismatch", f"{between} what it receives with tag {received.tag}")
@@ -200,7 +200,7 @@ class Threaded:
         given = [*((False, peer, x) for peer, x in into), *((True, peer, x) for peer, x in parts)]
         assert all(x.is_contiguous() for _, _, x in given)
         shared, rank = self.shared, self._rank
-        ends = [Message(shared, rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
+        ends = [MessageEnd(shared, rank, sends, peer, tag, x, x._version) for sends, peer, x in given]
         if ends:
             left = shared.started[group.number, rank] = [*ends]
             shared.meet(group.number, rank)
