@@ -92,11 +92,12 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     """
     if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
         _from_slurm()
-    chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    is_shared = chosen.type == "cuda" and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    is_shared = kind == "cuda" and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
     if not is_shared:  # a GPU has too few queues for so many in each process
-        # with CUDA's 8, computation would wait for messages in the same queue
+        # with CUDA's 8, computation would wait for messages in the same queue; CUDA reads this when it starts
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    chosen = _device(kind)
     if dist.is_initialized():
         return chosen, "first"
     backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
