@@ -20,18 +20,18 @@ T = TypeVar("T")
 def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Value:
     """The value of an expression. A call of a `def` also adds the facts of its statements. Raises PlanError."""
     match e:
-        case nodes.NameExpression(text):
-            return scope.find(text, e.span)
-        case nodes.Number(text):
-            return Fraction(text) if "." in text else int(text)
-        case nodes.Text(text):
-            return text
+        case nodes.NameExpression():
+            return scope.find(e.text, e.span)
         case nodes.Binary():
             return _binary(ctx, scope, e)
+        case nodes.Number():
+            return Fraction(e.text) if "." in e.text else int(e.text)
         case nodes.Pick():
             return _pick(ctx, scope, e)
-        case nodes.Attribute(target):
-            return attribute(ctx, e, evaluate(ctx, scope, target))
+        case nodes.Attribute():
+            return attribute(ctx, e, evaluate(ctx, scope, e.target))
+        case nodes.Text(text):
+            return text
         case nodes.Call():
             return _call(ctx, scope, e)
         case nodes.ListOf(items):

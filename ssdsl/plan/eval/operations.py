@@ -38,10 +38,10 @@ def binary(ctx: Context, e: nodes.Binary, left: Value, right: Value) -> Value:
     sign = e.operator
     if sign in ("==", "!="):
         return (_comparable(left) == _comparable(right)) is (sign == "==")
-    if isinstance(left, Selection) and isinstance(right, Selection) and sign in ALGEBRA:
-        return _algebra(ctx, e, left, right)
     if is_number(left) and is_number(right):
         return _numbers(e, left, right)
+    if isinstance(left, Selection) and isinstance(right, Selection) and sign in ALGEBRA:
+        return _algebra(ctx, e, left, right)
     if sign == "+" and is_list(left) and is_list(right):
         ctx.budget.spend(e, 1 + (len(left) + len(right)) // 64)
         return (*left, *right)

@@ -130,7 +130,7 @@ def is_whole(value: Value) -> TypeGuard[int]:
 
 def is_number(value: Value) -> TypeGuard[Number]:
     """Whether it is a whole number or a fraction; `true` is none."""
-    return isinstance(value, int | Fraction) and not isinstance(value, bool)
+    return type(value) is int or isinstance(value, Fraction)
 
 
 def is_list(value: Value) -> "TypeGuard[tuple[Value, ...] | range]":

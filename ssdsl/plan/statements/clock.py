@@ -29,7 +29,7 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
         for number, (row, value) in enumerate(zip(s.rows, values, strict=True)):
             ctx.budget.spend(row)
             tasks = task_set(ctx, row.tasks, value)
-            alone = is_of_one(ctx, value)
+            alone = (tasks is None or len(rows) < 2) and is_of_one(ctx, value)  # behind two rows it does not matter
             of_one = of_one or alone
             if tasks is not None or not alone:
                 ctx.facts.named[row.span] = ctx.facts.named.get(row.span, 0) + (tasks is not None)
