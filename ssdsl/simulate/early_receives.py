@@ -7,13 +7,11 @@ is a buffer for it, and no message before it in its lane.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ssdsl.ir.action import Action, Compute, End, Start, Wait
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import Program, Role
-
-Way = tuple[int, bool]  # a message, and whether it is its gradient
 
 
 def roles_of_devices(program: Program) -> tuple[Role, ...]:
@@ -22,65 +20,63 @@ def roles_of_devices(program: Program) -> tuple[Role, ...]:
 
 
 @dataclass(slots=True)
-class _Role:
-    """The reordering of one role's actions. `lanes` are the messages that are not posted yet, by lane and direction;
-    `buffers` how many more values of a message may be received; `awaited` those that the next task reads."""
+class _Way:
+    """A message, or its gradient, on one role. `lane` are the messages of its lane that are not posted yet. If the role
+    only receives it, `is_early`: then `buffers` more values of it may be received."""
 
-    program: Program
-    lanes: dict[Way, deque[Start]] = field(default_factory=dict)
-    buffers: dict[Way, int] = field(default_factory=dict)
-    awaited: list[Way] = field(default_factory=list)
-    posted: set[Start] = field(default_factory=set)
+    lane: deque[Start]
+    is_early: bool
+    buffers: int
+
+
+class _Role(dict[tuple[int, bool], _Way]):
+    """By message and direction, its `_Way` on a role; found at the first start."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.program = program
+        self.lanes: dict[tuple[int, bool], deque[Start]] = {}
 
     def all(self, actions: tuple[Action, ...]) -> Iterator[Action]:
         """Yields the actions in their new order."""
         for action in actions:
             if isinstance(action, Start):
-                self.lanes.setdefault(self._lane(action), deque()).append(action)
+                self._way(action).lane.append(action)
+        awaited: list[_Way] = []  # what the next task reads
         yield from self._early()
         for action in actions:
-            match action:
-                case Start():
-                    while action not in self.posted:
-                        yield self._post(self.lanes[self._lane(action)])
+            if isinstance(action, Start):
+                lane = self[action.message, action.gradient].lane
+                if lane and lane[0] is action:
+                    yield self._post(lane)
                     yield from self._early()
-                case Wait():
-                    self.awaited.append((action.message, action.gradient))
-                    yield action
-                case Compute() if self.awaited:
-                    yield action
-                    for way in self.awaited:
-                        self.buffers[way] = self.buffers.get(way, 0) + 1
-                    self.awaited.clear()
-                    yield from self._early()
-                case _:
-                    yield action
+                continue
+            yield action
+            if isinstance(action, Wait):
+                awaited.append(self[action.message, action.gradient])
+            elif isinstance(action, Compute) and awaited:
+                for way in awaited:
+                    way.buffers += 1
+                awaited.clear()
+                yield from self._early()
 
     def _early(self) -> Iterator[Start]:
         """Yields the receives at the front of lanes for which there is a buffer."""
         for lane in self.lanes.values():
-            while lane and self._has_buffer(lane[0]):
+            while lane and (way := self[lane[0].message, lane[0].gradient]).is_early and way.buffers > 0:
                 yield self._post(lane)
 
     def _post(self, lane: deque[Start]) -> Start:
         start = lane.popleft()
-        self.posted.add(start)
-        if start.end is End.RECEIVE:
-            self.buffers[start.message, start.gradient] = self._left(start) - 1
+        self[start.message, start.gradient].buffers -= 1
         return start
 
-    def _has_buffer(self, start: Start) -> bool:
-        is_transfer = isinstance(self.program.messages[start.message], Transfer)
-        return is_transfer and start.end is End.RECEIVE and self._left(start) > 0
-
-    def _left(self, start: Start) -> int:
-        """The buffers that are left for values of a message."""
-        way = start.message, start.gradient
-        if way not in self.buffers:
+    def _way(self, start: Start) -> _Way:
+        key = start.message, start.gradient
+        if key not in self:
             message = self.program.messages[start.message]
             reader = self.program.functions[message.producer if start.gradient else message.consumer]
-            self.buffers[way] = 1 + self.program.plan.ahead(o.operator for o in reader.operators())
-        return self.buffers[way]
-
-    def _lane(self, start: Start) -> Way:
-        return self.program.messages[start.message].lane, start.gradient
+            ahead = self.program.plan.ahead(o.operator for o in reader.operators())
+            lane = self.lanes.setdefault((message.lane, start.gradient), deque())
+            self[key] = _Way(lane, isinstance(message, Transfer) and start.end is End.RECEIVE, 1 + ahead)
+        return self[key]
