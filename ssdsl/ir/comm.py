@@ -208,3 +208,9 @@ class Signal:
 
 
 Message = Transfer | Signal
+
+
+def functions_of(message: Message, gradient: bool) -> tuple[int, int]:
+    """The numbers of the functions behind and in front of a message: which makes its value, or gradient, and which
+    reads it."""
+    return (message.consumer, message.producer) if gradient else (message.producer, message.consumer)

@@ -16,7 +16,7 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Message
+from ssdsl.ir.comm import Message, functions_of
 from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps
 from ssdsl.ir.function import Function
 from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, ReduceScatterGrads
@@ -134,7 +134,7 @@ class _Translation:
                 what = ""
             case Start() | Wait():
                 message = self.messages[action.message]
-                function = self.functions[message.consumer if action.gradient else message.producer]
+                function = self.functions[functions_of(message, action.gradient)[0]]
                 what, phase = f"message {action.message} of ", ".bwd" if action.gradient else ".fwd"
             case _:
                 return str(action)

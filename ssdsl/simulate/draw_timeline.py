@@ -6,7 +6,7 @@ from functools import cache
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import At, Compute, Start, StartReduce
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import Transfer, functions_of
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import TimeIndex
@@ -107,7 +107,7 @@ def _message_event(program: Program, statements: "Statements", row: int, x: Inte
     if start.gradient:
         what = f"gradient of {what}"
     source, target = message.ends(start.gradient)
-    sender = message.consumer if start.gradient else message.producer
+    sender, _ = functions_of(message, start.gradient)
     phase = Phase.BACKWARD if start.gradient else Phase.FORWARD
     return Event(
         row,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ssdsl.ir.action import Action, Compute, End, Start, Wait
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import Transfer, functions_of
 from ssdsl.ir.program import Program, Role
 
 
@@ -75,7 +75,7 @@ class _Role(dict[tuple[int, bool], _Way]):
         key = start.message, start.gradient
         if key not in self:
             message = self.program.messages[start.message]
-            reader = self.program.functions[message.producer if start.gradient else message.consumer]
+            reader = self.program.functions[functions_of(message, start.gradient)[1]]
             ahead = self.program.plan.ahead(o.operator for o in reader.operators())
             lane = self.lanes.setdefault((message.lane, start.gradient), deque())
             self[key] = _Way(lane, isinstance(message, Transfer) and start.end is End.RECEIVE, 1 + ahead)

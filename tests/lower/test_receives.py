@@ -84,12 +84,14 @@ def test_all_devices_follow_one_order(plan: str, compiled: Callable[[str], Compi
 
 @pytest.mark.parametrize("plan", ["gpipe", "v", "bursts"])
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_buffers_are_bounded(
+def test_buffers_are_bounded_and_used(
     plan: str, ahead: int, compiled: Callable[[str], Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a message at most `ahead` values lie beside the next."""
+    """Of a message at most `ahead` values lie beside the next; of some as many do, on devices."""
     monkeypatch.setattr(plan_facts, "AHEAD", ahead)
-    assert max(map(_most, compiled(PLANS[plan]).program.roles)) <= ahead + 1
+    program = compiled(PLANS[plan]).program
+    assert max(map(_most, roles_of_devices(program))) == ahead + 1
+    assert max(map(_most, program.roles)) <= ahead + 1
 
 
 def _most(role: Role) -> int:
@@ -134,7 +136,7 @@ def test_more_buffers_pay_where_tasks_come_in_bursts(
     for ahead in (0, 1, 2, 8):
         monkeypatch.setattr(plan_facts, "AHEAD", ahead)
         found.append(_step(compiled(BURSTS), 2.0))
-    assert found[0] > 1.3 * found[1] > 1.3 * found[2] > 1.3 * found[3]
+    assert found[0] > 1.3 * found[1] and found == sorted({*found}, reverse=True)
 
 
 def test_a_buffer_is_memory_from_when_it_is_asked_for(compiled: Callable[[str], Compiled]) -> None:

@@ -1,10 +1,12 @@
 """When devices post receives, on actions in words (`0.1`: message 0 for part 1): `roles_of_devices`."""
 
-from ssdsl.ir.action import Compute, Start
+from collections.abc import Iterator
+
+from ssdsl.ir.action import Action, Compute, Start
 from ssdsl.ir.program import Program
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.place_events import place_events
-from ssdsl.lower.tasks.task import Carry
+from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Mark, Plan
 from ssdsl.simulate.early_receives import roles_of_devices
 from tests.lower.by_hand import SPAN, plan_of, saying
@@ -21,7 +23,7 @@ def posted(lowering: Lowering) -> list[str]:
     return [words(tuple(_tasks(role.actions))) for role in roles_of_devices(program)]
 
 
-def _tasks(actions):  # type: ignore[no-untyped-def]
+def _tasks(actions: tuple[Action, ...]) -> Iterator[Task]:
     for action in actions:
         if isinstance(action, Compute):
             yield action

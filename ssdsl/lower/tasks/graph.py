@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ssdsl.ir.action import Compute
-from ssdsl.ir.comm import Message, Transfer
+from ssdsl.ir.comm import Message, Transfer, functions_of
 from ssdsl.ir.function import Function, FunctionInput
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.parts import BACK_PHASES, coordinates, parts_read
@@ -98,7 +98,7 @@ class TaskGraph:
             function, phase = self.functions[task.function], task.phase
         else:
             assert message is not None
-            function = self.functions[message.consumer if task.gradient else message.producer]
+            function = self.functions[functions_of(message, task.gradient)[0]]
             phase = BACKWARD if task.gradient else FORWARD
         inside = ", ".join(f"{t.name} = {c}" for t, c in zip(function.time, task.at, strict=False))
         operators = [op.operator for op in function.operators()]

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from ssdsl.ir.action import Compute
-from ssdsl.ir.comm import Signal, Transfer
+from ssdsl.ir.comm import Signal, Transfer, functions_of
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
 from ssdsl.lower.tasks.task import Carry
 
@@ -49,7 +49,7 @@ def _bound_buffers(graph: TaskGraph, place: dict[int, int]) -> None:
         senders, receivers = graph.members.ends(transfer, gradient)
         if len(senders) > 1 or len(receivers) > 1 or senders == receivers:
             continue
-        reader = graph.functions[transfer.producer if gradient else transfer.consumer]
+        reader = graph.functions[functions_of(transfer, gradient)[1]]
         ahead = graph.plan.ahead(o.operator for o in reader.operators())
         reads: dict[int, list[int]] = {}  # by the first task that reads them
         for k in nodes:

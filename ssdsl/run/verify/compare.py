@@ -31,7 +31,7 @@ import torch
 
 from ssdsl.run.verify.error_growth import Growth
 from ssdsl.run.verify.perturb import real_of
-from ssdsl.run.verify.single_device import Trained
+from ssdsl.run.verify.single_device import Tensors, Trained
 
 FACTOR = 8.0
 SUM_UNITS = 16  # for a gradient or buffer: sums over the batch
@@ -139,14 +139,13 @@ def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Compari
         yield tensors(
             "loss", f"step {step}", torch.tensor(got, dtype=torch.float64), expected, growth.losses[step], rounding
         )
-        addends = max(
-            (SUM_UNITS * torch.finfo(g.dtype).eps * _largest(g) for g in single.grads[step].values()), default=0.0
-        )
         for name, grad in single.grads[step].items():
             rounding = _sum_rounding(grad)
             found = plan.grads[step][name]
             own = tensors("gradient", f"step {step} {name}", found, grad, growth.grads[step].get(name, 0.0), rounding)
-            yield replace(own, rounding=addends) if own.is_rounding and own.rounding < addends else own
+            if own.is_rounding and own.differs:
+                own = replace(own, rounding=max(own.rounding, _addends_rounding(single.grads[step])))
+            yield own
         for name, found in plan.grads[step].items():
             if name not in single.grads[step] and found.any():  # one device has none
                 yield tensors("gradient", f"step {step} {name}", found, torch.zeros_like(found))
@@ -188,6 +187,11 @@ def _roundings(gradient: torch.Tensor) -> int:
 def _sum_rounding(tensor: torch.Tensor) -> float:
     """The allowed rounding error of a sum over the batch."""
     return (HALF_SUM_UNITS if tensor.dtype in HALVES else SUM_UNITS) * _unit(tensor)
+
+
+def _addends_rounding(gradients: Tensors) -> float:
+    """The allowed rounding error of a sum of which nothing is left: its addends may be as large as any gradient."""
+    return SUM_UNITS * max(torch.finfo(g.dtype).eps * _largest(g) for g in gradients.values())
 
 
 def _unit(tensor: torch.Tensor) -> float:

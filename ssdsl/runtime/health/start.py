@@ -92,23 +92,24 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     """
     if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
         _from_slurm()
-    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    is_shared = kind == "cuda" and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
-    if not is_shared:  # a GPU has too few queues for so many in each process
+    are_shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()  # GPUs, by several ranks
+    if not are_shared:  # a GPU has too few queues for so many in each process
         # with CUDA's 8, computation would wait for messages in the same queue; CUDA reads this when it starts
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    chosen = _device(kind)
+    chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if dist.is_initialized():
         return chosen, "first"
     backend = backend or ("nccl" if chosen.type == "cuda" else "gloo")
     if backend not in ("gloo", "nccl") or (backend == "nccl" and chosen.type == "cpu"):
         raise SystemExit(f"ranks on a {chosen.type} device cannot use the backend `{backend}`: take gloo")
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if backend == "nccl" and is_shared:
+    if backend == "nccl" and are_shared:
         for name, value in (("NCCL_HOSTID", f"rank {rank}"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")):
             os.environ.setdefault(name, value)  # NCCL refuses two ranks of one host on a GPU
     timeout = timedelta(seconds=timeout_s)
-    bound = chosen if backend == "nccl" else None  # with a device NCCL connects at once, and barriers use that GPU
+    bound = (
+        chosen if backend == "nccl" else None
+    )  # then NCCL's communicators are made at once, and barriers use that GPU
     if "RANK" not in os.environ:
         alone = torch._C._distributed_c10d.HashStore()
         dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=timeout, device_id=bound)
