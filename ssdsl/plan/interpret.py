@@ -107,12 +107,15 @@ def facts_without_errors(
 def plan_of(ctx: Context) -> Plan:
     """The facts as a plan. Indices of one part are dropped."""
     facts, model = ctx.facts, ctx.model
+    cut: dict[int, OpPlan] = {}  # by record: the same without indices of one part
     known: dict[tuple[int, int], OpPlan] = {}  # by record and kind of call
     operators: dict[str, OpPlan] = {}
     for (name, call), record in zip(model.calls.items(), facts.operators.at, strict=True):
         if record is not None:
             if (finished := known.get(key := (id(record), call))) is None:
-                finished = known[key] = _finished(facts, model.operators[name])
+                if (own := cut.get(id(record))) is None:
+                    own = cut[id(record)] = _in_parts(record)
+                finished = known[key] = _finished(facts, model.operators[name], own)
             operators[name] = finished
     return Plan(
         graph=model.graph,
@@ -125,12 +128,17 @@ def plan_of(ctx: Context) -> Plan:
     )
 
 
-def _finished(facts: Facts, operator: Operator) -> OpPlan:
-    """The record of an operator, without indices of one part, and without those that it cannot have."""
-    record = facts.of(operator.name)
-    cut = tuple(i for i in record.indices if i.count > 1)
-    left_out = (*_whole_in_time(facts, operator, cut), *_apart(operator, cut))
-    if not left_out and len(cut) == len(record.indices):
+def _in_parts(record: OpPlan) -> OpPlan:
+    """The record without indices of one part."""
+    indices = tuple(i for i in record.indices if i.count > 1)
+    return record if len(indices) == len(record.indices) else replace(record, indices=indices)
+
+
+def _finished(facts: Facts, operator: Operator, record: OpPlan) -> OpPlan:
+    """The record of an operator without those indices that it cannot have."""
+    cut = record.indices
+    left_out = (*_whole_in_time(facts, operator, record), *_apart(operator, cut))
+    if not left_out:
         return record
     indices = tuple(_outside(i, cut, left_out) for i in cut if i not in left_out)
     return replace(record, indices=indices, whole=(*record.whole, *dict.fromkeys(left_out)))
@@ -149,7 +157,7 @@ def _apart(operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:
     return tuple(i for i in apart if not placed_dims(operator).isdisjoint(i.dims))
 
 
-def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+def _whole_in_time(facts: Facts, operator: Operator, record: OpPlan) -> tuple[Index, ...]:
     """The indices in time that an operator cannot have: those along a dimension whose parts only devices combine, such
     as the classes of a loss; and those of running statistics, which change in place, where the parts are not runs of
     them.
@@ -157,14 +165,13 @@ def _whole_in_time(facts: Facts, operator: Operator, indices: tuple[Index, ...])
     Statistics over the batch are left in: micro-batches could have statistics of their own, so the user must say which
     are meant.
     """
-    place = facts.of(operator.name).place
-    if place is None:
+    if (place := record.place) is None:
         return ()
     axes = dict(facts.meshes[place.mesh].axes).keys() - {axis for axis, _ in place.fixed}
     batch = operator.inputs[0].axes[0] if operator.kind == "batch_norm" else ()
     running = [axis for o in operator.inputs if o.value in operator.statistics for axis in o.axes]
     apart = {dim for axis in running for dim in axis[1:]}
-    in_time = (i for i in indices if i.name not in axes)
+    in_time = (i for i in record.indices if i.name not in axes)
     return tuple(i for i in in_time if i.dim in apart or (operator.dims[i.dim].combined and i.dim not in batch))
 
 

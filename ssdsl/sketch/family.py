@@ -1,6 +1,6 @@
 """Names the kinds of parallelism that a plan uses, in the words of the field."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from ssdsl.plan.plan import OpPlan, Plan
 
@@ -11,8 +11,12 @@ KINDS = ("data", "tensor", "sequence", "expert", "pipeline")
 def family(plan: Plan) -> str:
     """`data + tensor + pipeline, ZeRO-1`: what the axes of its meshes cut, and a pipeline where it has several meshes;
     `one device` where they cut nothing."""
-    kinds = {kind for mesh, axis in _axes(plan) if (kind := _kind(plan, mesh, axis))}
-    if len({record.place.mesh for _, record in _distinct(plan) if record.place is not None}) > 1:
+    first = {
+        id(record): (name, record) for name, record in reversed(plan.operators.items()) if record.place is not None
+    }
+    cuts = _cuts(plan, first.values())
+    kinds = {kind for mesh, axis in _axes(plan) if (kind := _kind(cuts.get((mesh, axis), ())))}
+    if len({record.home.mesh for _, record in first.values()}) > 1:
         kinds.add("pipeline")
     words = " + ".join(kind for kind in KINDS if kind in kinds) or "one device"
     sharded = max((s.state.stage for s in plan.shards if _wide(plan, s.axes)), default=0)
@@ -28,24 +32,19 @@ def _wide(plan: Plan, axes: tuple[str, ...]) -> bool:
     return any(name in axes and size > 1 for mesh in plan.meshes for name, size in mesh.axes)
 
 
-def _kind(plan: Plan, mesh: str, axis: str) -> str:
-    """The kind of parallelism of one axis. An axis that cuts the batch is data parallel, whatever else it cuts."""
-    kinds: set[str] = set()
-    for name, record in _distinct(plan):
-        if record.place is None or record.place.mesh != mesh:
-            continue
-        if any(axis == fixed for fixed, _ in record.place.fixed):
-            kinds.add("pipeline")
+def _cuts(plan: Plan, records: Iterable[tuple[str, OpPlan]]) -> dict[tuple[str, str], set[str]]:
+    """By mesh and axis, the kinds of parallelism of what the records cut and place along it."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for name, record in records:
+        mesh = record.home.mesh
+        for axis, _ in record.home.fixed:
+            found.setdefault((mesh, axis), set()).add("pipeline")
         for index in record.indices:
-            if index.name == axis:
-                dim = plan.graph.by_name[name].dims[index.dim]
-                kinds.add(OF_DIMENSION.get(dim.name, "tensor"))
+            dim = plan.graph.by_name[name].dims[index.dim]
+            found.setdefault((mesh, index.name), set()).add(OF_DIMENSION.get(dim.name, "tensor"))
+    return found
+
+
+def _kind(kinds: Collection[str]) -> str:
+    """The kind of parallelism of one axis. An axis that cuts the batch is data parallel, whatever else it cuts."""
     return next((k for k in ("data", "pipeline", "tensor", "expert", "sequence") if k in kinds), "")
-
-
-def _distinct(plan: Plan) -> Iterable[tuple[str, OpPlan]]:
-    """Each distinct record, with the first operator that has it."""
-    first: dict[int, tuple[str, OpPlan]] = {}
-    for name, record in plan.operators.items():
-        first.setdefault(id(record), (name, record))
-    return first.values()

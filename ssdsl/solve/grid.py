@@ -14,6 +14,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Point = tuple[int, ...]
 FAR = 1.5  # the distance at which the least excess of all counts as a neighbour's
@@ -36,16 +37,23 @@ class Worth:
     """The cost of a point, and the share of the available resource that it uses: above 1 it is no solution.
 
     `effort` is what a measurement costs, as a share of the cost: of two points with equal promise the easier comes
-    first.
+    first. A bound counts one `unit` of the share; a point may need several of its units.
     """
 
     cost: float
     share: float = 0.0
     effort: float = 0.0
+    unit: float = 1.0
 
     def with_effort(self, times: float = 1.0) -> tuple[float, float]:
-        """The key by which points are measured: solutions by cost and effort, then the others by share."""
-        return (self.share if self.share > 1 else 0.0), self.cost * (1 + times * self.effort)
+        """The key by which points are measured: solutions by cost, then the others by share, both with the effort."""
+        dearer = 1 + times * self.effort
+        return (self.share * dearer if self.share > 1 else 0.0), self.cost * dearer
+
+    def may_win(self, best: "Worth", doubt: float) -> bool:
+        """Whether a point may cost less than the best if this estimate is too high by up to the factor `doubt`, which
+        counts for less where a measurement costs more."""
+        return self.cost <= best.cost * max(1.0, doubt / (1 + self.effort))
 
     @property
     def key(self) -> tuple[bool, float, float]:
@@ -66,7 +74,6 @@ class Answer:
 
 NONE = Worth(math.inf, math.inf)  # before anything is measured
 Kind = Callable[[Point], Hashable]
-More = tuple[float, float, float]  # the ratio and the difference of costs, and the difference of shares
 Bound = Callable[[Point], Worth | None]
 Measure = Callable[[Point], Worth | None]
 Soon = Callable[[bool, Sequence[Point]], None]
@@ -103,17 +110,30 @@ def grid(
             yield from search.step([one])
 
 
+class _More(NamedTuple):
+    """By how much a point exceeded a bound: the ratio and the difference of costs, the difference of shares in units of
+    the bound, and the ratio of the units."""
+
+    times: float
+    cost: float
+    units: float
+    unit: float
+
+
+INFINITE = _More(math.inf, math.inf, math.inf, math.inf)
+
+
 @dataclass(slots=True)
 class _Excess:
     """By how much points exceeded a bound, and the least of each number."""
 
-    of: dict[Point, More] = field(default_factory=dict)
-    least: More = (math.inf, math.inf, math.inf)
+    of: dict[Point, _More] = field(default_factory=dict)
+    least: _More = INFINITE
 
     def add(self, point: Point, found: Worth, bound: Worth) -> None:
-        more = found.cost / max(bound.cost, TINY), found.cost - bound.cost, found.share - bound.share
-        self.of[point] = more
-        self.least = min(self.least[0], more[0]), min(self.least[1], more[1]), min(self.least[2], more[2])
+        units, unit = (found.share - bound.share) / bound.unit, found.unit / bound.unit
+        self.of[point] = more = _More(found.cost / max(bound.cost, TINY), found.cost - bound.cost, units, unit)
+        self.least = _More(*map(min, self.least, more))
 
     def added(self, bound: Worth, near: Sequence[tuple[float, Point]]) -> Worth:
         """The likely cost and share of a point with this bound, by the excess of the points near to it, weighted by
@@ -121,14 +141,11 @@ class _Excess:
         differences, the lower one: neither holds everywhere."""
         if not self.of:
             return bound
-        weights = _weight(FAR)
-        times, cost, share = (weights * least for least in self.least)
-        for distance, other in near:
-            more, weight = self.of[other], _weight(distance)
-            weights += weight
-            times, cost, share = times + weight * more[0], cost + weight * more[1], share + weight * more[2]
-        cost = min(bound.cost * times / weights, bound.cost + cost / weights)
-        return Worth(cost, bound.share + share / weights, bound.effort)
+        known = [(_weight(FAR), self.least), *((_weight(distance), self.of[other]) for distance, other in near)]
+        weights = sum(weight for weight, _ in known)
+        times, cost, units, unit = (sum(w * more[n] for w, more in known) / weights for n in range(4))
+        cost = min(bound.cost * times, bound.cost + cost)
+        return Worth(cost, bound.share + units * bound.unit, bound.effort, unit * bound.unit)
 
 
 @dataclass(slots=True)
@@ -188,8 +205,8 @@ class _Grid:
                 return
             likely = {p: self._estimate(o) for p, o in open_.items()}
             if best.share <= 1:
-                most = best.cost * (SURE * max(self.wrong) if kinds is None else 1.0)
-                likely = {p: w for p, w in likely.items() if w.cost <= most and w.share <= MAY_FIT}
+                doubt = SURE * max(self.wrong) if kinds is None else 1.0
+                likely = {p: w for p, w in likely.items() if w.may_win(best, doubt) and w.share <= MAY_FIT}
                 if not likely:
                     return
             order = sorted(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(hurry), p))
@@ -213,7 +230,7 @@ class _Grid:
             del self.open[point]
             return
         least = opened.least
-        found = Worth(max(found.cost, least.cost), max(found.share, least.share), least.effort)
+        found = Worth(max(found.cost, least.cost), max(found.share, least.share), least.effort, found.unit)
         expected = self.bounded.added(opened.least, opened.bounded)
         if opened.bounded:
             self.wrong.append(expected.cost / max(found.cost, TINY))

@@ -1,6 +1,7 @@
 """`balance(OPS, S)`: divides operators into S runs in the order of the graph, so that the heaviest is as light as
 possible; `balance(OPS, [4, 2, 2])` into runs that are as near as possible to these shares of the work."""
 
+from bisect import bisect_right
 from itertools import accumulate
 from math import gcd, lcm
 
@@ -148,16 +149,26 @@ def partition(weights: list[int], shares: tuple[int, ...]) -> list[tuple[int, in
 
 
 def _least_caps(sums: list[int], costs: list[int]) -> list[int]:
-    """The bounds on the runs' sums, all of one cost, with the least cost for which there are such runs: by
-    bisection."""
-    low, high = 0, sums[-1] * max(costs)
-    while low < high:
-        middle = (low + high) // 2
-        if _ends(sums, [middle // cost for cost in costs]):
-            high = middle
-        else:
-            low = middle + 1
-    return [low // cost for cost in costs]
+    """The bounds on the runs' sums, all of one cost, with the least cost for which there are such runs."""
+
+    def caps(cost: int) -> list[int]:
+        return [cost // each for each in costs]
+
+    low, most = 0, sums[-1] * max(costs)
+    for holds in (_reach_the_end, _ends):  # the first is quick, and holds wherever the second does
+        high = low if holds(sums, caps(low)) else most
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if holds(sums, caps(middle)) else (middle + 1, high)
+    return caps(low)
+
+
+def _reach_the_end(sums: list[int], caps: list[int]) -> bool:
+    """Whether runs within their caps, each as long as it can be and possibly empty, hold all units."""
+    end = 0
+    for cap in caps:
+        end = bisect_right(sums, sums[end] + cap) - 1
+    return end == len(sums) - 1
 
 
 def _ends(sums: list[int], caps: list[int]) -> list[list[int]]:

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
-from ssdsl.model.graph import ITEMSIZE, Graph, Operator, Origin, Stage
-from ssdsl.plan.plan import Index, OpPlan, Placement, Plan
+from ssdsl.model.graph import ITEMSIZE, Graph, Operand, Operator, Origin, Stage
+from ssdsl.plan.plan import Index, Placement, Plan
 from ssdsl.plan.plan import State as Kept
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.launch_time import causal_share
@@ -25,13 +25,13 @@ T = TypeVar("T")
 
 
 class _Part(NamedTuple):
-    """One part of an operator: the seconds of its forward and its backward, the number of parts that run one after
-    another, and whether it computes anything that counts."""
+    """One part of an operator: the seconds of its forward and its backward, the seconds of all parts that run one after
+    another, and the bytes that one makes."""
 
     forward: float
     backward: float
-    times: int
-    counts: bool
+    seconds: float
+    made_bytes: float
 
 
 class _Before(NamedTuple):
@@ -52,24 +52,49 @@ class _Use(NamedTuple):
 
 
 class HeldBytes(NamedTuple):
-    """The bytes that each of some devices holds at least, and the memory of the smallest of them."""
+    """The bytes that each of some devices holds at least, and the memory of the smallest of them. `turn_bytes` are in
+    proportion to what one micro-batch keeps: an order that has several in flight needs as much for each."""
 
     size_bytes: float
     capacity_bytes: float
+    turn_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Lower bounds of a plan: seconds of a step, and bytes of the devices of each place. `tasks` is an estimate of the
+    number of tasks that a simulation runs: forwards and backwards of all parts in time."""
+
+    step_s: float
+    memory: tuple[HeldBytes, ...]
+    tasks: int = 0
+
+
+class _Cut(NamedTuple):
+    """How a plan cuts the operators of a record: the indices over devices, the share of an operator that its smallest
+    part has, and the number of parts that run one after another."""
+
+    home: Placement
+    here: tuple[Index, ...]
+    share: float
+    times: int
 
 
 @dataclass(slots=True)
 class _Work:
     """The work of the devices of one place: seconds of computing, the least seconds before it (`head`), and after its
-    last backward (`tail`)."""
+    last backward (`tail`); the bytes of all that one micro-batch makes there, and the number of micro-batches."""
 
     seconds: float = 0.0
     head: float = inf
     tail: float = inf
+    made_bytes: float = 0.0
+    times: int = 0
 
     def add(self, other: "_Work") -> None:
         """Adds work that the same devices do as well."""
         self.seconds += other.seconds
+        self.made_bytes += other.made_bytes
         self.head, self.tail = min(self.head, other.head), min(self.tail, other.tail)
 
 
@@ -85,10 +110,15 @@ class Bounds:
     _kept: dict[str, tuple[tuple[Kept, int], ...]] = field(default_factory=dict)  # bytes of a weight's state
     _seconds: dict[int, tuple[float, float]] = field(default_factory=dict)  # of whole operators, by signature
 
-    def step_s(self, plan: Plan, halved: bool) -> float:
-        """A lower bound on the seconds of a step. `halved`: an order may name halves of backwards, so that a `.wgrad`
-        may come last and nothing follows it."""
-        found = self._by_place(plan)
+    def of(self, plan: Plan, halved: bool) -> Least:
+        """The bounds of a plan. `halved`: an order may name halves of backwards, so that a `.wgrad` may come last and
+        nothing follows it."""
+        cuts = _cuts(plan)
+        found = self._by_place(plan, cuts)
+        tasks = 2 * sum(work.times for work in found.values())
+        return Least(self._step_s(plan, found, halved), self._memory(plan, cuts, found), tasks)
+
+    def _step_s(self, plan: Plan, found: Mapping[Placement, _Work], halved: bool) -> float:
         longest = 0.0
         for place in found:
             work = _Work()
@@ -108,21 +138,20 @@ class Bounds:
 
         return sum(devices(place) * work.seconds for place, work in found.items())
 
-    def _by_place(self, plan: Plan) -> dict[Placement, _Work]:
+    def _by_place(self, plan: Plan, cuts: Mapping[int, _Cut]) -> dict[Placement, _Work]:
         operators = self._operators()
         records = [*map(plan.operators.__getitem__, (op.name for op, _, _ in operators))]
         works: dict[int, _Work] = {}  # by record; records with the same place share one
         found: dict[Placement, _Work] = {}
-        shares: dict[int, tuple[float, int]] = {}
-        for record in {id(r): r for r in records}.values():
-            works[id(record)] = found.setdefault(record.home, _Work())
-            shares[id(record)] = _share_of(plan, record)
+        for record_id, cut in cuts.items():
+            work = works[record_id] = found.setdefault(cut.home, _Work())
+            work.times = max(work.times, cut.times)
         parts: dict[tuple[int, int], _Part] = {}
         ends: list[float] = []  # when one micro-batch's forward ends, from the step's start
         back: list[float] = []  # seconds of its backward and of the backwards that follow
         for (op, signature, before), record in zip(operators, records, strict=True):
             if (part := parts.get(key := (id(record), signature))) is None:
-                part = parts[key] = self._part(op, *shares[id(record)])
+                part = parts[key] = self._part(op, cuts[id(record)])
             head = tail = 0.0
             for number in before.forward:
                 if ends[number] > head:
@@ -132,11 +161,12 @@ class Bounds:
                     tail = back[number]
             ends.append(head + part.forward)
             back.append(tail + part.backward)
-            if part.counts:
-                work = works[id(record)]
-                work.seconds += (part.forward + part.backward) * part.times
+            work = works[id(record)]
+            work.made_bytes += part.made_bytes
+            if part.forward:
+                work.seconds += part.seconds
                 work.head, work.tail = min(work.head, head), min(work.tail, tail)
-        return {place: work for place, work in found.items() if work.seconds}
+        return found
 
     def _operators(self) -> list[tuple[Operator, int, _Before]]:
         """The placed operators, each with its signature and the operators before it."""
@@ -153,9 +183,12 @@ class Bounds:
                 self._order.append((op, graph.signatures[op.name], before))
         return self._order
 
-    def _part(self, op: Operator, share: float, times: int) -> _Part:
+    def _part(self, op: Operator, cut: _Cut) -> _Part:
         forward, backward = self._whole(op)
-        return _Part(forward * share, backward * share, times, forward > 0)
+        outputs = [self.graph.values[o.value] for o in op.outputs if o.value in self.graph.learning]
+        made = sum(prod(value.shape) * value.itemsize for value in outputs)
+        seconds = (forward + backward) * cut.share * cut.times
+        return _Part(forward * cut.share, backward * cut.share, seconds, made * cut.share)
 
     def _whole(self, op: Operator) -> tuple[float, float]:
         """The seconds of a whole operator on one device, forward and backward."""
@@ -181,18 +214,9 @@ class Bounds:
         factors = [i for i in op.inputs if not i.once][:2]
         return forward, forward * kernel.backward_factor * sum(i.value in learning for i in factors)
 
-    def tasks(self, plan: Plan) -> int:
-        """An estimate of the number of tasks that a simulation runs: forwards and backwards of all parts in time."""
-        most: dict[Placement, int] = {}
-        for record in {id(r): r for r in plan.operators.values() if r.place is not None}.values():
-            parts = prod(i.count for i in _cuts(plan, record)[1])
-            most[record.home] = max(most.get(record.home, 0), parts)
-        return 2 * sum(most.values())
-
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def memory(self, plan: Plan) -> tuple[HeldBytes, ...]:
-        """Lower bounds on the bytes of the devices of each place."""
+    def _memory(self, plan: Plan, cuts: Mapping[int, _Cut], found: Mapping[Placement, _Work]) -> tuple[HeldBytes, ...]:
         shares: dict[tuple[int, int, int], float] = {}  # by record, signature and operand
         weights: dict[tuple[Placement, str], float] = {}  # the share of each weight that devices hold
         for use in self._weights():
@@ -201,7 +225,7 @@ class Bounds:
                 continue
             key = id(record), use.signature, use.operand
             if (share := shares.get(key)) is None:
-                share = shares[key] = _share(plan, use.operator, record, use.operand)
+                share = shares[key] = _share(cuts[id(record)], use.operator.inputs[use.operand])
             where = record.place, use.weight
             weights[where] = max(weights.get(where, 0.0), share)
         sharded: dict[tuple[Kept, str], set[str]] = {}
@@ -217,7 +241,12 @@ class Bounds:
                 axes = sharded.get((kind, name), ())
                 total += size / prod(sizes[place.mesh].get(axis, 1) for axis in axes) if axes else size
             held[place] = held.get(place, 0.0) + share * total
-        return tuple(HeldBytes(sum(_covering(place, held)), self._capacity_bytes(plan, place)) for place in held)
+
+        def of(place: Placement) -> HeldBytes:
+            made = sum(work.made_bytes for work in _covering(place, found))
+            return HeldBytes(sum(_covering(place, held)), self._capacity_bytes(plan, place), made)
+
+        return tuple(map(of, held))
 
     def _weights(self) -> list[_Use]:
         """All operands that are weights; also notes the bytes of each weight's state."""
@@ -244,18 +273,17 @@ class Bounds:
         return min(d.memory_bytes for d in devices) / self.cluster.sharing(plan.devices)
 
 
-def _cuts(plan: Plan, record: OpPlan) -> tuple[list[Index], list[Index]]:
-    """The indices of a record over devices, and those in time."""
-    home = record.home
-    axes = dict(next(m for m in plan.meshes if m.name == home.mesh).axes).keys() - {axis for axis, _ in home.fixed}
-    return [i for i in record.indices if i.name in axes], [i for i in record.indices if i.name not in axes]
-
-
-def _share_of(plan: Plan, record: OpPlan) -> tuple[float, int]:
-    """The share of an operator that its smallest part has, and the number of parts that run one after another."""
-    here, times = _cuts(plan, record)
-    devices, parts = prod(i.count for i in here), prod(i.count for i in times)
-    return prod(map(_least, (*here, *times))) / devices / parts, parts
+def _cuts(plan: Plan) -> dict[int, _Cut]:
+    """How each record cuts its operators, by the record's id."""
+    sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
+    found: dict[int, _Cut] = {}
+    for key, record in {id(r): r for r in plan.operators.values() if r.place is not None}.items():
+        axes = sizes[record.home.mesh].keys() - {axis for axis, _ in record.home.fixed}
+        here = tuple(i for i in record.indices if i.name in axes)
+        devices, parts = prod(i.count for i in here), prod(i.count for i in record.indices)
+        share = prod(map(_least, record.indices)) / parts
+        found[key] = _Cut(record.home, here, share, parts // devices)
+    return found
 
 
 def _least(index: Index) -> float:
@@ -263,10 +291,9 @@ def _least(index: Index) -> float:
     return 1.0 if (sizes := index.sizes) is None else min(sizes) * len(sizes) / sum(sizes)
 
 
-def _share(plan: Plan, op: Operator, record: OpPlan, number: int) -> float:
-    """The share of an operand, a weight, that each device needs to run a part of the operator."""
-    operand = op.inputs[number]
-    return 1 / prod(i.count for i in _cuts(plan, record)[0] if operand.carries(i.dim))
+def _share(cut: _Cut, operand: Operand) -> float:
+    """The share of an operand, a weight, that each device needs to run a part of its operator."""
+    return 1 / prod(i.count for i in cut.here if operand.carries(i.dim))
 
 
 def _covering(place: Placement, found: Mapping[Placement, T]) -> Iterator[T]:

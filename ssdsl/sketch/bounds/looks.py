@@ -7,9 +7,10 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers import clocks
-from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes
+from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes, Least
 from ssdsl.sketch.bounds.task_bounds import least_of
 from ssdsl.sketch.family import family
 from ssdsl.sketch.sketch import Sketch, Values
@@ -18,6 +19,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 EFFORT = 100_000  # a simulation of so many tasks comes after plans that cost up to twice as much
 UNKNOWN_S = 1e-9  # a bound below every step
+LEAST_UNIT = 1e-4  # of a device's memory, for a micro-batch that keeps next to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +83,20 @@ class Looks:
         if plan.devices not in self.devices:
             return Look(elsewhere=True)
         self.cluster.check_size(plan.devices)
-        step_s = UNKNOWN_S if self.is_measured else self.bounds.step_s(plan, may_be_halved) * plan.devices
-        effort = 0.0 if self.is_measured else self.bounds.tasks(plan) / EFFORT
-        found = self._found(step_s, self.bounds.memory(plan), effort)
-        return replace(found, family=family(plan))
+        least = self.bounds.of(plan, may_be_halved)
+        if self.is_measured:
+            least = replace(least, step_s=UNKNOWN_S)
+        effort = 0.0 if self.is_measured else least.tasks / EFFORT
+        return replace(self._found(plan, least, effort), family=family(plan))
 
     def _nearer(self, reading: Reading, may_be_halved: bool) -> Look:
         plan = reading.plan
-        least = least_of(plan, self.cluster, self.state, may_be_halved)
-        return self._found(least.step_s * plan.devices, least.memory)
+        return self._found(plan, least_of(plan, self.cluster, self.state, may_be_halved))
 
-    def _found(self, device_s: float, memory: Sequence[HeldBytes], effort: float = 0.0) -> Look:
-        share = max((held.size_bytes / (self.memory * held.capacity_bytes) for held in memory), default=0.0)
-        over = max((held.size_bytes - self.memory * held.capacity_bytes for held in memory), default=0.0)
-        return Look(Worth(device_s, share, effort), over_bytes=max(0, int(over)))
+    def _found(self, plan: Plan, least: Least, effort: float = 0.0) -> Look:
+        fullest = max(least.memory, key=lambda h: h.size_bytes / h.capacity_bytes, default=HeldBytes(0.0, 1.0))
+        most_bytes = self.memory * fullest.capacity_bytes
+        unit = max(fullest.turn_bytes / most_bytes, LEAST_UNIT)
+        worth = Worth(least.step_s * plan.devices, fullest.size_bytes / most_bytes, effort, unit)
+        over = max((held.size_bytes - self.memory * held.capacity_bytes for held in least.memory), default=0.0)
+        return Look(worth, over_bytes=max(0, int(over)))

@@ -7,7 +7,6 @@ order of the tasks gives a shorter step. Ranks that share cores compute no more 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from ssdsl.cluster.cluster import Cluster
@@ -17,16 +16,8 @@ from ssdsl.ir.function import Earlier, Function
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.simulate import capacity_bytes
-from ssdsl.sketch.bounds.bounds import HeldBytes
+from ssdsl.sketch.bounds.bounds import HeldBytes, Least
 from ssdsl.sketch.bounds.unordered import Unordered, unordered
-
-
-@dataclass(frozen=True, slots=True)
-class Least:
-    """Seconds of a step, and bytes of the devices of each role."""
-
-    step_s: float
-    memory: tuple[HeldBytes, ...]
 
 
 @paused_collector()
@@ -58,8 +49,8 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
         step = max(step, head + busy + max(update.time_s, 0.0 if halved else tail))
         computes = sum(busy_cores(f, r) * times[f.number] for f in own) + update.compute_s
         computing += role.submesh.size * computes
-        held = sum(map(found.kept_bytes, own)) + found.state_bytes(r)
-        memory.append(HeldBytes(held, capacity_bytes(found.program, role, cluster)))
+        kept = sum(map(found.kept_bytes, own))
+        memory.append(HeldBytes(kept + found.state_bytes(r), capacity_bytes(found.program, role, cluster), kept))
     cores = found.prices.costs.cores
     return Least(step if cores is None else max(step, computing / cores), tuple(memory))
 

@@ -55,8 +55,8 @@ def test_bounds_hold(model: str) -> None:
                 halved = any(tasks.phase in HALVES for tasks in plan.ordered())
                 where = f"{path.name} {settings} on {cluster.name}"
                 assert without.context.facts.halved >= halved, where
-                assert bounds.step_s(without.plan, without.context.facts.halved) <= report.step_s * (1 + 1e-9), where
-                assert fullest(bounds.memory(plan)) <= fullest(report.devices) * (1 + 1e-9), where
+                assert bounds.of(without.plan, without.context.facts.halved).step_s <= report.step_s * (1 + 1e-9), where
+                assert fullest(bounds.of(plan, False).memory) <= fullest(report.devices) * (1 + 1e-9), where
                 least = least_of(without.plan, cluster, MIXED, without.context.facts.halved)
                 assert least.step_s <= report.step_s * (1 + 1e-9), where
                 assert fullest(least.memory) <= fullest(report.devices) * (1 + 1e-9), where
@@ -86,7 +86,7 @@ def test_each_stage_has_the_memory_of_its_own_devices() -> None:
     workspace = Workspace(graph_of("llama:tiny,batch=1,seq=2"), cluster)
     reading = read_plan(script, workspace.model)
     share = fullest(workspace.simulate(workspace.formed(reading), cluster).devices)
-    assert fullest(Bounds(workspace.graph, cluster, MIXED).memory(reading.plan)) <= share
+    assert fullest(Bounds(workspace.graph, cluster, MIXED).of(reading.plan, False).memory) <= share
     assert fullest(least_of(reading.plan, cluster, MIXED, False).memory) <= share
 
 
@@ -104,7 +104,7 @@ def test_bounds_hold_where_latencies_overlap(micro_batches: int) -> None:
         halved = without.context.facts.halved
         least_s = least_of(without.plan, cluster, MIXED, halved).step_s
         assert 1 < least_s <= step_s * (1 + 1e-9)
-        assert bounds.step_s(without.plan, halved) <= step_s * (1 + 1e-9)
+        assert bounds.of(without.plan, halved).step_s <= step_s * (1 + 1e-9)
         if name == "pipeline":
             assert least_s == pytest.approx(step_s, abs=0.1)
 
@@ -134,7 +134,7 @@ def test_what_lies_in_parts_with_a_state(state: str) -> None:
     workspace, bounds = Workspace(graph, cluster), Bounds(graph, cluster, MIXED)
     candidate = workspace.candidate(Source("x.ssp", ONLY.format(state=state)), {})
     peak = fullest(workspace.simulate(candidate, cluster).devices)
-    assert 0.2 * peak < fullest(bounds.memory(candidate.plan)) <= peak
+    assert 0.2 * peak < fullest(bounds.of(candidate.plan, False).memory) <= peak
 
 
 def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:
@@ -145,6 +145,6 @@ def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:
 
     def bound(micro_batches: int) -> float:
         plan = read_plan(script, workspace.model, {"S": 4, "M": micro_batches}, path.parent).plan
-        return bounds.step_s(plan, False)
+        return bounds.of(plan, False).step_s
 
     assert bound(1) > 1.5 * bound(8)
