@@ -47,7 +47,7 @@ def with_order(sketch: Sketch, values: Values, own: Called, schedule: Schedule) 
 
 def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
     """An order for the pipeline of a simulated step, of equally fast ones the one with the least memory; None where
-    stages do not run one micro-batch after another.
+    none is faster than that step, or stages do not run one micro-batch after another.
 
     Activations may take `room` times the memory that this share leaves for them, as measured in that step.
     """
@@ -60,7 +60,7 @@ def schedule_of(report: Report, room: float, share: float) -> Schedule | None:
     memory = [_room(report.timeline.memory[n], micro_batches, len(rows) - n, share) for n in range(len(rows))]
     limit = tuple(max(1.0, room * most) for most in memory)
     pipeline = Pipeline(forward, backward, weights, _transfer(report), micro_batches, KEPT, limit)
-    better = list(order(pipeline, EFFORT, whole_step=True))
+    better = [found for found in order(pipeline, EFFORT, whole_step=True) if found.step_s < report.step_s]
     return [better[-1], *lighter(pipeline, better[-1], EFFORT)][-1] if better else None
 
 
