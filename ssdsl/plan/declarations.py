@@ -7,9 +7,9 @@ from ssdsl.lang import nodes
 from ssdsl.lang.formatter.comments import summary
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
-from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.model_index import index_model
+from ssdsl.plan.statements.builtins import builtin_scope
 from ssdsl.plan.statements.param import param
 
 

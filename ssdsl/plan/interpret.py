@@ -12,7 +12,6 @@ from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
-from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.hints.never_used import never_used
@@ -20,6 +19,7 @@ from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.neighbours.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
+from ssdsl.plan.statements.builtins import builtin_scope
 from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 

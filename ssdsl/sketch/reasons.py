@@ -6,7 +6,7 @@ from ssdsl.lang.suggest import counted
 from ssdsl.simulate.report import Report
 from ssdsl.sketch.answers.clocks import MODULO
 from ssdsl.sketch.answers.cuts import CUT
-from ssdsl.sketch.answers.orders import SCHEDULE
+from ssdsl.sketch.answers.schedules import SCHEDULE
 from ssdsl.sketch.search import PlanChange, SearchResult, Tried
 
 SAME = 0.0005  # of a step

@@ -16,7 +16,11 @@ from ssdsl.sketch.errors import OpenInUsedFile
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
-ANSWERS = {"cut": "before", "widths": "each"}  # calls that a search completes, each with the key of its answer
+ANSWERS = {
+    "cut": "before",
+    "schedule": "ahead",
+    "widths": "each",
+}  # calls that a search completes, each with the key of its answer
 Files = tuple[Path, ...]
 Defined = nodes.DefStatement | nodes.LetStatement | nodes.ParamStatement
 

@@ -13,9 +13,9 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.lower.lower import lower
 from ssdsl.plan.context import begin
-from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.model_index import index_model
+from ssdsl.plan.statements.builtins import builtin_scope
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 

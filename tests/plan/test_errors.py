@@ -15,9 +15,9 @@ from ssdsl.lang.read import LARGEST_BYTES, read_source
 from ssdsl.lang.save import reason_of, save_text
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
-from ssdsl.plan.eval.builtins import builtin_scope
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.model_index import index_model
+from ssdsl.plan.statements.builtins import builtin_scope
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

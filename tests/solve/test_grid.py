@@ -178,3 +178,21 @@ def test_memory_that_a_bound_leaves_out_is_added_and_hides_no_solution() -> None
     points = [(0, again, parts) for again in (2, 1) for parts in (1, 2, 4, 8)]
     found = list(grid(points, lambda point: Worth(0.5, 0.03), value, nearer=nearer))
     assert min((a.worth for a in found if a.worth), key=lambda w: w.key) == value((0, 1, 1))
+
+
+def test_what_a_bound_counts_once_is_expected_as_often_as_a_measurement_shows() -> None:
+    """A device keeps 8 micro-batches at once, and a bound counts one: the first measurement says so, and the next is
+    the first point that fits, the cheapest of them."""
+
+    def unit(point: Point) -> float:
+        return 4 / point[1]
+
+    def bound(point: Point) -> Worth:
+        return Worth(90 + point[1] / 10, 0.2, unit=unit(point))
+
+    def value(point: Point) -> Worth:
+        return Worth(100 + point[1] / 10, 0.2 + 8 * unit(point))
+
+    points = [(0, 2**n) for n in range(3, 10)]
+    measured = [a.point for a in grid(points, bound, value)]
+    assert measured == [(0, 8), (0, 64)]

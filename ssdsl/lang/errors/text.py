@@ -22,6 +22,7 @@ FOREIGN = {  # words of other languages with which a line may begin
 }
 # words that every plan has and that cannot be bound
 GIVEN = ("model", "none", "any", "true", "false", "balance", "each", "len", "min", "max")
+FREE = ("cut", "schedule", "widths")  # that every plan has too; they came later than the first plans, and can be bound
 
 
 class UnknownStatement(Diagnostic):

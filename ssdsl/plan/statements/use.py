@@ -24,17 +24,27 @@ class Define(Protocol):
 
 def use(ctx: Context, scope: Scope, s: nodes.UseStatement, define: Define) -> None:
     """Binds names to the definitions of another file. Raises PlanError, also for mistakes in that file."""
-    path = _library(s.module) if isinstance(s.module, nodes.Word) else _beside(ctx, s.module)
+    if isinstance(s.module, nodes.Word):
+        path, name = _library(s.module), f"stdlib/{s.module.text}.ssp"
+    else:
+        path, name = _beside(ctx, s.module), s.module.value
     if path in ctx.stack.files:
         raise PlanError(UseCycle(s.module.span, path.name))
-    if path not in ctx.libraries:
-        ctx.libraries[path] = _load(ctx, scope.outermost, s, path, define)
-    found = ctx.libraries[path]
+    found = definitions(ctx, scope, path, name, define)
     public = tuple(name for name in found.values if name in found.places)
     for word in s.names:
         if word.text not in public:
             raise PlanError(NotInFile(word.span, path.name, word.text, public))
         scope.bind(word, found.values[word.text])
+
+
+def definitions(ctx: Context, scope: Scope, path: Path, name: str, define: Define) -> Scope:
+    """The scope with the definitions of a file, which diagnostics call `name`. A plan reads each file once."""
+    if path not in ctx.libraries:
+        found, script = Scope(scope.outermost), parse(read_source(path, name))
+        define(ctx.reading(path), found, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
+        ctx.libraries[path] = found
+    return ctx.libraries[path]
 
 
 def _library(module: nodes.Word) -> Path:
@@ -61,15 +71,6 @@ def _beside(ctx: Context, module: nodes.Text) -> Path:
         known = sorted(p.name for p in base.glob("*.ssp"))
         raise PlanError(NoSuchLibrary(module.span, module.value, tuple(known), False))
     return path
-
-
-def _load(ctx: Context, outermost: Scope, s: nodes.UseStatement, path: Path, define: Define) -> Scope:
-    """The scope with the definitions of a file; diagnostics call the file as the user wrote it."""
-    found = Scope(outermost)
-    name = s.module.value if isinstance(s.module, nodes.Text) else f"stdlib/{s.module.text}.ssp"
-    script = parse(read_source(path, name))
-    define(ctx.reading(path), found, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
-    return found
 
 
 class NoSuchLibrary(Traced, Diagnostic):

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from ssdsl.lang.errors.text import GIVEN
+from ssdsl.lang.errors.text import FREE, GIVEN
 from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.plan.plan import Phase, State
 
-BUILTINS = frozenset((*GIVEN, "cut", "widths"))
+BUILTINS = frozenset((*GIVEN, *FREE))
 BEHIND_DOT = frozenset((*map(str, Phase), *map(str, State)))
 PIECE = re.compile(
     r'(?P<comment>#.*)|(?P<string>"[^"]*"?)|(?P<number>\b[0-9]+(\.[0-9]+)?)|(?P<sign>->|\.\.)'

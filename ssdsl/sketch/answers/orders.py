@@ -11,14 +11,13 @@ from ssdsl.lang import nodes
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Event, EventKind, Memory
-from ssdsl.sketch.answers.schedules import called, with_import
+from ssdsl.sketch.answers.schedules import SCHEDULE, called, with_import
 from ssdsl.sketch.answers.write import with_answer
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.order import Schedule, lighter, order
 from ssdsl.solve.pipeline import Pipeline
 
-PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")  # schedules of one stage per device
-SCHEDULE = "schedule"
+PLAIN = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2", SCHEDULE)  # of one stage per device
 KEPT = 1.0  # the share of a micro-batch's memory that is kept until the gradients of weights
 EFFORT = 1_500_000  # tasks that the solver places
 

@@ -37,7 +37,7 @@ def test_a_better_order_is_found_and_proved() -> None:
     assert before.best is not None and found.best is not None
     assert PlanChange.ORDER in found.best.changes and found.best.report.step_s < 0.97 * before.best.report.step_s
     text = written(found.best.sketch, found.best.setting.params, notes(found, found.best))
-    assert "use pipeline: schedule\n" in text and "# the plan's own order is" in text
+    assert "use pipeline" not in text and "# the plan's own order is" in text
     again = Workspace(graph, cluster)
     candidate = again.candidate(Source("found.ssp", text), {}, None)
     again.proved(candidate)
@@ -65,12 +65,12 @@ def test_the_text_has_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("imported", "further", "written_use"),
     [
-        ("one_f_one_b", "", "use pipeline: schedule\n"),
-        ("one_f_one_b, schedule", "", "use pipeline: one_f_one_b, schedule\n"),
-        ("one_f_one_b", "if S == 1:\n    one_f_one_b(stage, M)\n", "use pipeline: one_f_one_b, schedule\n"),
+        ("zb_h1, one_f_one_b", "", "use pipeline: zb_h1\n"),
+        ("one_f_one_b, schedule", "", "use pipeline: schedule\n"),
+        ("one_f_one_b", "if S == 1:\n    one_f_one_b(stage, M)\n", "use pipeline: one_f_one_b\n"),
     ],
 )
-def test_a_schedule_is_imported_once_and_what_is_still_called_stays(
+def test_an_import_that_nothing_needs_goes_and_what_is_still_called_stays(
     imported: str, further: str, written_use: str
 ) -> None:
     megatron = read_source(EXAMPLES / "megatron.ssp")
@@ -80,6 +80,18 @@ def test_a_schedule_is_imported_once_and_what_is_still_called_stays(
     found = with_numbers(own)
     assert written_use in found.source.text
     interpret(parse(found.source), graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)  # raises nothing
+
+
+def test_a_call_of_the_languages_own_word_is_open_and_keeps_its_shape() -> None:
+    text = read_source(EXAMPLES / "megatron.ssp").text
+    text = text.replace("use pipeline: one_f_one_b\n", "").replace("one_f_one_b(stage, M)", "schedule(stage, M)")
+    model = index_model(graph_of(MODEL, meta=True))
+    own = sketch_of(Source("megatron.ssp", text), EXAMPLES, model, range(4, 5), SETTING)
+    assert is_open(own)
+    numbers = "schedule(stage, M, ahead = [4, 3, 2, 1], late = [0, 1, 2, 3])"
+    assert with_numbers(own).source.text == text.replace("schedule(stage, M)", numbers)
+    function = Source("megatron.ssp", f"{text}def schedule(stage, M):\n    order stage[0] -> stage[1]\n")
+    assert not is_open(sketch_of(function, EXAMPLES, model, range(4, 5), SETTING))
 
 
 ONE = "one_f_one_b(stage, M)\n"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ssdsl.lang import nodes
+from ssdsl.lang.errors.text import FREE
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.balance import balance
@@ -12,6 +13,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_whole
 from ssdsl.plan.eval.widths import widths
+from ssdsl.plan.statements.schedule import schedule_builtin
 from ssdsl.text.diagnostic import PlanError
 
 Arguments = tuple[Value, ...]
@@ -29,12 +31,13 @@ def builtin_scope(ctx: Context) -> Scope:
         "balance": Builtin("balance", "(operators, stages or their shares)", 2, 2, balance),
         "cut": Builtin("cut", "(operators, stages or their shares, before = paths)", 2, 2, cut, frozenset({"before"})),
         "widths": Builtin("widths", "(devices, stages, allowed, each = numbers)", 3, 3, widths, frozenset({"each"})),
+        "schedule": schedule_builtin(scope),
         "each": Builtin("each", "a path", 1, 1, _each),
         "len": Builtin("len", "a list", 1, 1, _len),
         "min": Builtin("min", "numbers, or a list of them", 1, 100, _extreme(min)),
         "max": Builtin("max", "numbers, or a list of them", 1, 100, _extreme(max)),
     }
-    scope.free = frozenset({"cut", "widths"})  # came later than the first plans
+    scope.free = frozenset(FREE)
     return scope
 
 

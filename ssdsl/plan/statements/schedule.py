@@ -1,0 +1,34 @@
+"""`schedule(STAGES, M)`: orders the tasks of a pipeline: as 1F1B, or by two numbers for each stage.
+
+Both are functions of the standard library, where their clocks stand (`stdlib/pipeline.ssp`).
+"""
+
+from ssdsl.lang import nodes
+from ssdsl.lang.assets import library_files
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.names import WrongArguments
+from ssdsl.plan.eval.calls import call
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.values import Builtin, Value
+from ssdsl.plan.statements.execute import execute
+from ssdsl.plan.statements.use import definitions
+from ssdsl.text.diagnostic import PlanError
+
+LIBRARY = "pipeline"
+TAKES = "(stages, micro-batches, ahead = numbers, late = numbers)"
+NUMBERS = "ahead", "late"
+
+
+def schedule_builtin(scope: Scope) -> Builtin:
+    """The word `schedule`; `scope` is that of all built-in words."""
+
+    def schedule(ctx: Context, e: nodes.Call, given: tuple[Value, ...], **keyed: Value) -> Value:
+        numbers = dict(zip(NUMBERS, given[2:], strict=False)) | keyed
+        if len(numbers) not in (0, 2) or len(given[2:]) + len(keyed) != len(numbers):
+            raise PlanError(WrongArguments(e.span, "schedule", TAKES, len(given), tuple(keyed)))
+        path = next(path for path in library_files() if path.stem == LIBRARY)
+        library = definitions(ctx, scope, path, f"stdlib/{LIBRARY}.ssp", execute)
+        name = "ahead_and_late" if numbers else "one_f_one_b"
+        return call(ctx, e, library.values[name], [*given[:2]], numbers)
+
+    return Builtin("schedule", TAKES, 2, 4, schedule, frozenset(NUMBERS))
