@@ -195,4 +195,4 @@ def test_what_a_bound_counts_once_is_expected_as_often_as_a_measurement_shows() 
 
     points = [(0, 2**n) for n in range(3, 10)]
     measured = [a.point for a in grid(points, bound, value)]
-    assert measured == [(0, 8), (0, 64)]
+    assert measured[:2] == [(0, 8), (0, 64)]
