@@ -14,20 +14,13 @@ sequences.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "AlphaFold 2's Evoformer, recycled, masked symbols and distances"
 SYMBOLS = 23  # 20 amino acids, an unknown one, a gap, a mask
-MASK = SYMBOLS - 1
 BINS = 64  # of distances
 NEAR = 32  # residues farther apart than that all count as equally far
-MASKED = 0.15  # of the symbols
-IGNORED = -100  # the label of a symbol that is not masked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +30,8 @@ class AlphaFold2(ModelSize):
     `head` is the width of a head and `outer` that of the outer product; the trunk runs `passes` times.
     """
 
+    NET: ClassVar = "alphafold2:AlphaFold2Net"
+    SUMMARY: ClassVar = "{blocks} blocks, {msa} and {pair} wide, {sequences} x {residues} residues, {passes} passes"
     AXES: ClassVar = {
         "target": ("batch", "residues"),
         "msa": ("batch", "sequences", "residues"),
@@ -84,30 +79,6 @@ class AlphaFold2(ModelSize):
         transitions = sum(8 * w**2 + 7 * w for w in (m, z))
         return rows + columns + outer + multiplications + attentions + transitions
 
-    def describe(self) -> str:
-        size = f"{self.sequences} x {self.residues} residues"
-        return f"{self.blocks} blocks, {self.msa} and {self.pair} wide, {size}, {self.passes} passes"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net
-
-        return AlphaFold2Net(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Random proteins: a target, its sequences with some symbols masked, the distances of all pairs."""
-        import torch
-
-        shape = (self.batch, self.sequences, self.residues)
-        symbols = torch.randint(MASK, shape, generator=draws)
-        masked = torch.rand(shape, generator=draws) < MASKED
-        pairs = (self.batch, self.residues, self.residues)
-        return {
-            "target": symbols[:, 0],
-            "msa": torch.where(masked, MASK, symbols),
-            "labels": torch.where(masked, symbols, IGNORED),
-            "distances": torch.randint(BINS, pairs, generator=draws),
-        }
-
 
 SIZES = {
     "tiny": AlphaFold2(blocks=2, msa=16, pair=8, sequences=8, residues=12, batch=8, head=4, outer=4),
@@ -116,4 +87,4 @@ SIZES = {
     "2.6b": AlphaFold2(blocks=96, msa=1024, pair=512, sequences=128, residues=256, batch=128),
     "3.5b": AlphaFold2(blocks=128, msa=1024, pair=512, sequences=128, residues=256, batch=128),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("AlphaFold 2's Evoformer, recycled, masked symbols and distances", SIZES)

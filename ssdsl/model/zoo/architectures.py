@@ -425,13 +425,11 @@ VIT_SIZES = sizes_of(
 
 FAMILIES = {
     "gpt": ModelFamily("GPT-2's architecture, next-token loss", GPT_SIZES, ("tiny", "small")),
-    "llama": ModelFamily("Llama's architecture, next-token loss", LLAMA_SIZES, ("tiny",)),
-    "mixtral": ModelFamily(
-        "Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES, ("tiny",)
-    ),
-    "bert": ModelFamily("BERT's architecture, masked-word loss", BERT_SIZES, ("tiny",)),
-    "vit": ModelFamily("Vision Transformer, image classification", VIT_SIZES, ("tiny",)),
+    "llama": ModelFamily("Llama's architecture, next-token loss", LLAMA_SIZES),
+    "mixtral": ModelFamily("Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES),
+    "bert": ModelFamily("BERT's architecture, masked-word loss", BERT_SIZES),
+    "vit": ModelFamily("Vision Transformer, image classification", VIT_SIZES),
     "swin": ModelFamily("Swin Transformer, image classification", SWIN_SIZES, ("tiny", "small")),
-    "mbart": ModelFamily("mBART's architecture, a target from a source", MBART_SIZES, ("tiny",)),
-    "t5": ModelFamily("T5's architecture, a target from a source", T5_SIZES, ("tiny",)),
+    "mbart": ModelFamily("mBART's architecture, a target from a source", MBART_SIZES),
+    "t5": ModelFamily("T5's architecture, a target from a source", T5_SIZES),
 }

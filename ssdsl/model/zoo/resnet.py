@@ -14,17 +14,11 @@ parameters.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from ssdsl.model.load.options import option_text
-from ssdsl.model.zoo.build import group_problem, grouped, images
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "ResNet, image classification"
-ABOUT_WIDE = "Wide-ResNet, image classification"
 CHANNELS = 3
 EXPANSION = {"basic": 1, "bottleneck": 4}  # channels out of a block, for each channel inside it
 
@@ -50,6 +44,7 @@ class Resnet(ModelSize):
     the batch that have their own statistics in batch norm.
     """
 
+    NET: ClassVar = "resnet:ResNet"
     depths: tuple[int, ...]
     width: int
     image: int
@@ -100,16 +95,6 @@ class Resnet(ModelSize):
         wide = f" x {self.factor}" if self.factor > 1 else ""
         return f"{option_text(self.depths)} {self.block} blocks, width {self.width}{wide}, {self.image} px"
 
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.resnet import ResNet
-
-        return grouped(ResNet(self), self.statistics)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        shape = (self.batch, CHANNELS, self.image, self.image)
-        pixels, labels = images(shape, self.classes, self.dtype, draws, meta)
-        return {"pixel_values": pixels, "labels": labels}
-
 
 DEPTHS = {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}
 SIZES = {
@@ -134,4 +119,5 @@ WIDE = {
     "6.8b": _wide("50", 320, 16),
     "13b": _wide("101", 320, 16),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("ResNet, image classification", SIZES)
+WIDE_FAMILY = ModelFamily("Wide-ResNet, image classification", WIDE)
