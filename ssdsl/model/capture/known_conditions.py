@@ -6,8 +6,8 @@ comparisons have only one result: a mask in a buffer that nothing writes to is t
 leaves, and computed if these are constants.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ssdsl.model.capture.preserve import patched
 from ssdsl.model.load.model import MOST, Model
 
 aten = torch.ops.aten
@@ -55,8 +56,7 @@ class _Unknown(Exception):
     """A value depends on what changes from step to step."""
 
 
-@contextlib.contextmanager
-def answering(constants: Constants) -> Iterator[None]:
+def answering(constants: Constants) -> AbstractContextManager[None]:
     """A context in which `bool(tensor)` returns the answer, if it is known, while a forward is recorded."""
     known: Callable[[torch.Tensor], bool] = torch.Tensor.__bool__
 
@@ -69,11 +69,7 @@ def answering(constants: Constants) -> Iterator[None]:
         except _Unknown:
             return known(tensor)
 
-    setattr(torch.Tensor, "__bool__", truth)  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(torch.Tensor, "__bool__", known)  # noqa: B010
+    return patched(torch.Tensor, "__bool__", truth)
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:
