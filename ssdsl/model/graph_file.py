@@ -31,13 +31,12 @@ from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph
 from ssdsl.model.memory.observed import Observed
 from ssdsl.model.memory.storage import Storage
-from ssdsl.model.ops.families.resampling import Nearest
 from ssdsl.model.ops.op import Op, PartKernel, resolved
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import Target
 
 FORMAT, VERSION = "ssdsl graph", 2
-PARTS = (Graph, Target, Constant, FoundRule, Observed, Storage, Sliding, Nearest, Op)
+PARTS = (Graph, Target, Constant, FoundRule, Observed, Storage, Sliding, Op)
 DEFINED = [  # the modules of these classes define all that a graph is made of
     item
     for part in PARTS

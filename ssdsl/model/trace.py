@@ -1,8 +1,10 @@
 """Turns a model into its Graph: capture, normalise, analyse, name; the whole front end in reading order."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ssdsl.model.capture.call import CapturedCall
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, capture_calls
 from ssdsl.model.capture.errors import NotALoss
 from ssdsl.model.capture.overloads import as_data, constant_of, target_of
@@ -12,9 +14,9 @@ from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.load.model import Model
 from ssdsl.model.observe.observe import observed
-from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
+from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.rewrite.calls import without_unread
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.expand_last import expand_last
@@ -195,7 +197,7 @@ class _Builder:
             outputs,
             tuple(_distinct(dims)),
             row(call),
-            flops(call, self.calls.tensors, dims),
+            _flops(call, self.calls.tensors, dims),
             call.found,
             call.orders if target_of(call.target).asks_for_order else (),  # a rewrite may have put another in its place
         )
@@ -230,3 +232,16 @@ def _distinct(dims: list[Dim]) -> list[Dim]:
             dim = replace(dim, name=f"{dim.name}.{counts[dim.name]}")
         result.append(dim)
     return result
+
+
+def _flops(call: CapturedCall, tensors: Mapping[str, Tensor], dims: Sequence[Dim]) -> int:
+    """FLOPs of a call: two for each multiply-add of a contraction, otherwise one for each element of the results.
+
+    A matrix product of [n, k] and [k, m] has the dimensions n, k and m: 2 n k m.
+    """
+    op, typed = row(call), TypedCall(call, tensors)
+    if op.flops is not None:
+        return op.flops(typed)
+    if op.contraction:
+        return 2 * math.prod(d.size for d in dims)
+    return sum(math.prod(t.shape) for t in typed.outputs)

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ssdsl.runtime.kernels import resampling_weights
+
 Run = tuple[int, int]
 
 
@@ -108,3 +110,45 @@ def around(runs: Iterable[Run]) -> Run:
     """The shortest run that has all these runs."""
     found = [run for run in runs if run[0] < run[1]]
     return (min(start for start, _ in found), max(end for _, end in found)) if found else (0, 0)
+
+
+# -- upsampling, by the functions of the runtime that programs call ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Upsampling that copies the nearest position; `factor` is the scale that the call gives.
+
+    >>> Nearest(4, 8, 2.0).needs(3, 8)
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    factor: float | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each position is copied equally often."""
+        return resampling_weights.is_even(self.size, self.results, self.factor)
+
+    def needs(self, start: int, end: int) -> Run:
+        return hull(resampling_weights.nearest(self.size, self.results, self.factor)[start:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear upsampling along one axis; bilinear and trilinear are one for each axis.
+
+    >>> Linear(4, 8, align_corners=False, factor=2.0).needs(4, 8)       # result 4 lies between 1 and 2
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    align_corners: bool
+    factor: float | None = None
+
+    def needs(self, start: int, end: int) -> Run:
+        places = resampling_weights.linear(self.size, self.results, self.align_corners, self.factor)[start:end]
+        return hull(p for place in places for p in (place.first, place.second))

@@ -16,9 +16,8 @@ from ssdsl.model.dims.signature import (
     whole,
     whole_axes,
 )
-from ssdsl.model.dims.window import Adaptive, Sliding, Spread, Window
+from ssdsl.model.dims.window import Adaptive, Linear, Nearest, Sliding, Spread, Window
 from ssdsl.model.graph import Ref
-from ssdsl.model.ops.families.resampling import Linear, Nearest
 from ssdsl.model.ops.op import Op, PartKernel, Rule
 from ssdsl.model.ops.typed_call import Shape, TypedCall
 

@@ -136,6 +136,8 @@ REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".sp
 OPS = (
     *(Op(f"aten::{kind}", regroup, linear_in=("self",), regroups=True) for kind in REGROUPINGS),
     Op("aten::view.dtype", as_bytes, stops_gradient=True),
+    Op("aten::view_as_real", "... -> ... pair!", regroups=True),
+    Op("aten::view_as_complex", "... pair! -> ...", regroups=True),
     Op("aten::transpose", transpose, linear_in=("self",), text=".transpose", regroups=True),
     Op("aten::t", transpose, linear_in=("self",), regroups=True),
     Op("aten::permute", permute, linear_in=("self",), text=".permute", regroups=True),

@@ -1,4 +1,4 @@
-"""The rows of operators that work along some axes, such as sorts: these axes cannot be split.
+"""The rows of operators that work along some axes, such as sorts and Fourier transforms: these axes cannot be split.
 
 A kernel merges the parts of running sums, and of the largest elements.
 """
@@ -79,5 +79,9 @@ OPS = (
     *(Op(f"aten::{kind}", along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
     Op("aten::flip", along(lambda call: call.argument("dims"))),
     Op("aten::roll", along(_rolled), text=".roll"),
+    *(
+        Op(f"aten::_fft_{kind}", along(lambda call: call.argument("dim")), linear_in=("self",))
+        for kind in ("r2c", "c2c", "c2r")
+    ),
     *(Op(f"aten::{kind}", along(lambda call: (-2, -1))) for kind in ("tril", "triu")),
 )
