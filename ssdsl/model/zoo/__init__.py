@@ -3,7 +3,9 @@
 The rows need neither torch nor transformers, so that they can be listed without loading them.
 """
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from ssdsl.model.zoo import alphafold2, argus, cosmoflow, ga_planes, moe_gpt, resnet, u_transformer, unet3d, vgg
 from ssdsl.model.zoo.architectures import FAMILIES
@@ -29,3 +31,5 @@ ZOO: Mapping[str, ModelFamily] = {
     "argus": argus.FAMILY,
     "ga_planes": ga_planes.FAMILY,
 }
+# The numbers of parameters of all sizes, by `NAME:SIZE`: `pytest tests/model/test_zoo.py --update-golden` counts them.
+PARAMETERS: Mapping[str, int] = json.loads((Path(__file__).parent / "parameters.json").read_text("utf-8"))

@@ -56,29 +56,6 @@ class AlphaFold2(ModelSize):
                 return f"{name} = {width} is no multiple of head = {self.head}"
         return ""
 
-    def parameters(self) -> int:
-        """The parameters of the blocks, the embeddings, the norms of recycling and the losses' two linear layers."""
-        m, z = self.msa, self.pair
-        embedding = SYMBOLS * (2 * m + 2 * z) + (2 * NEAR + 1) * z
-        recycled = 2 * (m + z) if self.passes > 1 else 0
-        losses = (m + 1) * SYMBOLS + (z + 1) * BINS
-        return self.blocks * self.block() + embedding + recycled + losses
-
-    def block(self) -> int:
-        """The parameters of one block; a transition is 4 x as wide inside.
-
-        >>> SIZES["87m"].block()
-        1829952
-        """
-        m, z, c = self.msa, self.pair, self.outer
-        rows = 5 * m**2 + 4 * m + 2 * z + z * (m // self.head)
-        columns = 5 * m**2 + 4 * m
-        outer = 2 * m + 2 * (m + 1) * c + (c**2 + 1) * z
-        multiplications = 2 * (6 * z**2 + 10 * z)
-        attentions = 2 * (5 * z**2 + 4 * z + z * (z // self.head))
-        transitions = sum(8 * w**2 + 7 * w for w in (m, z))
-        return rows + columns + outer + multiplications + attentions + transitions
-
 
 SIZES = {
     "tiny": AlphaFold2(blocks=2, msa=16, pair=8, sequences=8, residues=12, batch=8, head=4, outer=4),

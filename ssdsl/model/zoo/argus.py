@@ -74,27 +74,6 @@ class ArgusCodebook(ModelSize):
         """Channels of the levels of the U-Net."""
         return [self.features << level for level in range(self.levels)]
 
-    def parameters(self) -> int:
-        """The parameters of points, of the way to codes and back, of the U-Net, and of queries."""
-        f, planes = self.features, PLANES * self.features
-        points = 8 * f + (2 * f + 1) * f + (9 * planes + 1) * f
-        down = sum((4 * a + 1) * b for a, b in self.downwards()) + ((f << self.halvings) + 1) * self.width
-        codes = (self.width + 1) * self.reduced + self.codes * self.reduced + (self.reduced + 1) * self.width
-        up = sum((9 * a + 1) * b for a, b in self.upwards())
-        queries = 4 * self.hidden + (f + 1) * self.hidden + 2 * (self.hidden + 1) * self.hidden + self.hidden + 1
-        return points + down + codes + up + self._unet() + (f + 1) * planes + queries
-
-    def _unet(self) -> int:
-        """Double convolutions down and up, and transposed ones between levels."""
-        widths = self.widths()
-        down = sum(_double(a, b) for a, b in pairwise([self.features, *widths]))
-        return down + sum((4 * below + 1) * w + _double(2 * w, w) for w, below in pairwise(widths))
-
-
-def _double(given: int, made: int) -> int:
-    """Two 3 x 3 convolutions with biases."""
-    return (9 * (given + made) + 2) * made
-
 
 @dataclass(frozen=True, slots=True)
 class ArgusPrior(ModelSize):
@@ -114,12 +93,6 @@ class ArgusPrior(ModelSize):
 
     def problem(self) -> str:
         return f"hidden = {self.hidden} is no multiple of heads = {self.heads}" if self.hidden % self.heads else ""
-
-    def parameters(self) -> int:
-        """Per layer twelve hidden x hidden matrices with their biases and norms; embeddings of tokens, places and
-        categories, and the last norm."""
-        layer = 12 * self.hidden**2 + 13 * self.hidden
-        return self.layers * layer + (self.codes + self.seq + self.classes + 2) * self.hidden
 
 
 SIZES: dict[str, ModelSize] = {

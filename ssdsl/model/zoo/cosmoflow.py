@@ -65,13 +65,6 @@ class Cosmoflow(ModelSize):
         """Numbers in and out of each linear layer."""
         return list(pairwise([self.channels()[-1][1] * (LEFT // self.stride) ** 3, *self.hidden, TARGETS]))
 
-    def parameters(self) -> int:
-        """The parameters of the convolutions, with a bias or two numbers of a batch norm per channel, and of the linear
-        layers."""
-        beside = 2 if self.norm == "batch" else 1
-        convolutions = sum((27 * given + beside) * made for given, made in self.channels())
-        return convolutions + sum((given + 1) * made for given, made in self.connected())
-
 
 SIZES = {
     "tiny": Cosmoflow(width=16, batch=8, base=8, hidden=(64, 32)),

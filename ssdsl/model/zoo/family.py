@@ -42,10 +42,6 @@ class ModelSize:
         """The reason why no model can be built from these numbers, or ""."""
         return ""
 
-    def parameters(self) -> int:
-        """The number of parameters of the model."""
-        raise NotImplementedError
-
     def describe(self) -> str:
         """The most important numbers in words, for a table."""
         return self.SUMMARY.format(size=self, **self._texts())
@@ -77,8 +73,8 @@ class Architecture:
     """A type of transformers (`kind`) trained for a task of `load/hf_tasks.py`, described in our words.
 
     `fields` maps each word to the fields of the config that are set to its number, none for sizes of the batch alone.
-    The functions take the numbers as keywords: `problem` gives the reason why they fit no model, `parameters` the
-    number of parameters, and `config` further fields.
+    The functions take the numbers as keywords: `problem` gives the reason why they fit no model, `config` further
+    fields.
     """
 
     kind: str
@@ -86,7 +82,6 @@ class Architecture:
     fields: Mapping[str, str]
     summary: str
     problem: Callable[..., str]
-    parameters: Callable[..., int]
     config: Callable[..., dict[str, Any]]
 
 
@@ -110,9 +105,6 @@ class ConfigSize(ModelSize):
 
     def problem(self) -> str:
         return self.architecture.problem(**self.numbers)
-
-    def parameters(self) -> int:
-        return self.architecture.parameters(**self.numbers)
 
     def describe(self) -> str:
         return self.architecture.summary.format(**self._texts())

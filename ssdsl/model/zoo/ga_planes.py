@@ -51,13 +51,6 @@ class GaPlanes(ModelSize):
         """Numbers of a point that the decoder gets."""
         return self.features * (len(self.elements()) if self.combine == "concat" else 1)
 
-    def parameters(self) -> int:
-        """The numbers of the grids, and the decoder's: sums with a bias for each of them."""
-        grids: int = sum(self.features * side ** len(axes) for axes, side in self.elements().items())
-        if self.decoder == "relu":
-            return grids + (self.combined + 1) * self.hidden + self.hidden + 1
-        return grids + (self.combined + 1) * (self.hidden if self.decoder == "convex" else 1)
-
 
 SIZES = {
     "3.2m": GaPlanes(line=132, plane=132, volume=36, features=32, hidden=64, batch=4096),

@@ -77,18 +77,6 @@ class MoeGpt(ModelSize):
     def has_experts(self, layer: int) -> bool:
         return layer % self.every == self.every - 1
 
-    def parameters(self) -> int:
-        """The parameters of attention and norms; of feed-forwards with biases, or routers and experts without; of
-        embeddings."""
-        mixtures = self.layers // self.every
-        attention = 4 * self.hidden**2 + 8 * self.hidden
-        dense = (2 * self.ffn + 1) * self.hidden + self.ffn
-        mixture = (2 * self.ffn + 1) * self.hidden * self.experts
-        if self.shared:
-            mixture += (2 * self.shared * self.ffn + 1) * self.hidden + self.shared * self.ffn
-        embeddings = (self.vocab + self.seq + 2) * self.hidden
-        return self.layers * attention + (self.layers - mixtures) * dense + mixtures * mixture + embeddings
-
 
 ALPA = {  # layers, hidden, experts
     "380m": (8, 768, 8),

@@ -32,9 +32,6 @@ class Convolution:
     kernel: int
     stride: int = 1
 
-    def parameters(self) -> int:
-        return self.kernel**2 * self.given * self.made + 2 * self.made
-
 
 @dataclass(frozen=True, slots=True)
 class Resnet(ModelSize):
@@ -84,12 +81,6 @@ class Resnet(ModelSize):
             return [Convolution(given, inside, kernel=3, stride=stride), Convolution(inside, width, kernel=3)]
         last = Convolution(inside, EXPANSION[self.block] * width, kernel=1)
         return [Convolution(given, width, kernel=1), Convolution(width, inside, kernel=3, stride=stride), last]
-
-    def parameters(self) -> int:
-        """The parameters of the convolutions, with two per channel for batch norm, and of the linear layer."""
-        blocks = [c for body, shortcut in self.blocks() for c in (*body, shortcut) if c is not None]
-        convolutions = sum(c.parameters() for c in (self.stem(), *blocks))
-        return convolutions + (self.features + 1) * self.classes
 
     def describe(self) -> str:
         wide = f" x {self.factor}" if self.factor > 1 else ""

@@ -13,7 +13,6 @@ The batch is ours.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
@@ -51,21 +50,6 @@ class Unet3d(ModelSize):
         inner = [self.base << level for level in range(self.levels + 1)]
         given = [self.channels, *(2 * w for w in inner)]
         return [(a, w, 2 * w) for a, w in zip(given, inner, strict=False)]
-
-    def convolved(self) -> int:
-        """Weights of all convolutions, without biases."""
-        outer = [w[-1] for w in self.widths()]
-        down = sum(27 * (a * b + b * c) for a, b, c in self.widths())
-        up = sum(8 * above**2 + 27 * ((above + w) * w + w * w) for w, above in pairwise(outer))
-        return down + up + outer[0] * self.classes
-
-    def normed(self) -> int:
-        """The number of channels with a batch norm."""
-        outer = [w[-1] for w in self.widths()]
-        return sum(b + c for _, b, c in self.widths()) + 2 * sum(outer[:-1])
-
-    def parameters(self) -> int:
-        return self.convolved() + 2 * self.normed() + self.classes
 
 
 SIZES = {

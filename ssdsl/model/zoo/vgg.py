@@ -53,17 +53,6 @@ class Vgg(ModelSize):
         widths = [width for depth, width in zip(self.depths, self.widths, strict=True) for _ in range(depth)]
         return list(pairwise([CHANNELS, *widths]))
 
-    def convolved(self) -> int:
-        """Parameters of the convolutions."""
-        return sum((9 * given + 1) * made for given, made in self.channels())
-
-    def connected(self) -> int:
-        """Parameters of the fully connected layers."""
-        return (self.flat + 1) * self.hidden + (self.hidden + 1) * (self.hidden + self.classes)
-
-    def parameters(self) -> int:
-        return self.convolved() + self.connected()
-
 
 WIDTHS = (64, 128, 256, 512, 512)
 A, D = (1, 1, 2, 2, 2), (2, 2, 3, 3, 3)
