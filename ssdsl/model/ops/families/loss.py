@@ -12,7 +12,7 @@ from ssdsl.model.dims.signature import Axis, Signature, axes, combined, free, pa
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.elementwise import broadcast, broadcast_shape
 from ssdsl.model.ops.families.whole import all_whole
-from ssdsl.model.ops.op import Op, PartKernel, Rule
+from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
 
@@ -56,12 +56,10 @@ def _cross_entropy_text(a: Mapping[str, str]) -> str:
     return f"F.cross_entropy({a['self']}, {a['target']}, {options})"
 
 
-CROSS_ENTROPY_PARTS = PartKernel(
-    ("self", 1),
-    "cross_entropy_parts({self}, {target}, {start}, {size}, {group}, {weight}, {reduction}, {ignore_index}, "
-    "{label_smoothing})",
+CROSS_ENTROPY = call_of(
+    "cross_entropy_parts", "self target start size group weight reduction ignore_index label_smoothing"
 )
-NLL_PART = PartKernel(("self", 1), "nll_part({self}, {target}, {start}, {size}, {weight}, {reduction}, {ignore_index})")
+NLL = call_of("nll_part", "self target start size weight reduction ignore_index")
 
 LOSSES = """
     mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss kl_div binary_cross_entropy
@@ -94,10 +92,10 @@ OPS = (
     Op(
         "aten::cross_entropy_loss",
         _labelled(combined("vocab")),
-        kernel=CROSS_ENTROPY_PARTS,
+        kernel=PartKernel(("self", 1), CROSS_ENTROPY),
         chained=True,
         text=_cross_entropy_text,
     ),
-    Op("aten::nll_loss_nd", _labelled(free("vocab")), kernel=NLL_PART),
+    Op("aten::nll_loss_nd", _labelled(free("vocab")), kernel=PartKernel(("self", 1), NLL)),
     Op("aten::ctc_loss", ctc_loss, saved=ctc_loss_saves),
 )
