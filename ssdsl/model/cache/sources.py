@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -67,16 +67,6 @@ class Sources:
     def hold(self) -> bool:
         """Whether no source has changed."""
         return all(state(name) == was for part, state in STATES.items() for name, was in getattr(self, part).items())
-
-    def as_json(self) -> dict[str, Any]:
-        """The sources in the form that `from_json` reads."""
-        return {part: getattr(self, part) for part in STATES}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Sources":
-        """The sources that `as_json` wrote. Raises LookupError, TypeError and ValueError for anything else."""
-        parts: dict[str, Any] = {part: dict(data[part]) for part in STATES}
-        return cls(**parts)
 
 
 @contextlib.contextmanager
