@@ -20,7 +20,7 @@ from ssdsl.model.ops.registry import row
 from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.rewrite.calls import without_unread
 from ssdsl.model.rewrite.causal import flag_causal
-from ssdsl.model.rewrite.expand_last import expand_last
+from ssdsl.model.rewrite.constants import expand_last
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted

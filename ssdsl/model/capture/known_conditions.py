@@ -21,6 +21,7 @@ from ssdsl.model.load.model import MOST, Model
 
 aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)
+COMPARISONS = (aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
 
 
 @dataclass(slots=True)
@@ -82,11 +83,10 @@ def _node(tensor: torch.Tensor) -> fx.Node | None:
 
 def _answer(node: fx.Node, constants: Constants) -> bool:
     """The truth of a node's value; raises _Unknown."""
-    if (found := _of_draw(node)) is not None:
-        return found
     with _disable_current_modes(), torch.no_grad():
-        value = _value(node, constants, {})
-    return bool(value.item())
+        if (found := _of_draw(node)) is not None:
+            return found
+        return bool(_value(node, constants, {}).item())
 
 
 def _of_draw(node: fx.Node) -> bool | None:
@@ -95,14 +95,12 @@ def _of_draw(node: fx.Node) -> bool | None:
     bound = node.args[1] if len(node.args) > 1 else None
     if not isinstance(given, fx.Node) or given.target not in DRAWS or not isinstance(bound, (int, float)):
         return None
-    match node.target:
-        case aten.lt.Scalar | aten.ge.Scalar:
-            below = False if bound <= 0 else True if bound >= 1 else None
-            return below if node.target is aten.lt.Scalar or below is None else not below
-        case aten.le.Scalar | aten.gt.Scalar:
-            below = False if bound < 0 else True if bound >= 1 else None
-            return below if node.target is aten.le.Scalar or below is None else not below
-    return None
+    if node.target not in COMPARISONS:
+        return None
+    dtype = given.meta["val"].dtype
+    ends = torch.tensor([0, 1 - torch.finfo(dtype).eps / 2], dtype=dtype)  # the least draw and the largest one
+    least, largest = node.target(ends, bound).tolist()
+    return bool(least) if least == largest else None
 
 
 def _value(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:

@@ -84,8 +84,6 @@ def _first_drawn(trial: Trial, tried: Sequence[TrialShapes], dtypes: Sequence[to
     for setting in tried:
         try:
             found = draws(trial, setting.shapes, dtypes, setting.made)
-        except Unsteady:
-            raise
         except Fails as error:
             reason = str(error)
             continue

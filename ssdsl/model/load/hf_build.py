@@ -54,7 +54,7 @@ def build(
     module, recipes = _constructed(name, make, dtype, seed, generator, meta)
     draws = (torch.Generator().manual_seed(seed + i) for i in range(BATCHES))
     examples = (Example(config, type(module), sizes, each, meta) for each in draws)
-    given = tuple(cast(batch_of(task, example), dtype_of(module)) for example in examples)
+    given = tuple(cast(batch_of(task, example), getattr(torch, DTYPES[dtype])) for example in examples)
     return Model(name, module, given, axes_of(module, given[0]), generator, recipes, None, autocast)
 
 
@@ -93,10 +93,6 @@ def complete(config: Any, task: str) -> None:
         config.problem_type = "single_label_classification"
     if task == "sequence" and getattr(config, "pad_token_id", 0) is None:
         config.pad_token_id = 0
-
-
-def dtype_of(module: torch.nn.Module) -> torch.dtype:
-    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
 def transformers_library(model: str) -> Any:

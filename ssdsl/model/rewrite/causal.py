@@ -18,14 +18,12 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
-from ssdsl.model.rewrite.known_numbers import LARGEST, known_numbers, with_numbers
+from ssdsl.model.rewrite.constants import CHOICES, LARGEST, is_pointwise, known_numbers, with_numbers
 
 ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
 LONGEST = 1 << 13  # queries; all elements are computed of masks that are not longer
 BLOCK = 1 << 24  # elements of a mask that are computed together
 aten = torch.ops.aten
-CHOICES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
-UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor, *CHOICES)  # pointwise too
 FILLED = {aten.zeros.default: 0, aten.ones.default: 1}
 
 
@@ -152,11 +150,6 @@ class _Masks:
             known = known_numbers(value, self.calls, self.capture)
             self.numbers[value] = None if known is None else _alike(known)
         return self.numbers[value]
-
-
-def is_pointwise(call: CapturedCall) -> bool:
-    """Whether each element of a call's result depends on those of its operands in the same place."""
-    return torch.Tag.pointwise in call.target.tags or call.target in UNTAGGED
 
 
 def _alike(numbers: torch.Tensor) -> torch.Tensor:
