@@ -16,49 +16,35 @@ capture only. Equal things are one node. Nothing in a file is executed.
 
 import io
 import json
+import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from ssdsl.model.constant import Constant
-from ssdsl.model.dims.window import Adaptive, Prefix, Sliding, Spread
+from ssdsl.model.dims.window import Sliding
 from ssdsl.model.discover.found import FoundRule
-from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Ref, Stage, Value
-from ssdsl.model.memory.observed import ExtraShape, Observed, SavedByParts, SavedShapes
+from ssdsl.model.graph import Graph
+from ssdsl.model.memory.observed import Observed
 from ssdsl.model.memory.storage import Storage
-from ssdsl.model.ops.families.resampling import Linear, Nearest
-from ssdsl.model.ops.op import Collective, Op, PartKernel, resolved
+from ssdsl.model.ops.op import Op, PartKernel, resolved
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.model.target import SchemaParameter, Target, TorchWord
+from ssdsl.model.target import Target
 
 FORMAT, VERSION = "ssdsl graph", 2
-CLASSES: dict[str, type[Any]] = {
-    c.__name__: c
-    for c in (
-        *(
-            Graph,
-            Operator,
-            Operand,
-            Dim,
-            DimWindow,
-            Value,
-            Ref,
-            Storage,
-            Constant,
-            FoundRule,
-            Target,
-            SchemaParameter,
-            TorchWord,
-        ),
-        *(Sliding, Spread, Adaptive, Prefix, Nearest, Linear),
-        *(Observed, SavedByParts, SavedShapes, ExtraShape, Op, PartKernel, Collective),
-    )
-}
-ENUMS: dict[str, type[StrEnum]] = {"Stage": Stage, "Origin": Origin}
+PARTS = (Graph, Target, Constant, FoundRule, Observed, Storage, Sliding, Op)
+DEFINED = [  # the modules of these classes define all that a graph is made of
+    item
+    for part in PARTS
+    for item in vars(sys.modules[part.__module__]).values()
+    if isinstance(item, type) and item.__module__ == part.__module__
+]
+CLASSES: dict[str, type[Any]] = {c.__name__: c for c in DEFINED if is_dataclass(c)}
+ENUMS: dict[str, type[StrEnum]] = {c.__name__: c for c in DEFINED if issubclass(c, StrEnum)}
 FIELDS = {c: tuple(f.name for f in fields(c)) for c in CLASSES.values()}
 OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops"))
 WRITTEN = {c.__name__: [*(OF_ROWS if c is Op else names)] for c, names in FIELDS.items()}

@@ -1,8 +1,11 @@
 """Turns a model into its Graph: capture, normalise, analyse, name; the whole front end in reading order."""
 
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ssdsl.model.capture.call import CapturedCall
+from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, capture_calls
 from ssdsl.model.capture.errors import NotALoss
 from ssdsl.model.capture.overloads import as_data, constant_of, target_of
@@ -12,12 +15,12 @@ from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.load.model import Model
 from ssdsl.model.observe.observe import observed
-from ssdsl.model.ops.flops import flops
 from ssdsl.model.ops.reader import axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
+from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.rewrite.calls import without_unread
 from ssdsl.model.rewrite.causal import flag_causal
-from ssdsl.model.rewrite.expand_last import expand_last
+from ssdsl.model.rewrite.constants import expand_last
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
@@ -39,6 +42,9 @@ def capture(model: Model) -> Graph:
     if model.evaluation is None and not graph.values[graph.loss].differentiable:
         raise PlanError(NotALoss(None, model.name, "a number that depends on no weight"))
     return graph
+
+
+Occurrence = tuple[str, int, int]  # a letter of a call, a factor under it, and which occurrence in an operand it is
 
 
 class _Builder:
@@ -103,66 +109,55 @@ class _Builder:
         return self._assemble(call, Stage.CONSTANT, (), tuple(outputs), dims)
 
     def _operator(self, reading: BoundCall) -> Operator:
-        dims: list[Dim] = []
-        numbers: dict[tuple[str, int, int], int] = {}
-
-        def operand(item: tuple[str, list[list[str]], bool]) -> Operand:
-            value, axes, once = item
-            seen: dict[tuple[str, int], int] = {}
-            return Operand(value, tuple(tuple(self._numbers(reading, a, seen, numbers, dims)) for a in axes), once)
-
-        outputs = tuple(map(operand, reading.outputs))  # first, so that their dimensions come first
-        inputs = tuple(map(operand, reading.inputs))
-        self._fix_unreadable(reading, numbers, dims)
+        numbers: dict[Occurrence, int] = {}
+        outputs = tuple(self._operand(reading, o, numbers) for o in reading.outputs)  # their dimensions come first
+        inputs = tuple(self._operand(reading, o, numbers) for o in reading.inputs)
+        letters = {slot.letter.name: slot for slot in reading.slots.values()}
+        dims = [self._bound_dim(occurrence, letters, numbers, reading.call.kind) for occurrence in numbers]
         self._propagate(reading.call)
         stage = Stage.DATA if reading.call.name in self.data else Stage.COMPUTE
         return _in_runs(self._assemble(reading.call, stage, inputs, outputs, dims))
 
-    def _numbers(
-        self,
-        reading: BoundCall,
-        axis: list[str],
-        seen: dict[tuple[str, int], int],
-        numbers: dict[tuple[str, int, int], int],
-        dims: list[Dim],
-    ) -> list[int]:
-        """The dimension numbers of one axis; the n-th occurrence of a factor under a letter is one dimension."""
-        result = []
-        for slot in (reading.slots[name] for name in axis):
-            for leaf in self.found.factors.leaves(slot.factors):
-                count = seen[slot.letter.name, leaf] = seen.get((slot.letter.name, leaf), -1) + 1
-                key = (slot.letter.name, leaf, count)
-                if key not in numbers:
-                    numbers[key] = len(dims)
-                    reason = f"`{reading.call.kind}` needs all of it at once" if slot.letter.fixed else ""
-                    dim = self._dim(leaf, reason, slot.letter.combined)
-                    beside = self._one_of(slot, slot.letter.beside, numbers)
-                    dims.append(replace(dim, window=self._window(slot, numbers), beside=beside))
-                result.append(numbers[key])
-        return result
+    def _operand(
+        self, reading: BoundCall, operand: tuple[str, list[list[str]], bool], numbers: dict[Occurrence, int]
+    ) -> Operand:
+        """An operand; the n-th occurrence of a factor under a letter is one dimension, in all operands."""
+        value, axes, once = operand
+        seen: Counter[tuple[str, int]] = Counter()
 
-    def _window(self, slot: BoundLetter, numbers: dict[tuple[str, int, int], int]) -> DimWindow | None:
-        """The window of an input's letter on a letter of the results, if each is one dimension."""
+        def number(letter: str, leaf: int) -> int:
+            seen[letter, leaf] += 1
+            return numbers.setdefault((letter, leaf, seen[letter, leaf]), len(numbers))
+
+        def dims(axis: list[str]) -> tuple[int, ...]:
+            slots = (reading.slots[name] for name in axis)
+            return tuple(number(s.letter.name, leaf) for s in slots for leaf in self.found.factors.leaves(s.factors))
+
+        return Operand(value, tuple(map(dims, axes)), once)
+
+    def _bound_dim(
+        self, occurrence: Occurrence, letters: Mapping[str, BoundLetter], numbers: Mapping[Occurrence, int], kind: str
+    ) -> Dim:
+        """The dimension of a factor under a letter. A result that reads windows is whole, unless it and the axis that
+        it reads are one dimension each."""
+        name, leaf, _ = occurrence
+        slot, there = letters[name], {letter for letter, _, _ in numbers}
+        fixed = f"`{kind}` needs all of it at once" if slot.letter.fixed else ""
+        for other in letters.values():
+            reads = other.letter.window is not None and other.letter.window.of == name
+            if reads and self._one_of(other, name, numbers) is None:
+                axis = "that is made of several dimensions" if other.letter.name in there else "of size 1"
+                fixed = f"`{kind}` reads windows of an axis {axis}"
         window = slot.letter.window
         of = None if window is None else self._one_of(slot, window.of, numbers)
-        return None if window is None or of is None else DimWindow(of, window.shape)
+        reading = None if window is None or of is None else DimWindow(of, window.shape)
+        beside = self._one_of(slot, slot.letter.beside, numbers)
+        return replace(self._dim(leaf, fixed, slot.letter.combined), window=reading, beside=beside)
 
-    def _one_of(self, slot: BoundLetter, letter: str, numbers: dict[tuple[str, int, int], int]) -> int | None:
+    def _one_of(self, slot: BoundLetter, letter: str, numbers: Mapping[Occurrence, int]) -> int | None:
         """The dimension of another letter, if that and this letter are one dimension each."""
         found = [number for (name, _, _), number in numbers.items() if name == letter] if letter else []
         return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
-
-    def _fix_unreadable(self, reading: BoundCall, numbers: dict[tuple[str, int, int], int], dims: list[Dim]) -> None:
-        """Fixes the axis of results that read windows, unless it and the axis that they read are one dimension each."""
-        read = {name: slot.letter.window for name, slot in reading.slots.items() if slot.letter.window is not None}
-        there = {letter for letter, _, _ in numbers}
-        windowed = {letter for (letter, _, _), n in numbers.items() if dims[n].window}
-        unread = {window.of: letter for letter, window in read.items() if letter not in windowed}
-        for (letter, _, _), number in numbers.items():
-            if letter in unread:
-                axis = "that is made of several dimensions" if unread[letter] in there else "of size 1"
-                reason = f"`{reading.call.kind}` reads windows of an axis {axis}"
-                dims[number] = replace(dims[number], fixed=reason)
 
     def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
         return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
@@ -195,7 +190,7 @@ class _Builder:
             outputs,
             tuple(_distinct(dims)),
             row(call),
-            flops(call, self.calls.tensors, dims),
+            _flops(call, self.calls.tensors, dims),
             call.found,
             call.orders if target_of(call.target).asks_for_order else (),  # a rewrite may have put another in its place
         )
@@ -230,3 +225,16 @@ def _distinct(dims: list[Dim]) -> list[Dim]:
             dim = replace(dim, name=f"{dim.name}.{counts[dim.name]}")
         result.append(dim)
     return result
+
+
+def _flops(call: CapturedCall, tensors: Mapping[str, Tensor], dims: Sequence[Dim]) -> int:
+    """FLOPs of a call: two for each multiply-add of a contraction, otherwise one for each element of the results.
+
+    A matrix product of [n, k] and [k, m] has the dimensions n, k and m: 2 n k m.
+    """
+    op, typed = row(call), TypedCall(call, tensors)
+    if op.flops is not None:
+        return op.flops(typed)
+    if op.contraction:
+        return 2 * math.prod(d.size for d in dims)
+    return sum(math.prod(t.shape) for t in typed.outputs)

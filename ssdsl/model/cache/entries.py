@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ssdsl.lang.save import put_whole
 from ssdsl.model.cache.sources import Sources
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, read_header, write_graph
+from ssdsl.runtime.program.codec import decoded
 
 CHANGING = ("path", "place", "packages", "ssdsl", "python")  # not in the checksum: a new version replaces the entry
 MOST = 512 << 20  # bytes of all entries; those that were used longest ago go first
@@ -58,7 +59,7 @@ def find(asked: Question) -> tuple[Graph, dict[str, Any]] | None:
     try:
         path = _path(asked)
         header = read_header(path)
-        if header["asked"] != asked or not Sources.from_json(header["sources"]).hold():
+        if header["asked"] != asked or not decoded(Sources, header["sources"]).hold():
             return None
         found = read_graph(path)
         os.utime(path)
@@ -72,7 +73,7 @@ def keep(asked: Question, graph: Graph, sources: Sources, header: Mapping[str, A
     if sources.lacking:
         return f"it read {sources.lacking}"
     try:
-        data = write_graph(graph, {**header, "asked": asked, "sources": sources.as_json()})
+        data = write_graph(graph, {**header, "asked": asked, "sources": asdict(sources)})
     except NotData as error:
         return f"it has {error}"
     with contextlib.suppress(OSError, RuntimeError):

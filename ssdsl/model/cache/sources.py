@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -53,40 +53,20 @@ UNSEEN = {  # names in a user's code of functions whose calls cannot be noticed
 
 @dataclass(slots=True)
 class Sources:
-    """The sources of a model: checksums of `files` and `folders` by absolute path ("" if there is none); `looked`, the
-    kind of file at paths that were only queried; values of `variables`; for folders, names of `modules` that were
-    looked for there."""
+    """The sources of a model, each with its state: checksums of `files` and `folders` by absolute path ("" if there is
+    none); `looked`, the kind of file at paths that were only queried; values of `variables`; of `modules` that were
+    looked for in a folder, whether they are there."""
 
     files: dict[str, str] = field(default_factory=dict)
     folders: dict[str, str] = field(default_factory=dict)
     looked: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
-    modules: dict[str, list[str]] = field(default_factory=dict)
-    there: dict[str, list[str]] = field(default_factory=dict)  # the names among these that exist in the folder
+    modules: dict[str, bool] = field(default_factory=dict)
     lacking: str = ""  # a source that was read and cannot be compared later
 
     def hold(self) -> bool:
         """Whether no source has changed."""
-        return (
-            all(_variable(name) == value for name, value in self.variables.items())
-            and all(_modules_in(path, names) == self.there[path] for path, names in self.modules.items())
-            and all(_state_of(path) == known for path, known in self.looked.items())
-            and all(_sum_of_folder(path) == known for path, known in self.folders.items())
-            and all(_sum_of_file(path) == known for path, known in self.files.items())
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The sources in the form that `from_json` reads."""
-        return {name: getattr(self, name) for name in PARTS}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Sources":
-        """The sources that `as_json` wrote. Raises LookupError, TypeError and ValueError for anything else."""
-        parts: dict[str, Any] = {name: dict(data[name]) for name in PARTS}
-        return cls(**parts)
-
-
-PARTS = ("files", "folders", "looked", "variables", "modules", "there")
+        return all(state(name) == was for part, state in STATES.items() for name, was in getattr(self, part).items())
 
 
 @contextlib.contextmanager
@@ -101,7 +81,7 @@ def noted() -> Iterator[Sources]:
     _recorders.append(recorder)
     sys.meta_path.insert(0, finder)
     try:
-        with recorder.environment(), recorder.functions():
+        with recorder.functions():
             yield recorder.sources
     finally:
         sys.meta_path.remove(finder)
@@ -122,7 +102,8 @@ class _SourceRecorder:
         self.sources.lacking = self.sources.lacking or what
 
     def record_event(self, event: str, args: tuple[Any, ...]) -> None:
-        """Records an audit event of Python. One that cannot be recorded is `lacking`; the user's code continues."""
+        """Records an audit event of Python, or `looked`. One that cannot be recorded is `lacking`; the user's code
+        continues."""
         if getattr(self.inside, "busy", False):
             return
         self.inside.busy = True
@@ -131,6 +112,8 @@ class _SourceRecorder:
                 self._opened(*args)
             elif event in LISTED:
                 self._listed(args[0])
+            elif event == "looked":
+                self._looked(args[0])
             elif event == "os.mkdir":
                 self.own.add(os.path.abspath(os.fsdecode(args[0])))
             elif _asks():
@@ -163,17 +146,12 @@ class _SourceRecorder:
             if not is_installed(path + os.sep) and not self._is_made(path) and _asks():
                 self.sources.folders.setdefault(path, _sum_of_folder(path))
 
-    def looked(self, name: object) -> None:
+    def _looked(self, name: object) -> None:
         """Notes that something is asked about a path."""
-        if getattr(self.inside, "busy", False) or not isinstance(name, (str, bytes, os.PathLike)):
-            return
-        self.inside.busy = True
-        try:
+        if isinstance(name, (str, bytes, os.PathLike)):
             path = os.path.abspath(os.fsdecode(name))
             if not is_installed(path) and not self._is_made(path) and _asks():
                 self.sources.looked.setdefault(path, _state_of(path))
-        finally:
-            self.inside.busy = False
 
     def _is_made(self, path: str) -> bool:
         """Whether a path was created in this context, or lies in a folder that was."""
@@ -193,49 +171,15 @@ class _SourceRecorder:
             path = given if isinstance(given, str) and os.path.isabs(given) else ""
             if path and not is_installed(path):
                 self.sources.files.setdefault(path, _sum_of_file(path))
-        found = self.sources
-        found.there = {path: _modules_in(path, names) for path, names in found.modules.items()}
-
-    @contextlib.contextmanager
-    def environment(self) -> Iterator[None]:
-        """A context in which reads of environment variables by the user's code are recorded."""
-        before, variables, own = type(os.environ), self.sources.variables, self.own
-
-        class Noting(before):  # type: ignore[misc, valid-type]
-            def __getitem__(self, name: str) -> str:
-                value = None
-                try:
-                    value = super().__getitem__(name)
-                finally:
-                    word = os.fsdecode(name)
-                    if f"${word}" not in own and _asks():
-                        variables.setdefault(word, None if value is None else os.fsdecode(value))
-                return value  # type: ignore[no-any-return]
-
-            def __setitem__(self, name: str, value: str) -> None:
-                if _asks():
-                    own.add(f"${os.fsdecode(name)}")
-                super().__setitem__(name, value)
-
-            def __iter__(self) -> Iterator[str]:
-                if _asks():
-                    variables.setdefault(ALL, _names_of_variables())
-                return super().__iter__()  # type: ignore[no-any-return]
-
-        both = [os.environ, *([os.environb] if os.supports_bytes_environ else [])]
-        for each in both:
-            each.__class__ = Noting
-        try:
-            yield
-        finally:
-            for each in both:
-                each.__class__ = before
+        self.sources.modules = {place: _is_module(place) for place in self.sources.modules}
 
     @contextlib.contextmanager
     def functions(self) -> Iterator[None]:
-        """A context in which functions report to the recorder if they ask for the time or about files; seeding makes a
-        generator new."""
+        """A context in which functions report to the recorder if they ask for variables, the time or about files;
+        seeding makes a generator new."""
         with contextlib.ExitStack() as stack:
+            for name, told in (("getitem", self._got), ("setitem", self._set), ("iter", self._named)):
+                _replaced(stack, type(os.environ), f"__{name}__", told)
             for name in CLOCK:
                 _replaced(stack, time, name, self._clock)
             for name in ("stat", "lstat", "readlink", "access"):
@@ -247,13 +191,33 @@ class _SourceRecorder:
                 _replaced(stack, sys.modules["torch"], "seed", self._seeds_at_random)
             yield
 
+    def _got(self, function: Callable[..., Any], variables: Any, name: Any) -> Any:
+        value = None
+        try:
+            value = function(variables, name)
+        finally:
+            word = os.fsdecode(name)
+            if f"${word}" not in self.own and _asks():
+                self.sources.variables.setdefault(word, None if value is None else os.fsdecode(value))
+        return value
+
+    def _set(self, function: Callable[..., Any], variables: Any, name: Any, value: Any) -> None:
+        if _asks():
+            self.own.add(f"${os.fsdecode(name)}")
+        function(variables, name, value)
+
+    def _named(self, function: Callable[..., Any], variables: Any) -> Any:
+        if _asks():
+            self.sources.variables.setdefault(ALL, _names_of_variables())
+        return function(variables)
+
     def _clock(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if _asks():
             self.lack("the clock")
         return function(*args, **options)
 
     def _path(self, function: Callable[..., Any], path: Any, *args: Any, **options: Any) -> Any:
-        self.looked(path)
+        self.record_event("looked", (path,))
         return function(path, *args, **options)
 
     def _seeded(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -276,8 +240,8 @@ class _Asked:
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
         modules, last = self.recorder.sources.modules, name.rpartition(".")[2]
         for folder in map(os.path.abspath, sys.path if path is None else path):
-            if not is_installed(folder + os.sep) and last not in (names := modules.setdefault(folder, [])):
-                names.append(last)
+            if not is_installed(folder + os.sep):
+                modules.setdefault(f"{folder}{os.sep}{last}", False)  # it is seen at the end whether it is there
 
 
 def _replaced(stack: contextlib.ExitStack, owner: Any, name: str, told: Callable[..., Any]) -> None:
@@ -404,9 +368,9 @@ def _names_of_variables() -> str:
     return "=".join(sorted(map(os.fsdecode, os.environ._data)))  # type: ignore[attr-defined]
 
 
-def _modules_in(folder: str, names: Sequence[str]) -> list[str]:
-    """The names that are modules in a folder."""
-    return [n for n in names if os.path.exists(f"{folder}{os.sep}{n}.py") or os.path.exists(f"{folder}{os.sep}{n}")]
+def _is_module(place: str) -> bool:
+    """Whether a folder has a module of this name."""
+    return os.path.exists(f"{place}.py") or os.path.exists(place)
 
 
 def _state_of(path: str) -> str:
@@ -434,3 +398,12 @@ def _sum_of_folder(path: str) -> str:
         return hashlib.sha256(b"\n".join(sorted(map(os.fsencode, os.listdir(path))))).hexdigest()
     except (OSError, ValueError):
         return ""
+
+
+STATES: dict[str, Callable[[str], Any]] = {  # what is compared of each kind of source, the cheapest first
+    "variables": _variable,
+    "modules": _is_module,
+    "looked": _state_of,
+    "folders": _sum_of_folder,
+    "files": _sum_of_file,
+}

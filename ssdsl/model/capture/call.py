@@ -46,10 +46,6 @@ class CapturedCall:
 
     def argument(self, name: str) -> Any:
         """An argument by the name that the operator's schema gives it, or its default."""
-        for position, parameter in enumerate(self.target._schema.arguments):
-            if parameter.name == name:
-                if position < len(self.args):
-                    return self.args[position]
-                default = parameter.default_value
-                return self.kwargs.get(name, tuple(default) if isinstance(default, list) else default)
-        return self.kwargs.get(name)
+        from ssdsl.model.capture.overloads import target_of  # loads torch; a graph is read without it
+
+        return target_of(self.target).bound(self.args, self.kwargs).get(name)

@@ -14,8 +14,8 @@ from ssdsl.model.capture.decompose import Decomposed, decompose
 from ssdsl.model.capture.derivatives import write_derivatives
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed, NotALoss
 from ssdsl.model.capture.export import Exported, export, failure, quiet
-from ssdsl.model.capture.node_place import path_of, source_of, span_of
 from ssdsl.model.capture.on_meta import without_numbers
+from ssdsl.model.capture.source_line import path_of, source_of, span_of
 from ssdsl.model.checks.inplace_changes import hidden_writes
 from ssdsl.model.graph import Order, Origin, Ref
 from ssdsl.model.load.model import Model

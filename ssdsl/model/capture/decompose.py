@@ -23,7 +23,7 @@ from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of
 from ssdsl.model.memory.memory_order import AS_STRIDED
 from ssdsl.model.ops.registry import is_known
-from ssdsl.model.rewrite.instance_norm import instance_norm
+from ssdsl.model.rewrite.grouped_norm import instance_norm
 from ssdsl.model.rewrite.recurrent import RECURRENT, with_dropout
 
 aten = torch.ops.aten

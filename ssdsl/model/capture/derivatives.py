@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from ssdsl.model.capture.node_place import span_of
+from ssdsl.model.capture.source_line import span_of
 from ssdsl.model.ops.registry import is_known
 from ssdsl.text.source import Span
 

@@ -22,13 +22,13 @@ from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regio
 from ssdsl.model.capture.known_conditions import Constants, answering
 from ssdsl.model.capture.module_error import own_failure
 from ssdsl.model.capture.on_meta import captured_batch, device_of
-from ssdsl.model.capture.preserve import attributes_kept, module_kept
+from ssdsl.model.capture.preserve import attributes_kept, module_kept, patched
 from ssdsl.model.capture.source_line import Place, is_own, module_name, of_function, raised
 from ssdsl.model.checks.custom_gradient import wrong_gradients
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.checks.hooks import lost_hooks
 from ssdsl.model.checks.inplace_changes import lost_writes
-from ssdsl.model.checks.python_state import Snapshot, changes, replaced, snapshot, unsteady, written
+from ssdsl.model.checks.python_state import snapshot, unsteady
 from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.load.model import Model
@@ -50,15 +50,15 @@ class LossOf(torch.nn.Module):
         super().__init__()
         self.module = model.module
         self.model = model
-        self.call = _CallEffects(effects)
+        self.effects = effects
         self.constants = constants
 
     def forward(self, *batch: torch.Tensor) -> Any:
         before = snapshot(self.module)
         self.constants.find(self.module)
-        with recording(self.call.effects), answering(self.constants):
+        with recording(self.effects), answering(self.constants):
             results = self._results(dict(zip(self.model.batches[0], batch, strict=True)))
-        self.call.compare(before, self.module)
+        self.effects.compare(before, self.module)
         return results if self.model.evaluation is not None else results[0]
 
     def _results(self, batch: dict[str, torch.Tensor]) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -66,24 +66,8 @@ class LossOf(torch.nn.Module):
         try:
             return self.model.results(batch, self.module)
         except NoSuchOutput as error:
-            self.call.missing = OutputMissing(None, error.name, error.known)
+            self.effects.missing = OutputMissing(None, error.name, error.known)
             raise
-
-
-class _CallEffects:
-    """The side effects of one call of the module."""
-
-    def __init__(self, effects: SideEffects) -> None:
-        self.effects = effects
-        self.changed: tuple[str, ...] = ()
-        self.written: tuple[str, ...] = ()
-        self.replaced: tuple[Diagnostic, ...] = ()
-        self.missing: Diagnostic | None = None
-
-    def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
-        self.changed = changes(before, module)
-        self.written = written(before, module)
-        self.replaced = tuple(replaced(before, module, self.effects.assigned))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,57 +100,32 @@ def export(model: Model) -> Exported:
             quiet(),
             attributes_kept(model.module),
             regions_left_open(),
-            _own_lines(),
-            _arguments_unchecked(),
+            patched(TracerBase, "_filter_traceback_frames", _own_lines),
+            patched(Distribution, "_validate_args", False),  # such a check reads numbers, and can only raise an error
             captured_batch(model) as batch,
         ):
             program = torch.export.export(wrapped, batch, strict=False)
     except NoLoss as error:
         raise PlanError(NotALoss(None, model.name, str(error))) from error
     except Exception as error:  # torch.export raises its own and the module's errors of any type
-        if wrapped.call.missing is not None:
-            raise PlanError(wrapped.call.missing) from error
-        raise PlanError(
-            *effects.found or wrapped.call.replaced or (failure(model, error, effects.derivative),)
-        ) from error
+        if effects.missing is not None:
+            raise PlanError(effects.missing) from error
+        raise PlanError(*effects.found or effects.replaced or (failure(model, error, effects.derivative),)) from error
     found = (*effects.found, *lost_writes(program, model))
-    found += () if effects.found else wrapped.call.replaced  # which may be the same, without a line
+    found += () if effects.found else effects.replaced  # which may be the same, without a line
     with quiet():
         found += tuple(wrong_gradients(model, effects.functions))
-        if wrapped.call.changed and not found:
+        if effects.changed and not found:
             found += tuple(unsteady(model, effects.assigned))
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)
-    return Exported(program, frozenset(constants.used), wrapped.call.written, effects.derivative)
+    return Exported(program, frozenset(constants.used), effects.written, effects.derivative)
 
 
-@contextlib.contextmanager
-def _own_lines() -> Iterator[None]:
-    """A context in which operators record every line of the user's code that led to them, not only those in a
-    `forward`."""
-
-    def own(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
-        return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
-
-    known = TracerBase._filter_traceback_frames
-    setattr(TracerBase, "_filter_traceback_frames", own)  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(TracerBase, "_filter_traceback_frames", known)  # noqa: B010
-
-
-@contextlib.contextmanager
-def _arguments_unchecked() -> Iterator[None]:
-    """A context in which `torch.distributions` do not check their arguments: such a check reads numbers, and does
-    nothing but raise an error."""
-    known = Distribution._validate_args
-    Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        Distribution.set_default_validate_args(known)
+def _own_lines(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
+    """Every line of the user's code that led to an operator; torch keeps only those in a `forward`."""
+    return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
 
 
 def _device(model: Model) -> str:

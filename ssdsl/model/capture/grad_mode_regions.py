@@ -16,6 +16,8 @@ from torch import fx
 from torch._export.passes import replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass
 from torch.amp import autocast_mode
 
+from ssdsl.model.capture.preserve import patched
+
 AUTOCAST = torch.ops.higher_order.wrap_with_autocast
 ENTER: Any = autocast_mode._enter_autocast
 EXIT: Any = autocast_mode._exit_autocast
@@ -30,8 +32,7 @@ def regions_left_open() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module in (replace_autocast_with_hop_pass, replace_set_grad_with_hop_pass):
             name = module.__name__.rpartition(".")[2]
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, lambda graph, signature: (graph, signature))
+            stack.enter_context(patched(module, name, lambda graph, signature: (graph, signature)))
         yield
 
 

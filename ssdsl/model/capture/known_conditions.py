@@ -6,8 +6,8 @@ comparisons have only one result: a mask in a buffer that nothing writes to is t
 leaves, and computed if these are constants.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,12 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ssdsl.model.capture.preserve import patched
 from ssdsl.model.load.model import MOST, Model
 
 aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)
+COMPARISONS = (aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
 
 
 @dataclass(slots=True)
@@ -55,8 +57,7 @@ class _Unknown(Exception):
     """A value depends on what changes from step to step."""
 
 
-@contextlib.contextmanager
-def answering(constants: Constants) -> Iterator[None]:
+def answering(constants: Constants) -> AbstractContextManager[None]:
     """A context in which `bool(tensor)` returns the answer, if it is known, while a forward is recorded."""
     known: Callable[[torch.Tensor], bool] = torch.Tensor.__bool__
 
@@ -69,11 +70,7 @@ def answering(constants: Constants) -> Iterator[None]:
         except _Unknown:
             return known(tensor)
 
-    setattr(torch.Tensor, "__bool__", truth)  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(torch.Tensor, "__bool__", known)  # noqa: B010
+    return patched(torch.Tensor, "__bool__", truth)
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:
@@ -86,11 +83,10 @@ def _node(tensor: torch.Tensor) -> fx.Node | None:
 
 def _answer(node: fx.Node, constants: Constants) -> bool:
     """The truth of a node's value; raises _Unknown."""
-    if (found := _of_draw(node)) is not None:
-        return found
     with _disable_current_modes(), torch.no_grad():
-        value = _value(node, constants, {})
-    return bool(value.item())
+        if (found := _of_draw(node)) is not None:
+            return found
+        return bool(_value(node, constants, {}).item())
 
 
 def _of_draw(node: fx.Node) -> bool | None:
@@ -99,14 +95,12 @@ def _of_draw(node: fx.Node) -> bool | None:
     bound = node.args[1] if len(node.args) > 1 else None
     if not isinstance(given, fx.Node) or given.target not in DRAWS or not isinstance(bound, (int, float)):
         return None
-    match node.target:
-        case aten.lt.Scalar | aten.ge.Scalar:
-            below = False if bound <= 0 else True if bound >= 1 else None
-            return below if node.target is aten.lt.Scalar or below is None else not below
-        case aten.le.Scalar | aten.gt.Scalar:
-            below = False if bound < 0 else True if bound >= 1 else None
-            return below if node.target is aten.le.Scalar or below is None else not below
-    return None
+    if node.target not in COMPARISONS:
+        return None
+    dtype = given.meta["val"].dtype
+    ends = torch.tensor([0, 1 - torch.finfo(dtype).eps / 2], dtype=dtype)  # the least draw and the largest one
+    least, largest = node.target(ends, bound).tolist()
+    return bool(least) if least == largest else None
 
 
 def _value(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:

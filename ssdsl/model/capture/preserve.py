@@ -1,4 +1,5 @@
-"""Runs a module and restores its attributes, weights and buffers, and the random generators, afterwards."""
+"""Contexts that restore what runs in them may change: attributes of torch's own classes, and a module's attributes,
+weights and buffers with the random generators."""
 
 import contextlib
 import random
@@ -10,6 +11,20 @@ import torch
 from torch import nn
 
 Contents = list[tuple[Any, Any]]
+
+
+@contextlib.contextmanager
+def patched(owner: Any, name: str, replacement: Any) -> Iterator[None]:
+    """A context in which an attribute of a module or a class is another one; a class that inherits it has it again."""
+    own = vars(owner).get(name)
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
 
 
 @contextlib.contextmanager

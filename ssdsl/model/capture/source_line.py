@@ -1,6 +1,8 @@
-"""Finds places in the user's own code: the file and line, and the module that was running."""
+"""Finds places in the user's own code: the file and line, and the module that was running, or that made a call of an
+exported graph."""
 
 import linecache
+import re
 import sys
 import traceback
 from collections.abc import Iterable
@@ -10,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import fx
 
 from ssdsl.text.source import Source, Span
 
@@ -100,3 +103,52 @@ def innermost(frames: Iterable[tuple[str, int]], path: str = "") -> Place | None
 def raised(error: BaseException) -> Place | None:
     """The last line of the user's code that was running when an exception was raised."""
     return innermost((f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__))
+
+
+# -- nodes of an exported graph ----------------------------------------------------------------------------------------
+
+
+def path_of(node: fx.Node) -> str:
+    """The path of the innermost module that made the call; `trunk#1` for the second call of a module."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = ""
+    for key, (name, _) in stack.items():
+        last = name.removeprefix("module").removeprefix(".")
+        call = re.search(r"@(\d+)$", str(key))
+        if call:
+            path = _number(path, last, int(call[1]))
+        else:
+            path = _extend(path, last)
+    return path
+
+
+def _extend(path: str, full: str) -> str:
+    """`full` below `path`, whose segments may carry call numbers."""
+    plain = re.sub(r"#\d+", "", path)
+    plain_full = re.sub(r"@\d+", "", full)
+    if plain and plain_full.startswith(plain + "."):
+        return path + plain_full[len(plain) :]
+    return path if plain_full == plain else plain_full
+
+
+def _number(path: str, full: str, count: int) -> str:
+    """Marks a later call of a module, unless the module that called it was itself called that often."""
+    repeats = f"#{count}" in re.findall(r"#\d+", path)
+    return _extend(path, full) if repeats else f"{_extend(path, full)}#{count}"
+
+
+def place_of(node: fx.Node) -> Place | None:
+    """The innermost line of the user's code in which the call was made."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return innermost(((file, int(line)) for file, line in frames), path_of(node))
+
+
+def source_of(node: fx.Node) -> str:
+    """The line of `place_of` as `name.py:12`, or `unknown`."""
+    return str(place_of(node) or "unknown")
+
+
+def span_of(node: fx.Node) -> Span | None:
+    """The span of the line of `place_of`; None unless it is the user's and its file can be read."""
+    place = place_of(node)
+    return place.span() if place is not None and is_own(place.file) else None

@@ -158,9 +158,7 @@ def _of_graph(model: Model, graph: Graph) -> _Step:
     """One step of the graph. As in a plan, every weight that the graph trains has a gradient, of zeros if need be."""
     values = outside_values(model, graph)
     for operator in graph.operators:
-        results = run_operator(operator, values)
-        for operand, result in zip(operator.outputs, results, strict=True):
-            values[operand.value] = result
+        values |= run_operator(operator, values)
     named = {v.name: values[v.name] for v in graph.of(Origin.WEIGHT) if v.name in graph.learning}
     found = _gradients(values[graph.loss], named)
     gradients = {n: found.get(n, torch.zeros_like(w)) for n, w in named.items()}
@@ -197,14 +195,16 @@ def outside_values(model: Model, graph: Graph) -> Values:
     return {n: state[n].detach().clone().requires_grad_(state[n].requires_grad) for n in outside}
 
 
-def run_operator(operator: Operator, values: Values) -> tuple[torch.Tensor, ...]:
+def run_operator(operator: Operator, values: Values) -> Values:
+    """The results of an operator by name."""
     if operator.orders:  # it asks how they lie
         pairs = zip(operator.refs(), operator.orders, strict=True)
         values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
     target, *args = replace_refs(operator.args, values.__getitem__, as_torch)
     result = overload(target)(*args, **dict(replace_refs(operator.kwargs, values.__getitem__, as_torch)))
     every = result if isinstance(result, (tuple, list)) else (result,)
-    return tuple(t for t in every if isinstance(t, torch.Tensor))
+    tensors = (t for t in every if isinstance(t, torch.Tensor))
+    return {operand.value: tensor for operand, tensor in zip(operator.outputs, tensors, strict=True)}
 
 
 def _largest(tensor: torch.Tensor) -> float:

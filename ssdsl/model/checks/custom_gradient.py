@@ -5,13 +5,13 @@ torch's own derivative of the forward, for every call that one run of the model 
 incoming gradient; gradients of several sizes are tried, so that a backward that clips is found.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from ssdsl.model.capture.preserve import module_kept
+from ssdsl.model.capture.preserve import module_kept, patched
 from ssdsl.model.capture.source_line import Place
 from ssdsl.model.checks.errors import CustomGradient
 from ssdsl.model.load.model import Model
@@ -34,8 +34,7 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
             yield CustomGradient(place.span(), function.__name__, reason, place.where, CHANGE)
 
 
-@contextlib.contextmanager
-def _compared(found: dict[type[Any], str]) -> Iterator[None]:
+def _compared(found: dict[type[Any], str]) -> AbstractContextManager[None]:
     """A context in which every `apply` is checked first; `found` collects the reason why a function is wrong, or ""."""
     original: Any = vars(torch.autograd.Function)["apply"]  # a class method, of Python or, from torch 2.14 on, of C
 
@@ -45,11 +44,7 @@ def _compared(found: dict[type[Any], str]) -> Iterator[None]:
             found[cls] = _reason(lambda *given: function(*given, **kwargs), cls, args)
         return function(*args, **kwargs)
 
-    setattr(torch.autograd.Function, "apply", classmethod(apply))  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(torch.autograd.Function, "apply", original)  # noqa: B010
+    return patched(torch.autograd.Function, "apply", classmethod(apply))
 
 
 class _Context:

@@ -15,7 +15,7 @@ from torch import fx
 from torch.export.graph_signature import InputKind, InputSpec
 
 from ssdsl.model.capture.grad_mode_regions import without_gradient
-from ssdsl.model.capture.node_place import place_of
+from ssdsl.model.capture.source_line import place_of
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.load.model import Model
 from ssdsl.text.diagnostic import Diagnostic

@@ -31,9 +31,8 @@ def _values(model: Model, graph: Graph) -> Iterator[tuple[str, torch.Tensor]]:
     yield from ((f"`{name}`", tensor) for name, tensor in values.items())
     for operator in graph.operators:
         results = run_operator(operator, values)
-        for operand, result in zip(operator.outputs, results, strict=True):
-            values[operand.value] = result
-            yield _place(operator), result
+        values |= results
+        yield from ((_place(operator), tensor) for tensor in results.values())
 
 
 def _place(operator: Operator) -> str:

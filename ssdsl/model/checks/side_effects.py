@@ -17,8 +17,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssdsl.model.capture.derivatives import recorded_derivative, recorded_grad_and_value, recorded_vjp
+from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
+from ssdsl.model.checks.python_state import Snapshot, changes, replaced, written
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -35,6 +37,9 @@ REENTRANT = torch.utils.checkpoint.CheckpointFunction
 class SideEffects:
     """Side effects of a forward: mistakes are in `found`. Custom functions and assigned attributes, each with the
     first line, may be mistakes; that is decided after the capture. So is `derivative`, the first line that takes one.
+
+    At its end the module is compared with what it was: attributes that `changed`, buffers `written` in place, and what
+    it may not do (`replaced`). `missing` is an output that it does not return.
     """
 
     paths: dict[int, str]
@@ -43,6 +48,10 @@ class SideEffects:
     functions: dict[type[Any], Place] = field(default_factory=dict)
     assigned: dict[str, Place] = field(default_factory=dict)
     derivative: Place | None = None
+    changed: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    replaced: tuple[Diagnostic, ...] = ()
+    missing: Diagnostic | None = None
 
     def report(self, make: Callable[[Place], Diagnostic], direct: bool = False) -> None:
         """Adds a diagnostic for the current line, if that is in the model's forward; equal ones once."""
@@ -50,15 +59,18 @@ class SideEffects:
         if place is not None and (one := make(place)) not in self.found:
             self.found.append(one)
 
+    def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
+        """Notes what the forward has changed in a module since the snapshot."""
+        self.changed, self.written = changes(before, module), written(before, module)
+        self.replaced = tuple(replaced(before, module, self.assigned))
+
 
 @contextlib.contextmanager
 def recording(effects: SideEffects) -> Iterator[None]:
     """A context in which calls that leave no trace in the graph are reported to `effects`."""
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in _replacements(effects):
-            before = vars(owner).get(name)
-            setattr(owner, name, replacement)
-            stack.callback(delattr if before is None else setattr, owner, name, *([] if before is None else [before]))
+            stack.enter_context(patched(owner, name, replacement))
         yield
 
 

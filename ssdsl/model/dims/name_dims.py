@@ -5,6 +5,7 @@ follow from the place of a dimension in the graph (`seq`, `experts`, `ffn`), and
 introduces it: `h.0.mixer.A_log.1`. A name does not depend on operators that do not have the dimension.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 from ssdsl.model.capture.call import CapturedCall
@@ -69,10 +70,7 @@ class _Naming:
         return [leaf for slot in slots for leaf in self.found.factors.leaves(reading.slots[slot].factors)]
 
     def size(self, leaves: list[int]) -> int:
-        size = 1
-        for leaf in leaves:
-            size *= self.found.factors.size(leaf)
-        return size
+        return math.prod(map(self.found.factors.size, leaves))
 
     def all(self, reading: BoundCall, operands: Operands) -> set[int]:
         """All dimensions of these operands of a call."""

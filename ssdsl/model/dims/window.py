@@ -4,9 +4,11 @@ Positions are those of the whole dimension; runs are (start, end), half open, an
 shortest that suffices; (0, 0) where only padding is read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
+
+from ssdsl.runtime.kernels import resampling_weights
 
 Run = tuple[int, int]
 
@@ -20,52 +22,46 @@ class Window(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sliding:
-    """Convolution and pooling: result k reads `taps` positions from k * stride - before, `step` apart. `size` is the
-    input's.
+class Taps:
+    """`taps` places from k * stride - before, `step` apart, for each k; `size` is the input's."""
+
+    size: int
+    stride: int
+    before: int
+    taps: int
+    step: int = 1
+
+    def pairs(self, counted: Run, places: Run) -> Iterator[tuple[int, int]]:
+        """For each tap the first and the last k of a run whose place lies in another run, with that place."""
+        for offset in (tap * self.step - self.before for tap in range(self.taps)):
+            low = max(counted[0], -((offset - places[0]) // self.stride))
+            high = min(counted[1] - 1, (places[1] - 1 - offset) // self.stride)
+            if low <= high:
+                yield from ((k, k * self.stride + offset) for k in (low, high))
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding(Taps):
+    """Convolution and pooling: result k reads the places.
 
     >>> Sliding(13, stride=2, before=3, taps=7).needs(0, 4)     # ResNet's first layer, 7/2/3
     (0, 10)
     """
 
-    size: int
-    stride: int
-    before: int
-    taps: int
-    step: int = 1
-
     def needs(self, start: int, end: int) -> Run:
-        ends: list[int] = []
-        for offset in (t * self.step - self.before for t in range(self.taps)):
-            low = max(start, -(offset // self.stride))  # the results whose tap this is, and not padding
-            high = min(end - 1, (self.size - 1 - offset) // self.stride)
-            if low <= high:
-                ends += [low * self.stride + offset, high * self.stride + offset]
-        return hull(ends)
+        return hull(place for _, place in self.pairs((start, end), (0, self.size)))  # others are padding
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Transposed convolution: input k is added to `taps` results from k * stride - before, `step` apart.
+class Spread(Taps):
+    """Transposed convolution: input k is added to the places, which are results.
 
     >>> Spread(4, stride=2, before=1, taps=3).needs(0, 4)       # 4 become 7: results -1..1, 1..3, 3..5, 5..7
     (0, 3)
     """
 
-    size: int
-    stride: int
-    before: int
-    taps: int
-    step: int = 1
-
     def needs(self, start: int, end: int) -> Run:
-        ends: list[int] = []
-        for offset in (t * self.step - self.before for t in range(self.taps)):
-            low = max(0, -((offset - start) // self.stride))  # the inputs that this tap adds to the run
-            high = min(self.size - 1, (end - 1 - offset) // self.stride)
-            if low <= high:
-                ends += [low, high]
-        return hull(ends)
+        return hull(k for k, _ in self.pairs((0, self.size), (start, end)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +104,45 @@ def around(runs: Iterable[Run]) -> Run:
     """The shortest run that has all these runs."""
     found = [run for run in runs if run[0] < run[1]]
     return (min(start for start, _ in found), max(end for _, end in found)) if found else (0, 0)
+
+
+# -- upsampling, by the functions of the runtime that programs call ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Upsampling that copies the nearest position; `factor` is the scale that the call gives.
+
+    >>> Nearest(4, 8, 2.0).needs(3, 8)
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    factor: float | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each position is copied equally often."""
+        return resampling_weights.is_even(self.size, self.results, self.factor)
+
+    def needs(self, start: int, end: int) -> Run:
+        return hull(resampling_weights.nearest(self.size, self.results, self.factor)[start:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear upsampling along one axis; bilinear and trilinear are one for each axis.
+
+    >>> Linear(4, 8, align_corners=False, factor=2.0).needs(4, 8)       # result 4 lies between 1 and 2
+    (1, 4)
+    """
+
+    size: int
+    results: int
+    align_corners: bool
+    factor: float | None = None
+
+    def needs(self, start: int, end: int) -> Run:
+        places = resampling_weights.linear(self.size, self.results, self.align_corners, self.factor)[start:end]
+        return hull(p for place in places for p in (place.first, place.second))

@@ -1,6 +1,5 @@
 """Gives calls of operators without a row the rule that experiments show, in a process of their own."""
 
-import json
 import os
 import pickle
 import subprocess
@@ -15,11 +14,12 @@ from ssdsl.model.capture.capture import Capture
 from ssdsl.model.discover.defined import module_of
 from ssdsl.model.discover.experiment import whole
 from ssdsl.model.discover.found import FoundRule
-from ssdsl.model.discover.kept import keep, key_of, known, read_found
+from ssdsl.model.discover.kept import keep, key_of, known
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import TrialJob
 from ssdsl.model.ops.registry import find, is_random
+from ssdsl.runtime.program.codec import from_json
 
 START_S = 300.0  # limit for a process to start and to import torch, on a busy machine
 BUSY = 10  # a call may take so many times its processor time
@@ -109,7 +109,6 @@ def _run(jobs: Sequence[TrialJob]) -> tuple[list[tuple[FoundRule, bool]], str]:
 def _read(lines: Sequence[str]) -> Iterator[tuple[FoundRule, bool]]:
     for line in lines:
         try:
-            found, is_final = json.loads(line)
+            yield from_json(tuple[FoundRule, bool], line)
         except ValueError:  # the process ended while it wrote
             return
-        yield read_found(found), bool(is_final)

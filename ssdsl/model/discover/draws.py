@@ -98,8 +98,6 @@ def draws(trial: Trial, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype], 
     for given in forms:
         try:
             found.append(_draw(trial, given, learning))
-        except Unsteady:
-            raise
         except Fails as error:
             reason = str(error)
     if len(found) < FEWEST:

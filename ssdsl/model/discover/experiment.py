@@ -1,20 +1,38 @@
-"""Runs the experiments with one call: draws inputs, finds letters and linear parameters, and writes the signature."""
+"""Runs the experiments with one call: draws inputs, finds letters and linear parameters, and writes the signature.
+
+A large call is tried in small shapes: in sizes that can shrink so that the operator still accepts them.
+"""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
 from ssdsl.model.discover.found import FoundRule
-from ssdsl.model.discover.letters import LetterCandidate, letters
-from ssdsl.model.discover.linear import linear_in
-from ssdsl.model.discover.scale import TrialShapes, settings
+from ssdsl.model.discover.letters import LetterCandidate, letters, linear_in
 from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+OWN = 1 << 15  # elements; a call whose tensors have not more is tried in its own shapes
+LARGEST = 1 << 17  # elements of all tensors of a call in smaller shapes
+SMALL = 8  # sizes up to this stay
+SCALES = (5, 11)  # the smallest size in each of the two scales
+
+
+@dataclass(frozen=True, slots=True)
+class TrialShapes:
+    """The shapes of the inputs and of the results."""
+
+    shapes: tuple[Shape, ...]
+    made: tuple[Shape, ...]
+
+    @property
+    def elements(self) -> int:
+        return sum(prod(s) for s in (*self.shapes, *self.made))
 
 
 def experiment(
@@ -66,8 +84,6 @@ def _first_drawn(trial: Trial, tried: Sequence[TrialShapes], dtypes: Sequence[to
     for setting in tried:
         try:
             found = draws(trial, setting.shapes, dtypes, setting.made)
-        except Unsteady:
-            raise
         except Fails as error:
             reason = str(error)
             continue
@@ -132,3 +148,49 @@ def _operands(rows: Sequence[Sequence[str]]) -> str:
 def _names() -> Iterator[str]:
     for number in itertools.count():
         yield from (f"{letter}{number or ''}" for letter in ALPHABET)
+
+
+# -- small shapes for a large call -------------------------------------------------------------------------------------
+
+
+def settings(trial: Trial, call: TrialShapes, dtypes: Sequence[torch.dtype]) -> list[list[TrialShapes]]:
+    """The call's own shapes if they are small, else two scales of them; for each scale, settings to try in order."""
+    if call.elements <= OWN:
+        return [[call]]
+    return [[s for s in _scaled(trial, call, dtypes, first) if s.elements <= LARGEST] for first in SCALES]
+
+
+def _scaled(trial: Trial, call: TrialShapes, dtypes: Sequence[torch.dtype], first: int) -> Iterator[TrialShapes]:
+    """Settings with all sizes smaller; then with all sizes smaller that may be so on meta tensors; then with all of
+    these but one.
+
+    The last are needed because an operator may accept sizes on meta tensors that it cannot compute with.
+    """
+    sizes = sorted({n for s in (*call.shapes, *call.made) for n in s if n > SMALL}, reverse=True)
+    new = {n: first + i for i, n in enumerate(reversed(sizes)) if n > first + i}
+
+    def setting(chosen: Mapping[int, int]) -> TrialShapes:
+        return TrialShapes(*(tuple(_mapped(s, chosen) for s in shapes) for shapes in (call.shapes, call.made)))
+
+    if _fits(trial, setting(new), dtypes):
+        yield setting(new)
+    able: dict[int, int] = {}
+    for size in (n for n in sizes if n in new):
+        if _fits(trial, setting(able | {size: new[size]}), dtypes):
+            able[size] = new[size]
+    yield setting(able)
+    for size in able:
+        yield setting({n: m for n, m in able.items() if n != size})
+
+
+def _mapped(shape: Shape, sizes: Mapping[int, int]) -> Shape:
+    return tuple(sizes.get(n, n) for n in shape)
+
+
+def _fits(trial: Trial, setting: TrialShapes, dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether the call, on meta tensors, makes results of these shapes from inputs of these shapes."""
+    given = [torch.empty(s, dtype=d, device="meta") for s, d in zip(setting.shapes, dtypes, strict=True)]
+    try:
+        return tuple(tuple(y.shape) for y in trial.forward(given)) == setting.made
+    except Fails:
+        return False

@@ -1,20 +1,19 @@
 """The cache of experiments' results: in memory, and for the next process in the user's cache folder."""
 
+import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ssdsl.lang.assets import cache_folder
 from ssdsl.lang.save import put_whole
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.defined import implementation
 from ssdsl.model.discover.found import FoundRule
+from ssdsl.runtime.program.codec import from_json, to_json_lines
 
-VERSION = 1  # of the experiments: results of other versions are not used
+VERSION = 2  # of the experiments: results of other versions are not used
 _in_memory: dict[str, FoundRule] = {}
 
 
@@ -39,32 +38,22 @@ def known(key: str) -> FoundRule | None:
     if key in _in_memory:
         return _in_memory[key]
     try:
-        read = json.loads(_path(key).read_text(encoding="utf-8"))
-        if read.pop("key") != key:
-            return None
-        found = read_found(read)
-    except (OSError, ValueError, KeyError, TypeError):  # it is not there, or somebody changed it
+        was, found = from_json(tuple[str, FoundRule], _path(key).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):  # it is not there, or somebody changed it
+        return None
+    if was != key:
         return None
     _in_memory[key] = found
     return found
-
-
-def read_found(read: dict[str, Any]) -> FoundRule:
-    """A result as read from JSON."""
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
-    return FoundRule(**fields)
 
 
 def keep(key: str, found: FoundRule) -> None:
     """Keeps a result; if no file can be written, for this process only."""
     _in_memory[key] = found
     path = _path(key)
-    text: dict[str, Any] = {"key": key, **asdict(found)}
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        put_whole(path, json.dumps(text, indent=1))
-    except OSError:
-        pass
+        put_whole(path, to_json_lines((key, found)))
 
 
 def _path(key: str) -> Path:

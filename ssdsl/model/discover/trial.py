@@ -23,7 +23,7 @@ class Fails(Exception):
     """The call cannot be run on these tensors; the text says why."""
 
 
-class Unsteady(Fails):
+class Unsteady(Exception):
     """The call gives other results when it is repeated."""
 
 

@@ -4,10 +4,9 @@ It reads jobs from its input, and writes a line for each result to the file that
 """
 
 import importlib
-import json
 import pickle
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.overloads import overload_named
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.trial import LIMIT_S
+from ssdsl.runtime.program.codec import to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ def main() -> None:
             if job.module:
                 importlib.import_module(job.module)
             call = CapturedCall("", "", overload_named(job.target), job.args, job.kwargs, "", "", ())
-            found, is_final = experiment(call, job.given, job.made, job.careful, LIMIT_S)
-            results.write(json.dumps([asdict(found), is_final]) + "\n")
+            results.write(to_json(experiment(call, job.given, job.made, job.careful, LIMIT_S)) + "\n")
             results.flush()
 
 

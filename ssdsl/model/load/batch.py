@@ -88,6 +88,11 @@ def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_los
     return dict(inputs)
 
 
+def cast(batch: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Batch:
+    """The batch with its floating-point numbers in this type."""
+    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in batch.items()}
+
+
 def taken(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
     """The part of a batch that a module's forward takes."""
     if _takes_any(module):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.load.batch import axes_of
+from ssdsl.model.load.batch import axes_of, cast
 from ssdsl.model.load.errors import TransformersMissing
 from ssdsl.model.load.hf_tasks import Example, Sizes, batch_of, model_class
 from ssdsl.model.load.model import Model
@@ -31,7 +31,6 @@ def build(
     seed: int = 0,
     generator: Generator = "hash",
     meta: bool | None = False,
-    batches: int = BATCHES,
 ) -> Model:
     """The model of a config for a task that it has, with random weights and batches.
 
@@ -53,8 +52,9 @@ def build(
         hollow, _ = _constructed(name, count, dtype, seed, generator, False)
         meta = sum(p.numel() for p in hollow.parameters()) > LARGE
     module, recipes = _constructed(name, make, dtype, seed, generator, meta)
-    examples = (Example(config, type(module), sizes, _seeded(seed + i), meta) for i in range(batches))
-    given = tuple(_batch(example, task, dtype_of(module)) for example in examples)
+    draws = (torch.Generator().manual_seed(seed + i) for i in range(BATCHES))
+    examples = (Example(config, type(module), sizes, each, meta) for each in draws)
+    given = tuple(cast(batch_of(task, example), getattr(torch, DTYPES[dtype])) for example in examples)
     return Model(name, module, given, axes_of(module, given[0]), generator, recipes, None, autocast)
 
 
@@ -93,18 +93,6 @@ def complete(config: Any, task: str) -> None:
         config.problem_type = "single_label_classification"
     if task == "sequence" and getattr(config, "pad_token_id", 0) is None:
         config.pad_token_id = 0
-
-
-def dtype_of(module: torch.nn.Module) -> torch.dtype:
-    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _batch(example: Example, task: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in batch_of(task, example).items()}
-
-
-def _seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def transformers_library(model: str) -> Any:

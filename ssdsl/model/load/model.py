@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.load.batch import taken
+from ssdsl.model.load.batch import cast, taken
 from ssdsl.model.load.outputs import Batch, Where, loss_of, outputs_of
 from ssdsl.model.load.unmaterialised import with_numbers
 from ssdsl.runtime.program.recipes import Recipes
@@ -146,5 +146,5 @@ def in_float32(model: Model) -> Model:
 
 
 def _of_type(model: Model, dtype: torch.dtype) -> Model:
-    batches = tuple({n: t.to(dtype) if t.is_floating_point() else t for n, t in b.items()} for b in model.batches)
+    batches = tuple(cast(batch, dtype) for batch in model.batches)
     return replace(model, module=copy.deepcopy(model.module).to(dtype), batches=batches)

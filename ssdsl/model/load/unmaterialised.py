@@ -20,6 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ssdsl.model.capture.preserve import patched
 from ssdsl.model.observe.call import memory_of
 from ssdsl.runtime.program.recipes import INITIAL, Recipes, RecipeStep, TensorView
 from ssdsl.runtime.random.counter_rng import Generator
@@ -136,15 +137,10 @@ def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
     PyTorch draws a truncated normal distribution again and again until all numbers are inside; here each number is
     drawn once, by the inverse of the distribution function.
     """
-    name = "_no_grad_trunc_normal_"
-    drawn_again = getattr(torch.nn.init, name)
-    setattr(torch.nn.init, name, _truncated_normal)
-    try:
-        with torch.random.fork_rng(devices=[]), Draws(seed, INITIAL, generator) as draws:
-            torch.manual_seed(seed)  # for draws that are no operators of torch
-            yield draws
-    finally:
-        setattr(torch.nn.init, name, drawn_again)
+    once = patched(torch.nn.init, "_no_grad_trunc_normal_", _truncated_normal)
+    with once, torch.random.fork_rng(devices=[]), Draws(seed, INITIAL, generator) as draws:
+        torch.manual_seed(seed)  # for draws that are no operators of torch
+        yield draws
 
 
 def _truncated_normal(

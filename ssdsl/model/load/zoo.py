@@ -5,7 +5,7 @@ import importlib.util
 import torch
 
 from ssdsl.lang.suggest import suggest
-from ssdsl.model.load.batch import axes_of
+from ssdsl.model.load.batch import axes_of, cast
 from ssdsl.model.load.errors import CannotBuild, UnknownModel, UnknownSize
 from ssdsl.model.load.hf import CHANGE, Asked, load_asked
 from ssdsl.model.load.hf_build import BATCHES, transformers_library
@@ -66,8 +66,9 @@ def _asked(name: str, size: ConfigSize) -> Asked:
 
 def _build(size: ModelSize, name: str, seed: int, generator: Generator, meta: bool) -> Model:
     """A model of our own with random weights and batches; with `meta`, on the meta device with recipes."""
-    module, recipes = made(size.net, getattr(torch, DTYPES[size.numbers["dtype"]]), seed, generator, meta)
-    batches = tuple(size.example(torch.Generator().manual_seed(seed + i), meta) for i in range(BATCHES))
+    dtype = getattr(torch, DTYPES[size.numbers["dtype"]])
+    module, recipes = made(size.net, dtype, seed, generator, meta)
+    batches = tuple(cast(size.example(torch.Generator().manual_seed(seed + i), meta), dtype) for i in range(BATCHES))
     return Model(name, module, batches, axes_of(module, batches[0], size.AXES), generator, recipes)
 
 

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Final
 
 from ssdsl.model.dims.signature import Signature, parse_signature
@@ -96,6 +97,16 @@ class PartKernel:
     def function(self) -> str:
         """The name of the function that it calls: one of the runtime, or `module.function`."""
         return self.call.partition("(")[0]
+
+
+def call_of(function: str, words: str) -> str:
+    """The text of a call: words that name parameters stand in braces, others, such as numbers, as they are.
+
+    >>> call_of("max_pool_part", "2 self stride None parts")
+    'max_pool_part(2, {self}, {stride}, None, {parts})'
+    """
+    given = (f"{{{word}}}" if word.isidentifier() and not iskeyword(word) else word for word in words.split())
+    return f"{function}({', '.join(given)})"
 
 
 @dataclass(frozen=True, slots=True)

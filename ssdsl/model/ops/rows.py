@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import (
     attention,
-    complex,
     contraction,
-    ctc,
     elementwise,
     experts,
     image,
@@ -25,7 +23,7 @@ from ssdsl.model.ops.reader import parameters
 
 FAMILIES = (
     *(elementwise, contraction, attention, norm, table, reduce, scan, image, move, loss, random),
-    *(experts, complex, linalg, ctc),
+    *(experts, linalg),
 )
 
 ROWS: Mapping[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}

@@ -18,14 +18,12 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
-from ssdsl.model.rewrite.known_numbers import LARGEST, known_numbers, with_numbers
+from ssdsl.model.rewrite.constants import CHOICES, LARGEST, is_pointwise, known_numbers, with_numbers
 
 ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
 LONGEST = 1 << 13  # queries; all elements are computed of masks that are not longer
 BLOCK = 1 << 24  # elements of a mask that are computed together
 aten = torch.ops.aten
-CHOICES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
-UNTAGGED = (aten.__and__.Tensor, aten.__or__.Tensor, aten.__xor__.Tensor, *CHOICES)  # pointwise too
 FILLED = {aten.zeros.default: 0, aten.ones.default: 1}
 
 
@@ -37,6 +35,8 @@ def flag_causal(capture: Capture) -> Capture:
 
 def _unmasked(call: CapturedCall, masks: "_Masks") -> CapturedCall:
     """The call; if it is attention with such a mask, a call without it."""
+    if call.target.name().partition(".")[0] not in ATTENTION or not isinstance(call.argument("attn_mask"), Ref):
+        return call
     if masks.is_causal(call):
         return _with(call, {"attn_mask": None, "is_causal": True})
     mask = masks.simpler(call)
@@ -63,19 +63,15 @@ class _Masks:
 
     def is_causal(self, call: CapturedCall) -> bool:
         """Whether a call is attention with as many queries as keys, and its mask hides just the keys behind a query."""
-        if call.target.name().partition(".")[0] not in ATTENTION or call.argument("is_causal"):
-            return False
         mask, shapes = call.argument("attn_mask"), [self.capture.tensors[r].shape for r in call.refs()[:2]]
         rows, columns = (shape[-2] for shape in shapes)
-        if not isinstance(mask, Ref) or rows != columns or rows == 1:
+        if call.argument("is_causal") or rows != columns or rows == 1:
             return False
         return self.capture.tensors[mask.value].shape[-2:] == (rows, rows) and self.is_triangle(mask.value)
 
     def simpler(self, call: CapturedCall) -> Any:
         """The mask of a call, simplified: None if it hides and adds nothing; the bias, if it always chooses that."""
         mask = call.argument("attn_mask")
-        if call.target.name().partition(".")[0] not in ATTENTION or not isinstance(mask, Ref):
-            return mask
         if self._shape(call.outputs[0])[:-1] != self._shape(call.refs()[0])[:-1]:
             return mask  # it has more batches than the queries
         chooses = self.calls.get(mask.value)
@@ -154,11 +150,6 @@ class _Masks:
             known = known_numbers(value, self.calls, self.capture)
             self.numbers[value] = None if known is None else _alike(known)
         return self.numbers[value]
-
-
-def is_pointwise(call: CapturedCall) -> bool:
-    """Whether each element of a call's result depends on those of its operands in the same place."""
-    return torch.Tag.pointwise in call.target.tags or call.target in UNTAGGED
 
 
 def _alike(numbers: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,8 @@
 Training with micro-batches usually normalises each of them by itself (GPipe, 2019; "ghost" batch norm, Hoffer et al.
 2017). A model with the statistics of the whole batch computes something else. A plan never changes what is computed, so
 the model has to ask for groups. Running statistics are updated as if the groups had come one after another.
+
+The running statistics of an instance norm, which torch's kernel changes unseen, are written out likewise.
 """
 
 from typing import Any
@@ -93,3 +95,41 @@ def _shares(norm: Any, groups: int, like: Tensor) -> tuple[Any, Any]:
         return before / (before + groups), 1 / (before + groups)
     after = torch.arange(groups - 1, -1, -1, dtype=like.dtype, device=like.device)
     return (1 - norm.momentum) ** groups, (norm.momentum * (1 - norm.momentum) ** after)[:, None]
+
+
+# -- instance norm with running statistics -----------------------------------------------------------------------------
+
+
+def instance_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Any:
+    """`torch.instance_norm` of x [batch, channel, ...]; NotImplemented where there are no running statistics.
+
+    Without statistics of its input it is a batch norm in eval mode.
+    """
+    if running_mean is None or running_var is None:
+        return NotImplemented
+    if not use_input_stats:
+        return torch.batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps, cudnn_enabled)
+    _track_examples(x.detach().to(running_mean.dtype).flatten(2), running_mean, running_var, momentum)
+    return torch.instance_norm(x, weight, bias, None, None, True, momentum, eps, cudnn_enabled)
+
+
+def _track_examples(x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float) -> None:
+    """Updates the running statistics with the mean of each example's statistics in x [batch, channel, space].
+
+    They are written as sums over the batch and over space, so that parts of both give addends.
+    """
+    batch, _, space = x.shape
+    mean = x.sum(2) / space
+    variance = (x - mean[:, :, None]).square().sum(2) / max(1, space - 1)
+    for running, found in ((running_mean, mean), (running_var, variance)):
+        running.copy_(running * (1 - momentum) + momentum * (found.sum(0) / batch))

@@ -120,18 +120,14 @@ class _Region:
         reads = call.refs()
         if _sorts(call):
             return reads[0] in self.order
-        if call.kind == "index_put" and len(reads) == 3 and not call.argument("accumulate"):
-            return reads[1] in self.order and self._counts_up(reads[2]) and self._is_as_long(reads[0])
-        if call.kind == "scatter" and len(reads) == 3:
-            return reads[1] in self.order and self._counts_up(reads[2]) and self._is_as_long(reads[0])
-        return False
+        writes = call.kind == "scatter" or (call.kind == "index_put" and not call.argument("accumulate"))
+        if not writes or len(reads) != 3 or self.tensors[reads[0]].shape != (self.rows,):
+            return False
+        return reads[1] in self.order and self._counts_up(reads[2])
 
     def _counts_up(self, value: str) -> bool:
         maker = self.makers.get(value)
         return maker is not None and maker.target.name() == "aten::arange" and maker.args == (self.rows,)
-
-    def _is_as_long(self, value: str) -> bool:
-        return self.tensors[value].shape == (self.rows,)
 
     def _divided(self, call: CapturedCall) -> int | None:
         """The k of `order // k`, if that is the call."""
@@ -189,25 +185,24 @@ class _Region:
 
     def _are_ends(self, values: tuple[str, ...]) -> bool:
         """Whether a value has the ends of the experts' runs: the running sum of the counts of their rows."""
-        running = self._maker(values[0]) if values else None
-        counts = self._maker(running.refs()[0]) if running is not None and running.kind == "cumsum" else None
+        running = self.makers.get(self._before_casts(values[0])) if values else None
+        if running is None or running.kind != "cumsum":
+            return False
+        counts = self.makers.get(self._before_casts(running.refs()[0]))
         if counts is None or counts.kind not in COUNTS:
             return False
         if counts.kind == "histc":
             bins, low, high = (counts.argument(n) for n in ("bins", "min", "max"))
             if (low, high) != (0, bins - 1):
                 return False
-        counted = counts.refs()[0]
-        while (maker := self.makers.get(counted)) is not None and maker.kind in CASTS:
-            counted = maker.refs()[0]
+        counted = self._before_casts(counts.refs()[0])
         return counted == self.ids or self.moved.get(counted) == self.ids
 
-    def _maker(self, value: str) -> CapturedCall | None:
-        """The call that made a value, before casts."""
-        maker = self.makers.get(value)
-        while maker is not None and maker.kind in CASTS:
-            maker = self.makers.get(maker.refs()[0])
-        return maker
+    def _before_casts(self, value: str) -> str:
+        """The value that was cast to this one, or the value itself."""
+        while (maker := self.makers.get(value)) is not None and maker.kind in CASTS:
+            value = maker.refs()[0]
+        return value
 
     def _product(self, call: CapturedCall) -> list[CapturedCall]:
         rows, weights = call.refs()[:2]

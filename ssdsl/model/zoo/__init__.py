@@ -3,7 +3,9 @@
 The rows need neither torch nor transformers, so that they can be listed without loading them.
 """
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from ssdsl.model.zoo import alphafold2, argus, cosmoflow, ga_planes, moe_gpt, resnet, u_transformer, unet3d, vgg
 from ssdsl.model.zoo.architectures import FAMILIES
@@ -13,19 +15,21 @@ ZOO: Mapping[str, ModelFamily] = {
     "gpt": FAMILIES["gpt"],
     "llama": FAMILIES["llama"],
     "mixtral": FAMILIES["mixtral"],
-    "moe_gpt": ModelFamily(moe_gpt.ABOUT, moe_gpt.SIZES, moe_gpt.LAPTOP),
+    "moe_gpt": moe_gpt.FAMILY,
     "bert": FAMILIES["bert"],
     "vit": FAMILIES["vit"],
     "swin": FAMILIES["swin"],
     "mbart": FAMILIES["mbart"],
     "t5": FAMILIES["t5"],
-    "alphafold2": ModelFamily(alphafold2.ABOUT, alphafold2.SIZES, alphafold2.LAPTOP),
-    "vgg": ModelFamily(vgg.ABOUT, vgg.SIZES, vgg.LAPTOP),
-    "resnet": ModelFamily(resnet.ABOUT, resnet.SIZES, resnet.LAPTOP),
-    "wide_resnet": ModelFamily(resnet.ABOUT_WIDE, resnet.WIDE, resnet.LAPTOP),
-    "unet3d": ModelFamily(unet3d.ABOUT, unet3d.SIZES, unet3d.LAPTOP),
-    "u_transformer": ModelFamily(u_transformer.ABOUT, u_transformer.SIZES, u_transformer.LAPTOP),
-    "cosmoflow": ModelFamily(cosmoflow.ABOUT, cosmoflow.SIZES, cosmoflow.LAPTOP),
-    "argus": ModelFamily(argus.ABOUT, argus.SIZES, argus.LAPTOP),
-    "ga_planes": ModelFamily(ga_planes.ABOUT, ga_planes.SIZES, ga_planes.LAPTOP),
+    "alphafold2": alphafold2.FAMILY,
+    "vgg": vgg.FAMILY,
+    "resnet": resnet.FAMILY,
+    "wide_resnet": resnet.WIDE_FAMILY,
+    "unet3d": unet3d.FAMILY,
+    "u_transformer": u_transformer.FAMILY,
+    "cosmoflow": cosmoflow.FAMILY,
+    "argus": argus.FAMILY,
+    "ga_planes": ga_planes.FAMILY,
 }
+# The numbers of parameters of all sizes, by `NAME:SIZE`: `pytest tests/model/test_zoo.py --update-golden` counts them.
+PARAMETERS: Mapping[str, int] = json.loads((Path(__file__).parent / "parameters.json").read_text("utf-8"))

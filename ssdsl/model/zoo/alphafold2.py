@@ -14,20 +14,13 @@ sequences.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "AlphaFold 2's Evoformer, recycled, masked symbols and distances"
 SYMBOLS = 23  # 20 amino acids, an unknown one, a gap, a mask
-MASK = SYMBOLS - 1
 BINS = 64  # of distances
 NEAR = 32  # residues farther apart than that all count as equally far
-MASKED = 0.15  # of the symbols
-IGNORED = -100  # the label of a symbol that is not masked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +30,8 @@ class AlphaFold2(ModelSize):
     `head` is the width of a head and `outer` that of the outer product; the trunk runs `passes` times.
     """
 
+    NET: ClassVar = "alphafold2:AlphaFold2Net"
+    SUMMARY: ClassVar = "{blocks} blocks, {msa} and {pair} wide, {sequences} x {residues} residues, {passes} passes"
     AXES: ClassVar = {
         "target": ("batch", "residues"),
         "msa": ("batch", "sequences", "residues"),
@@ -61,53 +56,6 @@ class AlphaFold2(ModelSize):
                 return f"{name} = {width} is no multiple of head = {self.head}"
         return ""
 
-    def parameters(self) -> int:
-        """The parameters of the blocks, the embeddings, the norms of recycling and the losses' two linear layers."""
-        m, z = self.msa, self.pair
-        embedding = SYMBOLS * (2 * m + 2 * z) + (2 * NEAR + 1) * z
-        recycled = 2 * (m + z) if self.passes > 1 else 0
-        losses = (m + 1) * SYMBOLS + (z + 1) * BINS
-        return self.blocks * self.block() + embedding + recycled + losses
-
-    def block(self) -> int:
-        """The parameters of one block; a transition is 4 x as wide inside.
-
-        >>> SIZES["87m"].block()
-        1829952
-        """
-        m, z, c = self.msa, self.pair, self.outer
-        rows = 5 * m**2 + 4 * m + 2 * z + z * (m // self.head)
-        columns = 5 * m**2 + 4 * m
-        outer = 2 * m + 2 * (m + 1) * c + (c**2 + 1) * z
-        multiplications = 2 * (6 * z**2 + 10 * z)
-        attentions = 2 * (5 * z**2 + 4 * z + z * (z // self.head))
-        transitions = sum(8 * w**2 + 7 * w for w in (m, z))
-        return rows + columns + outer + multiplications + attentions + transitions
-
-    def describe(self) -> str:
-        size = f"{self.sequences} x {self.residues} residues"
-        return f"{self.blocks} blocks, {self.msa} and {self.pair} wide, {size}, {self.passes} passes"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.alphafold2 import AlphaFold2Net
-
-        return AlphaFold2Net(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Random proteins: a target, its sequences with some symbols masked, the distances of all pairs."""
-        import torch
-
-        shape = (self.batch, self.sequences, self.residues)
-        symbols = torch.randint(MASK, shape, generator=draws)
-        masked = torch.rand(shape, generator=draws) < MASKED
-        pairs = (self.batch, self.residues, self.residues)
-        return {
-            "target": symbols[:, 0],
-            "msa": torch.where(masked, MASK, symbols),
-            "labels": torch.where(masked, symbols, IGNORED),
-            "distances": torch.randint(BINS, pairs, generator=draws),
-        }
-
 
 SIZES = {
     "tiny": AlphaFold2(blocks=2, msa=16, pair=8, sequences=8, residues=12, batch=8, head=4, outer=4),
@@ -116,4 +64,4 @@ SIZES = {
     "2.6b": AlphaFold2(blocks=96, msa=1024, pair=512, sequences=128, residues=256, batch=128),
     "3.5b": AlphaFold2(blocks=128, msa=1024, pair=512, sequences=128, residues=256, batch=128),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("AlphaFold 2's Evoformer, recycled, masked symbols and distances", SIZES)

@@ -18,11 +18,6 @@ def _heads(*, hidden: int, heads: int, **_: Any) -> str:
 NEXT_TOKEN = {"use_cache": False, "bos_token_id": None, "eos_token_id": None}  # all tokens are alike
 
 
-def _gpt_parameters(*, layers: int, hidden: int, seq: int, vocab: int, **_: Any) -> int:
-    """Per layer twelve hidden x hidden matrices with their biases and norms; the embeddings and the last norm."""
-    return layers * (12 * hidden**2 + 13 * hidden) + (vocab + seq + 2) * hidden
-
-
 GPT = Architecture(
     "gpt2",
     "causal",
@@ -36,7 +31,6 @@ GPT = Architecture(
     },
     "{layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}",
     _heads,
-    _gpt_parameters,
     lambda **_: NEXT_TOKEN,
 )
 # Up to 13b, and 175b: GPT-3 (Brown et al. 2020, arXiv 2005.14165, table 2.1) with its sequence of 2048 and its batches
@@ -100,19 +94,6 @@ def _rotary_problem(*, hidden: int, heads: int, keys: int, **_: Any) -> str:
     return f"heads = {heads} is no multiple of keys = {keys}" if heads % keys else ""
 
 
-def _rotary_parameters(
-    *, layers: int, hidden: int, heads: int, keys: int, ffn: int, vocab: int, experts: int = 0, **_: Any
-) -> int:
-    """Per layer attention, the feed-forward and two norms; both embeddings and the last norm.
-
-    Queries and the output are hidden x hidden, keys and values hidden x (keys / heads) hidden. A feed-forward has three
-    matrices; so has each expert, and experts have a router.
-    """
-    attention = 2 * hidden**2 + 2 * hidden * (hidden // heads * keys)
-    feed_forward = (3 * ffn + 1) * hidden * experts if experts else 3 * hidden * ffn
-    return layers * (attention + feed_forward + 2 * hidden) + (2 * vocab + 1) * hidden
-
-
 def _rotary_config(*, theta: int, **_: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": float(theta)}, **NEXT_TOKEN}
 
@@ -123,7 +104,6 @@ LLAMA = Architecture(
     ROTARY,
     "{layers} layers, hidden {hidden}, {heads}-{keys} heads, seq {seq}",
     _rotary_problem,
-    _rotary_parameters,
     _rotary_config,
 )
 # 7b and 70b are Llama 2 (Touvron et al. 2023, arXiv 2307.09288: table 1; the widths of the released configs), with 8
@@ -156,7 +136,6 @@ MIXTRAL = Architecture(
     {**ROTARY, "experts": "num_local_experts", "top": "num_experts_per_tok", "balance": "router_aux_loss_coef"},
     "{layers} layers, hidden {hidden}, {top} of {experts} experts, seq {seq}",
     _mixtral_problem,
-    _rotary_parameters,
     _mixtral_config,
 )
 # 8x7b has the numbers of Jiang et al. 2024 (arXiv 2401.04088), table 1; sequence and batch are ours, 4 million tokens
@@ -179,13 +158,6 @@ MIXTRAL_SIZES = sizes_of(
 # -- encoders ----------------------------------------------------------------------------------------------------------
 
 
-def _bert_parameters(*, layers: int, hidden: int, seq: int, vocab: int, **_: Any) -> int:
-    """Per layer twelve hidden x hidden matrices with their biases and norms; embeddings of words, positions and two
-    kinds of segments with a norm; before the scores a linear layer and a norm, and a bias of the scores."""
-    embeddings, head = (vocab + seq + 4) * hidden, hidden**2 + 3 * hidden + vocab
-    return layers * (12 * hidden**2 + 13 * hidden) + embeddings + head
-
-
 BERT = Architecture(
     "bert",
     "masked",
@@ -199,7 +171,6 @@ BERT = Architecture(
     },
     "{layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}",
     _heads,
-    _bert_parameters,
     lambda hidden, **_: {"intermediate_size": 4 * hidden},
 )
 # BERT (Devlin et al. 2018, arXiv 1810.04805), with its vocabulary of 30522, its sequence of 512 and its batch of 256.
@@ -231,16 +202,6 @@ BERT_SIZES = sizes_of(
 TRANSLATES = "{layers} + {layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}"
 
 
-def _mbart_parameters(*, layers: int, hidden: int, seq: int, vocab: int, **_: Any) -> int:
-    """Per layer 12 hidden x hidden matrices of the encoder, 16 of the decoder, with biases and norms; embeddings.
-
-    Each half has embeddings of its positions, which are counted from two, a norm behind the embedding and one at its
-    end.
-    """
-    encoder, decoder = 12 * hidden**2 + 13 * hidden, 16 * hidden**2 + 19 * hidden
-    return layers * (encoder + decoder) + (vocab + 2 * (seq + 2) + 8) * hidden
-
-
 MBART = Architecture(
     "mbart",
     "pairs",
@@ -254,7 +215,6 @@ MBART = Architecture(
     },
     TRANSLATES,
     _heads,
-    _mbart_parameters,
     lambda hidden, **_: {"encoder_ffn_dim": 4 * hidden, "decoder_ffn_dim": 4 * hidden, "use_cache": False},
 )
 # mBART (Liu et al. 2020, arXiv 2001.08210). 2b is the size of the SuperScaler paper's evaluation (Lin et al. 2023,
@@ -267,15 +227,6 @@ MBART_SIZES = sizes_of(
     {"tiny": (2, 32, 4, 16, 8, 256), "2b": (8, 2048, 16, 1024, 256, 500_000)},
     dropout=0.0,
 )
-
-
-def _t5_parameters(*, layers: int, hidden: int, heads: int, vocab: int, **_: Any) -> int:
-    """Per layer 12 hidden x hidden matrices of the encoder, 16 of the decoder, without biases; norms; the embedding.
-
-    The first layer of each half has a bias of each head's scores for each of 32 classes of distances.
-    """
-    encoder, decoder = 12 * hidden**2 + 2 * hidden, 16 * hidden**2 + 3 * hidden
-    return layers * (encoder + decoder) + (vocab + 2) * hidden + 2 * 32 * heads
 
 
 T5 = Architecture(
@@ -291,7 +242,6 @@ T5 = Architecture(
     },
     TRANSLATES,
     _heads,
-    _t5_parameters,
     lambda hidden, heads, **_: {"d_kv": hidden // heads, "d_ff": 4 * hidden, "use_cache": False},
 )
 # T5 (Raffel et al. 2020, arXiv 1910.10683) in the sizes of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv
@@ -336,17 +286,6 @@ def _swin_problem(
     return ""
 
 
-def _swin_parameters(
-    *, depths: tuple[int, ...], hidden: int, heads: tuple[int, ...], window: int, labels: int, **_: Any
-) -> int:
-    widths = [hidden << stage for stage in range(len(depths))]
-    positions = (2 * window - 1) ** 2  # relative positions of two patches in a window
-    stages = zip(depths, widths, heads, strict=True)
-    blocks = sum(n * (12 * w**2 + 13 * w + positions * h) for n, w, h in stages)
-    merges = sum(8 * w**2 + 8 * w for w in widths[:-1])
-    return (CHANNELS * PATCH**2 + 3) * hidden + blocks + merges + 2 * widths[-1] + (widths[-1] + 1) * labels
-
-
 SWIN = Architecture(
     "swin",
     "image",
@@ -360,7 +299,6 @@ SWIN = Architecture(
     },
     "{depths} layers, hidden {hidden}, {heads} heads, {image} px, window {window}",
     _swin_problem,
-    _swin_parameters,
     lambda **_: {"patch_size": PATCH, "num_channels": CHANNELS, "drop_path_rate": 0.0},
 )
 # Swin Transformer (Liu et al. 2021, arXiv 2103.14030). 1.8b to 27b are the sizes of the SuperScaler paper's evaluation
@@ -385,13 +323,6 @@ def _vit_problem(*, hidden: int, heads: int, image: int, patch: int, **_: Any) -
     return _heads(hidden=hidden, heads=heads)
 
 
-def _vit_parameters(*, layers: int, hidden: int, image: int, patch: int, labels: int, **_: Any) -> int:
-    """Per layer twelve hidden x hidden matrices with their biases and norms; patches, the place of each and of a token
-    for the class, that token, the last norm and the scores."""
-    embedding = (CHANNELS * patch**2 + 1 + (image // patch) ** 2 + 2 + 2) * hidden
-    return layers * (12 * hidden**2 + 13 * hidden) + embedding + (hidden + 1) * labels
-
-
 VIT = Architecture(
     "vit",
     "image",
@@ -406,7 +337,6 @@ VIT = Architecture(
     },
     "{layers} layers, hidden {hidden}, {heads} heads, {image} px, patch {patch}",
     _vit_problem,
-    _vit_parameters,
     lambda hidden, **_: {"intermediate_size": 4 * hidden, "num_channels": CHANNELS},
 )
 # Vision Transformer (Dosovitskiy et al. 2020, arXiv 2010.11929). `huge-32` and `huge-48` are ViT-Huge-32 and 48 of
@@ -425,13 +355,11 @@ VIT_SIZES = sizes_of(
 
 FAMILIES = {
     "gpt": ModelFamily("GPT-2's architecture, next-token loss", GPT_SIZES, ("tiny", "small")),
-    "llama": ModelFamily("Llama's architecture, next-token loss", LLAMA_SIZES, ("tiny",)),
-    "mixtral": ModelFamily(
-        "Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES, ("tiny",)
-    ),
-    "bert": ModelFamily("BERT's architecture, masked-word loss", BERT_SIZES, ("tiny",)),
-    "vit": ModelFamily("Vision Transformer, image classification", VIT_SIZES, ("tiny",)),
+    "llama": ModelFamily("Llama's architecture, next-token loss", LLAMA_SIZES),
+    "mixtral": ModelFamily("Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES),
+    "bert": ModelFamily("BERT's architecture, masked-word loss", BERT_SIZES),
+    "vit": ModelFamily("Vision Transformer, image classification", VIT_SIZES),
     "swin": ModelFamily("Swin Transformer, image classification", SWIN_SIZES, ("tiny", "small")),
-    "mbart": ModelFamily("mBART's architecture, a target from a source", MBART_SIZES, ("tiny",)),
-    "t5": ModelFamily("T5's architecture, a target from a source", T5_SIZES, ("tiny",)),
+    "mbart": ModelFamily("mBART's architecture, a target from a source", MBART_SIZES),
+    "t5": ModelFamily("T5's architecture, a target from a source", T5_SIZES),
 }

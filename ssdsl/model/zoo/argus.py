@@ -18,15 +18,10 @@ doublings. The weights of the prior's scores are its embedding.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ssdsl.model.load.options import DTYPES
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "Argus-3D, a codebook of shapes from points, and a GPT over its tokens"
 PLANES = 3
 
 
@@ -37,6 +32,8 @@ class ArgusCodebook(ModelSize):
     A vector has `width` numbers and a code `reduced`; the U-Net has `levels`, the layers for queries `hidden` numbers.
     """
 
+    NET: ClassVar = "argus:ArgusCodebookNet"
+    SUMMARY: ClassVar = "{points} points, 3 x {resolution}^2, {size.tokens} of {codes} codes"
     AXES: ClassVar = {
         "points": ("batch", "point", "coordinate"),
         "queries": ("batch", "query", "coordinate"),
@@ -77,51 +74,13 @@ class ArgusCodebook(ModelSize):
         """Channels of the levels of the U-Net."""
         return [self.features << level for level in range(self.levels)]
 
-    def parameters(self) -> int:
-        """The parameters of points, of the way to codes and back, of the U-Net, and of queries."""
-        f, planes = self.features, PLANES * self.features
-        points = 8 * f + (2 * f + 1) * f + (9 * planes + 1) * f
-        down = sum((4 * a + 1) * b for a, b in self.downwards()) + ((f << self.halvings) + 1) * self.width
-        codes = (self.width + 1) * self.reduced + self.codes * self.reduced + (self.reduced + 1) * self.width
-        up = sum((9 * a + 1) * b for a, b in self.upwards())
-        queries = 4 * self.hidden + (f + 1) * self.hidden + 2 * (self.hidden + 1) * self.hidden + self.hidden + 1
-        return points + down + codes + up + self._unet() + (f + 1) * planes + queries
-
-    def _unet(self) -> int:
-        """Double convolutions down and up, and transposed ones between levels."""
-        widths = self.widths()
-        down = sum(_double(a, b) for a, b in pairwise([self.features, *widths]))
-        return down + sum((4 * below + 1) * w + _double(2 * w, w) for w, below in pairwise(widths))
-
-    def describe(self) -> str:
-        return f"{self.points} points, {PLANES} x {self.resolution}^2, {self.tokens} of {self.codes} codes"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.argus import ArgusCodebookNet
-
-        return ArgusCodebookNet(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Points on spheres of different sizes in the cube from -1 to 1, and whether queries are inside."""
-        import torch
-
-        radius = 0.2 + 0.6 * torch.rand(self.batch, 1, generator=draws)
-        points = torch.nn.functional.normalize(torch.randn(self.batch, self.points, 3, generator=draws), dim=-1)
-        queries = 2 * torch.rand(self.batch, self.queries, 3, generator=draws) - 1
-        dtype = getattr(torch, DTYPES[self.dtype])
-        found = {"points": radius[:, :, None] * points, "queries": queries, "occupancy": queries.norm(dim=-1) < radius}
-        return {name: tensor.to(dtype) for name, tensor in found.items()}
-
-
-def _double(given: int, made: int) -> int:
-    """Two 3 x 3 convolutions with biases."""
-    return (9 * (given + made) + 2) * made
-
 
 @dataclass(frozen=True, slots=True)
 class ArgusPrior(ModelSize):
     """The numbers of the second stage; `seq` are the tokens of a shape, `classes` the categories."""
 
+    NET: ClassVar = "argus:ArgusPriorNet"
+    SUMMARY: ClassVar = "{layers} layers, hidden {hidden}, {heads} heads, seq {seq}, {codes} codes"
     AXES: ClassVar = {"tokens": ("batch", "seq"), "category": ("batch",)}
     layers: int
     hidden: int
@@ -134,27 +93,6 @@ class ArgusPrior(ModelSize):
 
     def problem(self) -> str:
         return f"hidden = {self.hidden} is no multiple of heads = {self.heads}" if self.hidden % self.heads else ""
-
-    def parameters(self) -> int:
-        """Per layer twelve hidden x hidden matrices with their biases and norms; embeddings of tokens, places and
-        categories, and the last norm."""
-        layer = 12 * self.hidden**2 + 13 * self.hidden
-        return self.layers * layer + (self.codes + self.seq + self.classes + 2) * self.hidden
-
-    def describe(self) -> str:
-        return f"{self.layers} layers, hidden {self.hidden}, {self.heads} heads, seq {self.seq}, {self.codes} codes"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.argus import ArgusPriorNet
-
-        return ArgusPriorNet(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Random tokens and categories."""
-        import torch
-
-        tokens = torch.randint(self.codes, (self.batch, self.seq), generator=draws)
-        return {"tokens": tokens, "category": torch.randint(self.classes, (self.batch,), generator=draws)}
 
 
 SIZES: dict[str, ModelSize] = {
@@ -176,4 +114,6 @@ SIZES: dict[str, ModelSize] = {
     ),
     "prior": ArgusPrior(layers=32, hidden=3072, heads=24, seq=1024, codes=8192, classes=55, batch=256),
 }
-LAPTOP = ("tiny", "tiny-prior")
+FAMILY = ModelFamily(
+    "Argus-3D, a codebook of shapes from points, and a GPT over its tokens", SIZES, ("tiny", "tiny-prior")
+)

@@ -13,16 +13,11 @@ logarithm of its input and the tanh of its output, which are left out. The batch
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ssdsl.model.load.options import option_text
-from ssdsl.model.zoo.build import group_problem, grouped, noise
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "CosmoFlow, 4 numbers of a volume, squared error"
 CHANNELS, TARGETS = 4, 4
 LEFT = 4  # voxels that the last pooling leaves along each axis, if no convolution has a stride
 
@@ -35,6 +30,8 @@ class Cosmoflow(ModelSize):
     statistics in batch norm.
     """
 
+    NET: ClassVar = "cosmoflow:CosmoFlowNet"
+    SUMMARY: ClassVar = "4 x {width}^3 voxels, {size.blocks} convolutions, hidden {hidden}"
     AXES: ClassVar = {"volume": ("batch", "channel", "depth", "height", "width"), "target": ("batch", "target")}
     width: int
     batch: int
@@ -56,36 +53,17 @@ class Cosmoflow(ModelSize):
             return f"hidden = {option_text(self.hidden)} has to be two widths, as 2048-256"
         return group_problem(self.batch, self.statistics)
 
+    @property
+    def blocks(self) -> int:
+        return (self.width // LEFT).bit_length() - 1
+
     def channels(self) -> list[tuple[int, int]]:
         """Channels in and out of each convolution."""
-        blocks = (self.width // LEFT).bit_length() - 1
-        return list(pairwise([CHANNELS, *(min(self.base << block, self.most) for block in range(blocks))]))
+        return list(pairwise([CHANNELS, *(min(self.base << block, self.most) for block in range(self.blocks))]))
 
     def connected(self) -> list[tuple[int, int]]:
         """Numbers in and out of each linear layer."""
         return list(pairwise([self.channels()[-1][1] * (LEFT // self.stride) ** 3, *self.hidden, TARGETS]))
-
-    def parameters(self) -> int:
-        """The parameters of the convolutions, with a bias or two numbers of a batch norm per channel, and of the linear
-        layers."""
-        beside = 2 if self.norm == "batch" else 1
-        convolutions = sum((27 * given + beside) * made for given, made in self.channels())
-        return convolutions + sum((given + 1) * made for given, made in self.connected())
-
-    def describe(self) -> str:
-        blocks, hidden = len(self.channels()), option_text(self.hidden)
-        return f"{CHANNELS} x {self.width}^3 voxels, {blocks} convolutions, hidden {hidden}"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.cosmoflow import CosmoFlowNet
-
-        return grouped(CosmoFlowNet(self), self.statistics)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Volumes of noise with random targets."""
-        volume = (self.batch, CHANNELS, self.width, self.width, self.width)
-        shapes = {"volume": volume, "target": (self.batch, TARGETS)}
-        return {name: noise(shape, self.dtype, draws, meta) for name, shape in shapes.items()}
 
 
 SIZES = {
@@ -94,4 +72,4 @@ SIZES = {
     "256": Cosmoflow(width=256, batch=64),
     "512": Cosmoflow(width=512, batch=64, stride=2),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("CosmoFlow, 4 numbers of a volume, squared error", SIZES)

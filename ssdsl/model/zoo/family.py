@@ -5,6 +5,7 @@ Nothing here needs torch or transformers, so that the zoo can be listed without 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ssdsl.model.load.options import option_text
@@ -19,9 +20,13 @@ Numbers = Mapping[str, Any]
 class ModelSize:
     """The numbers of a model. A model of our own has a subclass, with a field for each number.
 
-    `AXES` names axes of its inputs, where convention (`load/batch.py`) does not.
+    `NET` is the class of its module in `zoo/nets`, which also makes batches: `example`. `SUMMARY` has the most
+    important numbers in words, for a table. `AXES` names axes of its inputs, where convention (`load/batch.py`) does
+    not.
     """
 
+    NET: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = ""
     AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @property
@@ -37,21 +42,30 @@ class ModelSize:
         """The reason why no model can be built from these numbers, or ""."""
         return ""
 
-    def parameters(self) -> int:
-        """The number of parameters of the model."""
-        raise NotImplementedError
-
     def describe(self) -> str:
         """The most important numbers in words, for a table."""
-        raise NotImplementedError
+        return self.SUMMARY.format(size=self, **self._texts())
+
+    def _texts(self) -> dict[str, str]:
+        return {word: option_text(value) for word, value in self.numbers.items()}
 
     def net(self) -> "torch.nn.Module":
-        """The module of a model of our own."""
-        raise NotImplementedError
+        """The module of a model of our own. Its batch norms may have statistics of parts of the batch."""
+        from ssdsl.model.rewrite.grouped_norm import micro_batch_statistics
+
+        net: torch.nn.Module = resolve_name(f"ssdsl.model.zoo.nets.{self.NET}")(self)
+        groups = self.numbers.get("statistics", 1)
+        return micro_batch_statistics(net, groups) if groups > 1 else net
 
     def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
         """A batch of random numbers; with `meta` the module has no numbers, and large inputs need none either."""
-        raise NotImplementedError
+        found: dict[str, torch.Tensor] = resolve_name(f"ssdsl.model.zoo.nets.{self.NET}").example(self, draws, meta)
+        return found
+
+
+def group_problem(batch: int, groups: int) -> str:
+    """The reason why a batch has no `groups` equal parts, or ""."""
+    return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +73,8 @@ class Architecture:
     """A type of transformers (`kind`) trained for a task of `load/hf_tasks.py`, described in our words.
 
     `fields` maps each word to the fields of the config that are set to its number, none for sizes of the batch alone.
-    The functions take the numbers as keywords: `problem` gives the reason why they fit no model, `parameters` the
-    number of parameters, and `config` further fields.
+    The functions take the numbers as keywords: `problem` gives the reason why they fit no model, `config` further
+    fields.
     """
 
     kind: str
@@ -68,7 +82,6 @@ class Architecture:
     fields: Mapping[str, str]
     summary: str
     problem: Callable[..., str]
-    parameters: Callable[..., int]
     config: Callable[..., dict[str, Any]]
 
 
@@ -93,11 +106,8 @@ class ConfigSize(ModelSize):
     def problem(self) -> str:
         return self.architecture.problem(**self.numbers)
 
-    def parameters(self) -> int:
-        return self.architecture.parameters(**self.numbers)
-
     def describe(self) -> str:
-        return self.architecture.summary.format(**{word: option_text(value) for word, value in self.numbers.items()})
+        return self.architecture.summary.format(**self._texts())
 
     def config(self) -> dict[str, Any]:
         """The fields of the config that these numbers set."""
@@ -122,7 +132,7 @@ class ModelFamily:
 
     about: str
     sizes: Mapping[str, ModelSize]
-    laptop: tuple[str, ...]
+    laptop: tuple[str, ...] = ("tiny",)
 
     @property
     def default(self) -> str:

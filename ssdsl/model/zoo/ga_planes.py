@@ -16,23 +16,19 @@ million parameters; the paper's have a few million as well, in sizes that differ
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ssdsl.model.load.options import DTYPES
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "GA-Planes, a function of points, from lines, planes and a volume"
 SPACE = 3  # dimensions
-RADIUS, TUBE = 0.6, 0.3  # of the torus
 
 
 @dataclass(frozen=True, slots=True)
 class GaPlanes(ModelSize):
     """The numbers of a GA-Planes model; `line`, `plane` and `volume` are grid points along each side."""
 
+    NET: ClassVar = "ga_planes:GaPlanesNet"
+    SUMMARY: ClassVar = "lines {line}, planes {plane}^2, volume {volume}^3, {features} features, {combine}, {decoder}"
     AXES: ClassVar = {"points": ("batch", "coordinate"), "target": ("batch",)}
     line: int
     plane: int
@@ -55,38 +51,9 @@ class GaPlanes(ModelSize):
         """Numbers of a point that the decoder gets."""
         return self.features * (len(self.elements()) if self.combine == "concat" else 1)
 
-    def parameters(self) -> int:
-        """The numbers of the grids, and the decoder's: sums with a bias for each of them."""
-        grids: int = sum(self.features * side ** len(axes) for axes, side in self.elements().items())
-        if self.decoder == "relu":
-            return grids + (self.combined + 1) * self.hidden + self.hidden + 1
-        return grids + (self.combined + 1) * (self.hidden if self.decoder == "convex" else 1)
-
-    def describe(self) -> str:
-        grids = f"lines {self.line}, planes {self.plane}^2, volume {self.volume}^3"
-        return f"{grids}, {self.features} features, {self.combine}, {self.decoder}"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.ga_planes import GaPlanesNet
-
-        return GaPlanesNet(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Random points of the cube from -1 to 1, with the answers of the task."""
-        import torch
-
-        points = 2 * torch.rand(self.batch, SPACE, generator=draws) - 1
-        if self.task == "segmentation":
-            ring = points[:, :2].norm(dim=1) - RADIUS
-            target = (ring.square() + points[:, 2].square() < TUBE**2).float()
-        else:
-            target = (3 * points).cos().prod(dim=1)
-        dtype = getattr(torch, DTYPES[self.dtype])
-        return {"points": points.to(dtype), "target": target.to(dtype)}
-
 
 SIZES = {
     "3.2m": GaPlanes(line=132, plane=132, volume=36, features=32, hidden=64, batch=4096),
     "tiny": GaPlanes(line=8, plane=8, volume=4, features=8, hidden=16, batch=64),
 }
-LAPTOP = ("3.2m", "tiny")
+FAMILY = ModelFamily("GA-Planes, a function of points, from lines, planes and a volume", SIZES, ("3.2m", "tiny"))

@@ -24,14 +24,9 @@ whose two best scores differ by no more than rounding may take another expert th
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
-from ssdsl.model.zoo.family import ModelSize
-
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "GPT with a mixture of experts with a capacity, next-token loss"
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +36,8 @@ class MoeGpt(ModelSize):
     `balance` and `z` are the factors of the router's losses. Tokens go to `top` experts, and to all `shared` ones.
     """
 
+    NET: ClassVar = "moe_gpt:MoeGptNet"
+    SUMMARY: ClassVar = "{layers} layers, hidden {hidden}, {experts} experts, seq {seq}"
     layers: int
     hidden: int
     heads: int
@@ -80,33 +77,6 @@ class MoeGpt(ModelSize):
     def has_experts(self, layer: int) -> bool:
         return layer % self.every == self.every - 1
 
-    def parameters(self) -> int:
-        """The parameters of attention and norms; of feed-forwards with biases, or routers and experts without; of
-        embeddings."""
-        mixtures = self.layers // self.every
-        attention = 4 * self.hidden**2 + 8 * self.hidden
-        dense = (2 * self.ffn + 1) * self.hidden + self.ffn
-        mixture = (2 * self.ffn + 1) * self.hidden * self.experts
-        if self.shared:
-            mixture += (2 * self.shared * self.ffn + 1) * self.hidden + self.shared * self.ffn
-        embeddings = (self.vocab + self.seq + 2) * self.hidden
-        return self.layers * attention + (self.layers - mixtures) * dense + mixtures * mixture + embeddings
-
-    def describe(self) -> str:
-        return f"{self.layers} layers, hidden {self.hidden}, {self.experts} experts, seq {self.seq}"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.moe_gpt import MoeGptNet
-
-        return MoeGptNet(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        """Random tokens; the labels are the same, the model shifts them by one."""
-        import torch
-
-        tokens = torch.randint(self.vocab, (self.batch, self.seq), generator=draws)
-        return {"input_ids": tokens, "labels": tokens.clone()}
-
 
 ALPA = {  # layers, hidden, experts
     "380m": (8, 768, 8),
@@ -126,4 +96,4 @@ SIZES = {
         for name, (layers, hidden, experts) in ALPA.items()
     },
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("GPT with a mixture of experts with a capacity, next-token loss", SIZES)

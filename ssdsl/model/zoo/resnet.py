@@ -14,17 +14,11 @@ parameters.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from ssdsl.model.load.options import option_text
-from ssdsl.model.zoo.build import group_problem, grouped, images
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "ResNet, image classification"
-ABOUT_WIDE = "Wide-ResNet, image classification"
 CHANNELS = 3
 EXPANSION = {"basic": 1, "bottleneck": 4}  # channels out of a block, for each channel inside it
 
@@ -38,9 +32,6 @@ class Convolution:
     kernel: int
     stride: int = 1
 
-    def parameters(self) -> int:
-        return self.kernel**2 * self.given * self.made + 2 * self.made
-
 
 @dataclass(frozen=True, slots=True)
 class Resnet(ModelSize):
@@ -50,6 +41,7 @@ class Resnet(ModelSize):
     the batch that have their own statistics in batch norm.
     """
 
+    NET: ClassVar = "resnet:ResNet"
     depths: tuple[int, ...]
     width: int
     image: int
@@ -90,25 +82,9 @@ class Resnet(ModelSize):
         last = Convolution(inside, EXPANSION[self.block] * width, kernel=1)
         return [Convolution(given, width, kernel=1), Convolution(width, inside, kernel=3, stride=stride), last]
 
-    def parameters(self) -> int:
-        """The parameters of the convolutions, with two per channel for batch norm, and of the linear layer."""
-        blocks = [c for body, shortcut in self.blocks() for c in (*body, shortcut) if c is not None]
-        convolutions = sum(c.parameters() for c in (self.stem(), *blocks))
-        return convolutions + (self.features + 1) * self.classes
-
     def describe(self) -> str:
         wide = f" x {self.factor}" if self.factor > 1 else ""
         return f"{option_text(self.depths)} {self.block} blocks, width {self.width}{wide}, {self.image} px"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.resnet import ResNet
-
-        return grouped(ResNet(self), self.statistics)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        shape = (self.batch, CHANNELS, self.image, self.image)
-        pixels, labels = images(shape, self.classes, self.dtype, draws, meta)
-        return {"pixel_values": pixels, "labels": labels}
 
 
 DEPTHS = {"50": (3, 4, 6, 3), "101": (3, 4, 23, 3), "152": (3, 8, 36, 3)}
@@ -134,4 +110,5 @@ WIDE = {
     "6.8b": _wide("50", 320, 16),
     "13b": _wide("101", 320, 16),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("ResNet, image classification", SIZES)
+WIDE_FAMILY = ModelFamily("Wide-ResNet, image classification", WIDE)

@@ -11,23 +11,19 @@ Sizes have the names of the code's table; the largest has the 2.1 billion parame
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ssdsl.model.zoo.build import noise
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "U-Net with attention, the noise of a diffusion step, squared error"
 CHANNELS, TARGETS = 3, 4
-STEPS = 1000  # of the diffusion
 
 
 @dataclass(frozen=True, slots=True)
 class UTransformer(ModelSize):
     """The numbers of a U-Transformer; the image is halved between `levels`, and channels double except at the last."""
 
+    NET: ClassVar = "u_transformer:UTransformerNet"
+    SUMMARY: ClassVar = "{levels} levels, {base} channels, {heads} heads, {image} px"
     AXES: ClassVar = {
         "image": ("batch", "channel", "height", "width"),
         "step": ("batch",),
@@ -70,51 +66,6 @@ class UTransformer(ModelSize):
         """Channels into the residual block of each level but the lowest on the way up: from below and from the skip."""
         return [width + below for width, below in pairwise(self.widths())]
 
-    def parameters(self) -> int:
-        """The parameters of the way down and up, of both ends, and of the embedding of the step."""
-        *upper, lowest = self.widths()
-        down = sum(self._residual(a, w) + _resized(w) for a, w in zip([self.base, *upper], upper, strict=False))
-        up = sum(self._residual(a, w) + _resized(w) for a, w in zip(self.given_upwards(), upper, strict=True))
-        bottom = self._residual(upper[-1], lowest) + 2 * self._residual(lowest, lowest)
-        bottom += 2 * self._residual(2 * lowest, lowest) + _resized(lowest) - _resized(self.base)
-        attention = 2 * sum(map(self._transformer, upper)) + self._transformer(lowest)
-        ends = (9 * CHANNELS + 1) * self.base + 2 * self.base + (9 * self.base + 1) * TARGETS
-        embedding = (self.base + 1) * self.timed + (self.timed + 1) * self.timed
-        return down + up + bottom + attention + ends + embedding
-
-    def _residual(self, given: int, made: int) -> int:
-        """Two norms and two convolutions with biases, the step's embedding, a convolution where the shape changes."""
-        shortcut = (given + 1) * made if given != made else 0
-        return 2 * (given + made) + (9 * (given + made) + 2) * made + (self.timed + 1) * made + shortcut
-
-    def _transformer(self, width: int) -> int:
-        """A group norm and two projections, three layer norms, two attentions, a gated feed-forward of 4 x width."""
-        beside = 2 * width + 2 * (width + 1) * width + 6 * width
-        attention = 2 * (2 * width + 1) * width + 2 * width**2 + 2 * self.widths()[-1] * width
-        return beside + attention + 12 * width**2 + 9 * width
-
-    def describe(self) -> str:
-        return f"{self.levels} levels, {self.base} channels, {self.heads} heads, {self.image} px"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.u_transformer import UTransformerNet
-
-        return UTransformerNet(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        import torch
-
-        space, lowest = (self.image, self.image), self.widths()[-1]
-        shapes = {"image": (CHANNELS, *space), "context": (self.tokens, lowest), "target": (TARGETS, *space)}
-        found = {name: noise((self.batch, *shape), self.dtype, draws, meta) for name, shape in shapes.items()}
-        step = torch.randint(STEPS, (self.batch,), generator=draws)
-        return {"image": found["image"], "step": step, "context": found["context"], "target": found["target"]}
-
-
-def _resized(width: int) -> int:
-    """The convolution in front of which an image is halved, or behind which it is doubled."""
-    return (9 * width + 1) * width
-
 
 SIZES = {
     "tiny": UTransformer(base=16, image=8, batch=8, levels=3, heads=4),
@@ -124,4 +75,4 @@ SIZES = {
     "1.8b": UTransformer(base=640, image=32, batch=2048),
     "2b": UTransformer(base=672, image=32, batch=2048),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("U-Net with attention, the noise of a diffusion step, squared error", SIZES)

@@ -13,16 +13,9 @@ The batch is ours.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ssdsl.model.zoo.build import group_problem, grouped, images
-from ssdsl.model.zoo.family import ModelSize
-
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "3-D U-Net, a class for each voxel"
+from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +25,8 @@ class Unet3d(ModelSize):
     `statistics` is the number of equal parts of the batch that have their own statistics in batch norm.
     """
 
+    NET: ClassVar = "unet3d:UNet3d"
+    SUMMARY: ClassVar = "{channels} x {width}^3 voxels, {levels} levels, {base} channels, {classes} classes"
     AXES: ClassVar = {
         "volume": ("batch", "channel", "depth", "height", "width"),
         "labels": ("batch", "depth", "height", "width"),
@@ -56,39 +51,10 @@ class Unet3d(ModelSize):
         given = [self.channels, *(2 * w for w in inner)]
         return [(a, w, 2 * w) for a, w in zip(given, inner, strict=False)]
 
-    def convolved(self) -> int:
-        """Weights of all convolutions, without biases."""
-        outer = [w[-1] for w in self.widths()]
-        down = sum(27 * (a * b + b * c) for a, b, c in self.widths())
-        up = sum(8 * above**2 + 27 * ((above + w) * w + w * w) for w, above in pairwise(outer))
-        return down + up + outer[0] * self.classes
-
-    def normed(self) -> int:
-        """The number of channels with a batch norm."""
-        outer = [w[-1] for w in self.widths()]
-        return sum(b + c for _, b, c in self.widths()) + 2 * sum(outer[:-1])
-
-    def parameters(self) -> int:
-        return self.convolved() + 2 * self.normed() + self.classes
-
-    def describe(self) -> str:
-        volume = f"{self.channels} x {self.width}^3 voxels"
-        return f"{volume}, {self.levels} levels, {self.base} channels, {self.classes} classes"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.unet3d import UNet3d
-
-        return grouped(UNet3d(self), self.statistics)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        shape = (self.batch, self.channels, self.width, self.width, self.width)
-        volume, labels = images(shape, self.classes, self.dtype, draws, meta, dense=True)
-        return {"volume": volume, "labels": labels}
-
 
 SIZES = {
     "tiny": Unet3d(width=8, base=4, levels=2, channels=1, classes=3, batch=4),
     "128": Unet3d(width=128, base=32, levels=3, channels=1, classes=3, batch=16),
     "256": Unet3d(width=256, base=32, levels=3, channels=1, classes=3, batch=16),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("3-D U-Net, a class for each voxel", SIZES)

@@ -14,16 +14,10 @@ The batch of 256 is that of the VGG paper; the batch for CIFAR-10 is ours.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
-from ssdsl.model.load.options import option_text
-from ssdsl.model.zoo.build import images
-from ssdsl.model.zoo.family import ModelSize
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
-if TYPE_CHECKING:
-    import torch
-
-ABOUT = "VGG, image classification"
 CHANNELS = 3
 
 
@@ -31,6 +25,8 @@ CHANNELS = 3
 class Vgg(ModelSize):
     """The numbers of a VGG; `depths` and `widths` are the convolutions of each stage and their channels."""
 
+    NET: ClassVar = "vgg:VggNet"
+    SUMMARY: ClassVar = "{depths} convolutions, hidden {hidden}, {image} px, {classes} classes"
     depths: tuple[int, ...]
     widths: tuple[int, ...]
     hidden: int
@@ -57,31 +53,6 @@ class Vgg(ModelSize):
         widths = [width for depth, width in zip(self.depths, self.widths, strict=True) for _ in range(depth)]
         return list(pairwise([CHANNELS, *widths]))
 
-    def convolved(self) -> int:
-        """Parameters of the convolutions."""
-        return sum((9 * given + 1) * made for given, made in self.channels())
-
-    def connected(self) -> int:
-        """Parameters of the fully connected layers."""
-        return (self.flat + 1) * self.hidden + (self.hidden + 1) * (self.hidden + self.classes)
-
-    def parameters(self) -> int:
-        return self.convolved() + self.connected()
-
-    def describe(self) -> str:
-        convolutions = f"{option_text(self.depths)} convolutions"
-        return f"{convolutions}, hidden {self.hidden}, {self.image} px, {self.classes} classes"
-
-    def net(self) -> "torch.nn.Module":
-        from ssdsl.model.zoo.nets.vgg import VggNet
-
-        return VggNet(self)
-
-    def example(self, draws: "torch.Generator", meta: bool) -> "dict[str, torch.Tensor]":
-        shape = (self.batch, CHANNELS, self.image, self.image)
-        pixels, labels = images(shape, self.classes, self.dtype, draws, meta)
-        return {"pixel_values": pixels, "labels": labels}
-
 
 WIDTHS = (64, 128, 256, 512, 512)
 A, D = (1, 1, 2, 2, 2), (2, 2, 3, 3, 3)
@@ -92,4 +63,4 @@ SIZES = {
     "11-cifar": Vgg(A, WIDTHS, hidden=4096, image=32, classes=10, batch=128),
     "16-cifar": Vgg(D, WIDTHS, hidden=4096, image=32, classes=10, batch=128),
 }
-LAPTOP = ("tiny",)
+FAMILY = ModelFamily("VGG, image classification", SIZES)

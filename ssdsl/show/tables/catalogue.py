@@ -6,7 +6,7 @@ from typing import Any
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.model.zoo import ZOO
+from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.plan.declarations import Declarations, declarations
 from ssdsl.show.view import Column, ColumnKind, View
 
@@ -32,7 +32,13 @@ LIBRARY = (
 def models_view() -> View:
     """The zoo: every family in every size, its default first."""
     rows = tuple(
-        (f"{name}:{label}", size.parameters(), size.numbers["batch"], _trains(label in family.laptop), size.describe())
+        (
+            f"{name}:{label}",
+            PARAMETERS[f"{name}:{label}"],
+            size.numbers["batch"],
+            _trains(label in family.laptop),
+            size.describe(),
+        )
         for name, family in ZOO.items()
         for label, size in family.sizes.items()
     )
@@ -50,7 +56,7 @@ def models_json() -> list[dict[str, Any]]:
     return [
         {
             "model": f"{name}:{label}",
-            "parameters": size.parameters(),
+            "parameters": PARAMETERS[f"{name}:{label}"],
             "batch": size.numbers["batch"],
             "trains_on_a_laptop": label in family.laptop,
             "is_default": label == family.default,

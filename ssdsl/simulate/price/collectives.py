@@ -26,8 +26,7 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
-from ssdsl.model.memory.collectives import collectives
-from ssdsl.model.memory.saved import saved_when_fused
+from ssdsl.model.memory.saved import collectives, saved_when_fused
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.reader import Reader

@@ -15,8 +15,7 @@ from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.memory.collectives import collectives
-from ssdsl.model.memory.saved import saved
+from ssdsl.model.memory.saved import collectives, saved
 from ssdsl.model.memory.storage import Storage, aliases
 from ssdsl.model.observe.call import empty
 from ssdsl.model.observe.observe import observe

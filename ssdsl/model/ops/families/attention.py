@@ -7,7 +7,7 @@ from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, Windowed, a
 from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.memory.saved_tensors import Saved, extra
-from ssdsl.model.ops.op import Collective, Op, PartKernel
+from ssdsl.model.ops.op import Collective, Op, PartKernel, call_of
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.ops.typed_call import TypedCall
 
@@ -63,10 +63,6 @@ def flops_of_attention(call: TypedCall) -> int:
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
-def _softmax_parts(function: str) -> PartKernel:
-    return PartKernel(("self", "dim"), f"{function}({{self}}, {{dim}}, {{group}}, {{dtype}})")
-
-
 def attention_part_saves(reader: Reader) -> Saved:
     """The operands, the output, and one number for each row of scores."""
     rows = reader.shape(reader.operand("query").axes)[:-1]
@@ -97,17 +93,18 @@ def _keys_around_back(operator: Operator, parts: int) -> tuple[Collective, ...]:
     return (*keys, *(replace(c, width=4) for c in keys))
 
 
-CALL = "{query}, {key}, {value}, {attn_mask}, {is_causal}, {scale}, {regions}, {group}"
+WORDS = "query key value attn_mask is_causal scale regions group"
+OVER = "self dim group dtype"
 KEYS = PartKernel(
     axis=("key", -2),
-    call=f"attention_keys({CALL})",
+    call=call_of("attention_keys", WORDS),
     forward=_keys_merged,
     backward=(),  # the parts of the queries' gradients add up
     saved=attention_part_saves,
 )
 RING = PartKernel(
     axis=("key", -2),
-    call=f"attention_ring({CALL})",
+    call=call_of("attention_ring", WORDS),
     forward=_keys_around,
     backward=_keys_around_back,
     saved=attention_part_saves,
@@ -119,12 +116,12 @@ OPS = (
         attention,
         kernel=KEYS,
         ring=RING,
-        windows="causal_attention_part({query}, {key}, {value}, {scale}, {enable_gqa}, {parts})",
+        windows=call_of("causal_attention_part", "query key value scale enable_gqa parts"),
         contraction=True,
         flops=flops_of_attention,
         backward_factor=1.25,  # five products for the forward's two: scores are recomputed (FlashAttention, 2022)
         fused=attention_part_saves,
     ),
-    Op("aten::softmax", softmax, kernel=_softmax_parts("softmax_parts"), text=".softmax"),
-    Op("aten::log_softmax", softmax, kernel=_softmax_parts("log_softmax_parts")),
+    Op("aten::softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("softmax_parts", OVER)), text=".softmax"),
+    Op("aten::log_softmax", softmax, kernel=PartKernel(("self", "dim"), call_of("log_softmax_parts", OVER))),
 )

@@ -46,6 +46,7 @@ OPS = (
     Op("aten::lerp", elementwise, linear_in=("self end",)),
     Op("aten::addcmul", elementwise, linear_in=("self tensor1", "self tensor2")),
     Op("aten::addcdiv", elementwise, linear_in=("self tensor1",)),
+    Op("aten::complex", elementwise, linear_in=("real imag",)),
     Op("aten::fill", elementwise),
     Op("aten::max.other", elementwise),
     Op("aten::min.other", elementwise),

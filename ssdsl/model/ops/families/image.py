@@ -16,10 +16,9 @@ from ssdsl.model.dims.signature import (
     whole,
     whole_axes,
 )
-from ssdsl.model.dims.window import Adaptive, Sliding, Spread, Window
+from ssdsl.model.dims.window import Adaptive, Linear, Nearest, Sliding, Spread, Window
 from ssdsl.model.graph import Ref
-from ssdsl.model.ops.families.resampling import Linear, Nearest
-from ssdsl.model.ops.op import Op, PartKernel, Rule
+from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
 from ssdsl.model.ops.typed_call import Shape, TypedCall
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
@@ -226,12 +225,9 @@ def _columns(call: TypedCall, image: Shape, columns: Shape) -> tuple[list[Axis],
     return batch, [*batch, (*free("c"), *whole("kernel", columns[-2] // image[-3])), whole("windows")]
 
 
-CONVOLUTION = "conv_part({input}, {weight}, {bias}, {stride}, {padding}, {dilation}, {groups}, {parts})"
-TRANSPOSED = (
-    "conv_transpose_part({input}, {weight}, {bias}, {stride}, {padding}, {output_padding}, {groups}, {dilation}, "
-    "{parts})"
-)
-WINDOW = "{self}, {kernel_size}, {stride}, {padding}"
+CONVOLUTION = call_of("conv_part", "input weight bias stride padding dilation groups parts")
+TRANSPOSED = call_of("conv_transpose_part", "input weight bias stride padding output_padding groups dilation parts")
+WINDOW = "self kernel_size stride padding"
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -254,18 +250,17 @@ def _of_space(n: int) -> Iterator[Op]:
         fresh=True,
         flops=_transposed_flops,
     )
-    most = f"{n}, {WINDOW}, {{dilation}}, {{ceil_mode}}, {{parts}}"
-    divisor = "{divisor_override}" if n > 1 else "None"
-    mean = f"avg_pool_part({n}, {WINDOW}, {{ceil_mode}}, {{count_include_pad}}, {divisor}, {{parts}})"
-    yield Op(f"aten::max_pool{n}d", _pooling(n), windows=f"max_pool_part({most})")
+    most = f"{n} {WINDOW} dilation ceil_mode parts"
+    mean = f"{n} {WINDOW} ceil_mode count_include_pad {'divisor_override' if n > 1 else None} parts"
+    yield Op(f"aten::max_pool{n}d", _pooling(n), windows=call_of("max_pool_part", most))
     if n > 1:
-        yield Op(f"aten::max_pool{n}d_with_indices", _pooling(n), windows=f"max_pool_with_indices_part({most})")
-    yield Op(f"aten::avg_pool{n}d", _pooling(n), windows=mean)
+        yield Op(f"aten::max_pool{n}d_with_indices", _pooling(n), windows=call_of("max_pool_with_indices_part", most))
+    yield Op(f"aten::avg_pool{n}d", _pooling(n), windows=call_of("avg_pool_part", mean))
     for kind in ("avg", "max"):
-        part = f"adaptive_{kind}_pool_part({n}, {{self}}, {{output_size}}, {{parts}})"
+        part = call_of(f"adaptive_{kind}_pool_part", f"{n} self output_size parts")
         yield Op(f"aten::adaptive_{kind}_pool{n}d", _adaptive(n), windows=part)
-    copied = f"nearest_part({n}, {{input}}, {{output_size}}, {{scale_factors}}, {{parts}})"
-    between = f"linear_part({n}, {{input}}, {{output_size}}, {{align_corners}}, {{scale_factors}}, {{parts}})"
+    copied = call_of("nearest_part", f"{n} input output_size scale_factors parts")
+    between = call_of("linear_part", f"{n} input output_size align_corners scale_factors parts")
     yield Op(f"aten::upsample_nearest{n}d", nearest, windows=copied)
     yield Op(f"aten::upsample_{LINEAR[n]}{n}d", linear, windows=between)
 
@@ -282,18 +277,12 @@ def grid_sample(call: TypedCall) -> Signature:
     )
 
 
-def _grid_sample_part(rank: int) -> PartKernel:
-    return PartKernel(
-        ("input", tuple(range(2, 2 + rank))),
-        "grid_sample_part({input}, {grid}, {interpolation_mode}, {padding_mode}, {align_corners}, {places})",
-    )
-
-
+GRID_SAMPLE = call_of("grid_sample_part", "input grid interpolation_mode padding_mode align_corners places")
 OPS = (
     *(op for n in SPACE for op in _of_space(n)),
     Op("aten::upsample_bicubic2d", _whole_space(2)),
-    Op("aten::grid_sampler_2d", grid_sample, kernel=_grid_sample_part(2)),
-    Op("aten::grid_sampler_3d", grid_sample, kernel=_grid_sample_part(3)),
+    Op("aten::grid_sampler_2d", grid_sample, kernel=PartKernel(("input", (2, 3)), GRID_SAMPLE)),
+    Op("aten::grid_sampler_3d", grid_sample, kernel=PartKernel(("input", (2, 3, 4)), GRID_SAMPLE)),
     Op("aten::im2col", im2col, linear_in=("self",)),
     Op("aten::col2im", col2im, linear_in=("self",)),
     Op("aten::channel_shuffle", channel_shuffle),

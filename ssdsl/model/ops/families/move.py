@@ -2,7 +2,7 @@
 
 from ssdsl.model.dims.signature import Axis, Signature, axes, kept_whole, signature, whole
 from ssdsl.model.ops.families.elementwise import broadcast
-from ssdsl.model.ops.op import Op, PartKernel, regroup
+from ssdsl.model.ops.op import Op, PartKernel, call_of, regroup
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -129,13 +129,15 @@ def glu(call: TypedCall) -> Signature:
     return signature([[(*whole("half", 2), *n) if i == at else n for i, n in enumerate(names)]], [names])
 
 
-SELECT_PART = PartKernel(("self", "dim"), "select_part({self}, {dim}, {index}, {start}, {size})")
+SELECT_PART = PartKernel(("self", "dim"), call_of("select_part", "self dim index start size"))
 
 REGROUPINGS = "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()  # all become `reshape`
 
 OPS = (
     *(Op(f"aten::{kind}", regroup, linear_in=("self",), regroups=True) for kind in REGROUPINGS),
     Op("aten::view.dtype", as_bytes, stops_gradient=True),
+    Op("aten::view_as_real", "... -> ... pair!", regroups=True),
+    Op("aten::view_as_complex", "... pair! -> ...", regroups=True),
     Op("aten::transpose", transpose, linear_in=("self",), text=".transpose", regroups=True),
     Op("aten::t", transpose, linear_in=("self",), regroups=True),
     Op("aten::permute", permute, linear_in=("self",), text=".permute", regroups=True),

@@ -1,7 +1,7 @@
 """The rows of normalisations: dimensions that statistics reduce are whole, or a kernel combines their parts."""
 
 from ssdsl.model.dims.signature import Axis, Letter, Signature, axes, free, signature, whole
-from ssdsl.model.ops.op import Op, PartKernel
+from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -40,31 +40,17 @@ def _combined(count: int, word: str) -> list[Axis]:
     return [(Letter(f"{word}{i}", combined=True),) for i in range(count)]
 
 
-STATISTICS = "{input}, {weight}, {bias}, {running_mean}, {running_var}, {momentum}, {eps}, {count}, {group}"
-BATCH_NORM_PARTS = PartKernel(("input", None), f"batch_norm_parts({STATISTICS})")
-GROUP_NORM_PARTS = PartKernel(
-    ("input", None), "group_norm_parts({input}, {num_groups}, {weight}, {bias}, {eps}, {count}, {group})"
-)
-INSTANCE_NORM_PARTS = PartKernel(
-    ("input", None), "instance_norm_parts({input}, {weight}, {bias}, {eps}, {count}, {group})"
-)
+def _op(kind: str, rule: Rule, words: str, text: str | None = None) -> Op:
+    """The row of a norm. Its kernel gets these operands, the number of all elements of a statistic, and the group."""
+    kernel = PartKernel(("input", None), call_of(f"{kind}_parts", f"input {words} count group"))
+    return Op(f"aten::{kind}", rule, kernel=kernel, text=text)
 
-LAYER_NORM_PARTS = PartKernel(
-    ("input", None), "layer_norm_parts({input}, {normalized_shape}, {weight}, {bias}, {eps}, {count}, {group})"
-)
-RMS_NORM_PARTS = PartKernel(
-    ("input", None), "rms_norm_parts({input}, {normalized_shape}, {weight}, {eps}, {count}, {group})"
-)
 
+LAYER_NORM = call_of("F.layer_norm", "input normalized_shape weight bias eps")
 OPS = (
-    Op(
-        "aten::layer_norm",
-        layer_norm,
-        kernel=LAYER_NORM_PARTS,
-        text="F.layer_norm({input}, {normalized_shape}, {weight}, {bias}, {eps})",
-    ),
-    Op("aten::rms_norm", layer_norm, kernel=RMS_NORM_PARTS),
-    Op("aten::group_norm", group_norm, kernel=GROUP_NORM_PARTS),
-    Op("aten::instance_norm", instance_norm, kernel=INSTANCE_NORM_PARTS),
-    Op("aten::batch_norm", batch_norm, kernel=BATCH_NORM_PARTS),
+    _op("layer_norm", layer_norm, "normalized_shape weight bias eps", LAYER_NORM),
+    _op("rms_norm", layer_norm, "normalized_shape weight eps"),
+    _op("group_norm", group_norm, "num_groups weight bias eps"),
+    _op("instance_norm", instance_norm, "weight bias eps"),
+    _op("batch_norm", batch_norm, "weight bias running_mean running_var momentum eps"),
 )

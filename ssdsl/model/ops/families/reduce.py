@@ -1,7 +1,9 @@
 """The rows of reductions: sums of parts add up, a kernel merges maxima of parts, others need all that they reduce."""
 
+from collections.abc import Iterator
+
 from ssdsl.model.dims.signature import ONE, Axis, Signature, axes, combined, kept_whole, signature
-from ssdsl.model.ops.op import Op, PartKernel
+from ssdsl.model.ops.op import Op, PartKernel, call_of
 from ssdsl.model.ops.typed_call import TypedCall
 
 UNMERGED = ("bool", "uint8", "complex64", "complex128")  # dtypes that cannot be negated, or have no order
@@ -41,27 +43,23 @@ def _reduced(call: TypedCall) -> tuple[list[Axis], set[int], list[Axis]]:
 WHOLE = "prod any all var std var_mean std_mean linalg_vector_norm norm median nansum count_nonzero".split()
 
 
-def _merges(function: str, *arguments: str, place: bool = False) -> PartKernel:
-    """The kernel that merges maxima or minima of parts; with `place`, also their indices."""
-    begins = ["{start}"] if place else []
-    return PartKernel(("self", "dim"), f"{function}({', '.join(['{self}', *arguments, *begins, '{group}'])})")
+def _op(kind: str, function: str, words: str) -> Op:
+    """The row of a reduction whose parts a function merges."""
+    return Op(f"aten::{kind}", reduce_merged, kernel=PartKernel(("self", "dim"), call_of(function, words)))
 
 
-ALONG = ("{dim}", "{keepdim}")
-LOGSUMEXP_PARTS = PartKernel(("self", "dim"), "logsumexp_parts({self}, {dim}, {keepdim}, {group})")
+def _extremes(kind: str) -> Iterator[Op]:
+    """The rows of maxima or minima; those with indices are told where their part begins."""
+    yield _op(f"a{kind}", f"a{kind}_parts", "self dim keepdim group")
+    yield _op(kind, f"a{kind}_parts", "self () False group")
+    yield _op(f"{kind}.dim", f"{kind}_parts", "self dim keepdim start group")
+    yield _op(f"arg{kind}", f"arg{kind}_parts", "self dim keepdim start group")
+
 
 OPS = (
     Op("aten::sum", reduce_sum, linear_in=("self",), text=".sum"),
     *(Op(f"aten::{kind}", reduce_whole) for kind in WHOLE),
-    Op("aten::logsumexp", reduce_merged, kernel=LOGSUMEXP_PARTS),
-    *(Op(f"aten::a{kind}", reduce_merged, kernel=_merges(f"a{kind}_parts", *ALONG)) for kind in ("max", "min")),
-    *(Op(f"aten::{kind}", reduce_merged, kernel=_merges(f"a{kind}_parts", "()", "False")) for kind in ("max", "min")),
-    *(
-        Op(f"aten::{kind}.dim", reduce_merged, kernel=_merges(f"{kind}_parts", *ALONG, place=True))
-        for kind in ("max", "min")
-    ),
-    *(
-        Op(f"aten::arg{kind}", reduce_merged, kernel=_merges(f"arg{kind}_parts", *ALONG, place=True))
-        for kind in ("max", "min")
-    ),
+    _op("logsumexp", "logsumexp_parts", "self dim keepdim group"),
+    *_extremes("max"),
+    *_extremes("min"),
 )

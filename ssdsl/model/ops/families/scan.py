@@ -1,4 +1,4 @@
-"""The rows of operators that work along some axes, such as sorts: these axes cannot be split.
+"""The rows of operators that work along some axes, such as sorts and Fourier transforms: these axes cannot be split.
 
 A kernel merges the parts of running sums, and of the largest elements.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ssdsl.model.dims.signature import Signature, axes, combined, signature, whole, whole_axes
 from ssdsl.model.ops.families.whole import behind
-from ssdsl.model.ops.op import Op, PartKernel, Rule
+from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -54,13 +54,9 @@ def largest(call: TypedCall) -> Signature:
 ALONG_DIM = "cummax cummin sort argsort slice".split()
 
 
-def _running_parts(kind: str, *arguments: str) -> PartKernel:
-    """The kernel in which each part gets the totals of all parts, and in backward the gradients of these."""
-    call = f"{kind}_parts({', '.join(['{self}', '{dim}', '{part}', '{group}', *arguments])})"
-    return PartKernel(("self", "dim"), call)
-
-
-TOPK_PARTS = PartKernel(("self", "dim"), "topk_parts({self}, {k}, {dim}, {largest}, {start}, {part}, {group})")
+def _merged(kind: str, rule: Rule, words: str) -> Op:
+    """The row of an operator whose kernel gets the results of all parts, and in backward the gradients of these."""
+    return Op(f"aten::{kind}", rule, kernel=PartKernel(("self", "dim"), call_of(f"{kind}_parts", words)))
 
 
 def histc(call: TypedCall) -> Signature:
@@ -72,12 +68,16 @@ def histc(call: TypedCall) -> Signature:
 
 OPS = (
     Op("aten::histc", histc, stops_gradient=True),
-    Op("aten::cumsum", running, kernel=_running_parts("cumsum", "{dtype}")),
-    Op("aten::cumprod", running, kernel=_running_parts("cumprod", "{dtype}")),
-    Op("aten::logcumsumexp", running, kernel=_running_parts("logcumsumexp")),
-    Op("aten::topk", largest, kernel=TOPK_PARTS),
+    _merged("cumsum", running, "self dim part group dtype"),
+    _merged("cumprod", running, "self dim part group dtype"),
+    _merged("logcumsumexp", running, "self dim part group"),
+    _merged("topk", largest, "self k dim largest start part group"),
     *(Op(f"aten::{kind}", along(lambda call: call.argument("dim"))) for kind in ALONG_DIM),
     Op("aten::flip", along(lambda call: call.argument("dims"))),
     Op("aten::roll", along(_rolled), text=".roll"),
+    *(
+        Op(f"aten::_fft_{kind}", along(lambda call: call.argument("dim")), linear_in=("self",))
+        for kind in ("r2c", "c2c", "c2r")
+    ),
     *(Op(f"aten::{kind}", along(lambda call: (-2, -1))) for kind in ("tril", "triu")),
 )

@@ -17,8 +17,8 @@ from ssdsl.model.dims.signature import (
 )
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.whole import all_whole
-from ssdsl.model.ops.op import Op, PartKernel, Rule
-from ssdsl.model.ops.reader import Reader
+from ssdsl.model.ops.op import Op, PartKernel, Rule, Text, call_of
+from ssdsl.model.ops.reader import AxisOfPart, Reader
 from ssdsl.model.ops.typed_call import TypedCall
 
 
@@ -168,39 +168,31 @@ def reduce_part_saves(reader: Reader) -> Saved:
     return found + extra("outside", index, "bool") if reader.requires_grad("src") else found
 
 
-EMBEDDING_PART = PartKernel(("weight", 0), "embedding_part({indices}, {weight}, {start}, {size})")
-
-GATHER_PART = PartKernel(("self", "dim"), "gather_part({self}, {dim}, {index}, {start}, {size})")
-
-INDEX_PART = PartKernel(("self", None), "index_part({self}, {indices}, {places})")
-
-INDEX_SELECT_PART = PartKernel(("self", "dim"), "index_select_part({self}, {dim}, {index}, {start}, {size})")
-
-SCATTER_ADD_PART = PartKernel(("self", "dim"), "scatter_add_part({self}, {dim}, {index}, {src}, {start}, {size})")
-
 SCATTER_REDUCE_PART = PartKernel(
     axis=("self", "dim"),
-    call="scatter_reduce_part({self}, {dim}, {index}, {src}, {reduce}, {include_self}, {start}, {size})",
+    call=call_of("scatter_reduce_part", "self dim index src reduce include_self start size"),
     forward=(),  # each part takes what falls into it
     backward=(),
     saved=reduce_part_saves,
 )
 
-INDEX_ADD_PART = PartKernel(
-    ("self", "dim"), "index_add_part({self}, {dim}, {index}, {source}, {alpha}, {start}, {size})"
-)
+
+def _op(kind: str, rule: Rule, axis: tuple[str, AxisOfPart], words: str, text: Text | None = None) -> Op:
+    """The row of an operator that counts along an axis: its kernel is told where the part lies."""
+    return Op(f"aten::{kind}", rule, kernel=PartKernel(axis, call_of(f"{kind}_part", words)), text=text)
+
 
 OPS = (
-    Op("aten::embedding", embedding, kernel=EMBEDDING_PART, text=_embedding_text),
-    Op("aten::index", index, kernel=INDEX_PART),
-    Op("aten::index_select", index_select, kernel=INDEX_SELECT_PART),
-    Op("aten::gather", gather, kernel=GATHER_PART),
+    _op("embedding", embedding, ("weight", 0), "indices weight start size", _embedding_text),
+    _op("index", index, ("self", None), "self indices places"),
+    _op("index_select", index_select, ("self", "dim"), "self dim index start size"),
+    _op("gather", gather, ("self", "dim"), "self dim index start size"),
     Op("aten::_embedding_bag", embedding_bag),
     Op("aten::index_put", index_put),
     Op("aten::masked_scatter", all_whole),
     Op("aten::one_hot", "... -> ... classes!"),
-    Op("aten::scatter_add", scatter_add, kernel=SCATTER_ADD_PART),
-    Op("aten::index_add", scatter_add, kernel=INDEX_ADD_PART),
+    _op("scatter_add", scatter_add, ("self", "dim"), "self dim index src start size"),
+    _op("index_add", scatter_add, ("self", "dim"), "self dim index source alpha start size"),
     Op("aten::scatter_reduce", _scatter(merges=True), kernel=SCATTER_REDUCE_PART),
     *(Op(f"aten::{kind}", _scatter()) for kind in "scatter index_fill index_copy slice_scatter".split()),
     Op("aten::select_scatter", _scatter(selects=True)),

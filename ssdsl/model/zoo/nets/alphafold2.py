@@ -4,25 +4,24 @@
 residues, residues, pair).
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.alphafold2 import AlphaFold2
-
-from ssdsl.model.zoo.alphafold2 import BINS, NEAR, SYMBOLS
+from ssdsl.model.zoo.alphafold2 import BINS, NEAR, SYMBOLS, AlphaFold2
+from ssdsl.model.zoo.nets.inputs import Batch
 
 MASKED_WEIGHT, DISTANCE_WEIGHT = 2.0, 0.3  # of the losses, equation 7
+MASK = SYMBOLS - 1
+MASKED = 0.15  # of the symbols
+IGNORED = -100  # the label of a symbol that is not masked
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class AlphaFold2Net(nn.Module):
     """Returns the loss of masked symbols and distances, after `passes` runs of the trunk; the last has gradients."""
 
-    def __init__(self, size: "AlphaFold2") -> None:
+    def __init__(self, size: AlphaFold2) -> None:
         super().__init__()
         self.passes = size.passes
         self.embed = Embedding(size.msa, size.pair)
@@ -44,6 +43,20 @@ class AlphaFold2Net(nn.Module):
         masked = F.cross_entropy(self.symbols(m).float().flatten(0, 2), labels.flatten())
         apart = F.cross_entropy((scores + scores.transpose(1, 2)).float().flatten(0, 2), distances.flatten())
         return MASKED_WEIGHT * masked + DISTANCE_WEIGHT * apart
+
+    @staticmethod
+    def example(size: AlphaFold2, draws: torch.Generator, meta: bool) -> Batch:
+        """Random proteins: a target, its sequences with some symbols masked, the distances of all pairs."""
+        shape = (size.batch, size.sequences, size.residues)
+        symbols = torch.randint(MASK, shape, generator=draws)
+        masked = torch.rand(shape, generator=draws) < MASKED
+        pairs = (size.batch, size.residues, size.residues)
+        return {
+            "target": symbols[:, 0],
+            "msa": torch.where(masked, MASK, symbols),
+            "labels": torch.where(masked, symbols, IGNORED),
+            "distances": torch.randint(BINS, pairs, generator=draws),
+        }
 
 
 class Embedding(nn.Module):
@@ -77,7 +90,7 @@ class Recycling(nn.Module):
 class Trunk(nn.Module):
     """The blocks, one after another (algorithm 6)."""
 
-    def __init__(self, size: "AlphaFold2") -> None:
+    def __init__(self, size: AlphaFold2) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(EvoformerBlock(size) for _ in range(size.blocks))
 
@@ -90,7 +103,7 @@ class Trunk(nn.Module):
 class EvoformerBlock(nn.Module):
     """Attention along rows and columns of `m`, the outer product from `m` to `z`, and the triangle updates of `z`."""
 
-    def __init__(self, size: "AlphaFold2") -> None:
+    def __init__(self, size: AlphaFold2) -> None:
         super().__init__()
         m, z = size.msa, size.pair
         self.rows, self.columns = Rows(m, size.head, z, size.attention), Columns(m, size.head, size.attention)

@@ -1,18 +1,14 @@
 """The two stages of Argus-3D: a codebook of shapes, and a GPT over its tokens."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ssdsl.model.zoo.argus import PLANES, ArgusCodebook, ArgusPrior
+from ssdsl.model.zoo.nets.inputs import Batch
 from ssdsl.model.zoo.nets.moe_gpt import Attention, FeedForward
-
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.argus import ArgusCodebook, ArgusPrior
-
-from ssdsl.model.zoo.argus import PLANES
 
 AXES = ((0, 1), (0, 2), (1, 2))  # the coordinates of a point on each plane
 CODES = 0.4  # the weight of the distance of codes from vectors
@@ -21,7 +17,7 @@ CODES = 0.4  # the weight of the distance of codes from vectors
 class ArgusCodebookNet(nn.Module):
     """Returns the mean cross-entropy of queries plus the distances of vectors and codes."""
 
-    def __init__(self, size: "ArgusCodebook") -> None:
+    def __init__(self, size: ArgusCodebook) -> None:
         super().__init__()
         f = size.features
         self.resolution = size.resolution
@@ -47,6 +43,15 @@ class ArgusCodebookNet(nn.Module):
         scores = self.query(queries, read[0] + read[1] + read[2])
         loss: torch.Tensor = F.binary_cross_entropy_with_logits(scores, occupancy) + distance
         return loss
+
+    @staticmethod
+    def example(size: ArgusCodebook, draws: torch.Generator, meta: bool) -> Batch:
+        """Points on spheres of different sizes in the cube from -1 to 1, and whether queries are inside."""
+        radius = 0.2 + 0.6 * torch.rand(size.batch, 1, generator=draws)
+        points = F.normalize(torch.randn(size.batch, size.points, 3, generator=draws), dim=-1)
+        queries = 2 * torch.rand(size.batch, size.queries, 3, generator=draws) - 1
+        is_inside = queries.norm(dim=-1) < radius
+        return {"points": radius[:, :, None] * points, "queries": queries, "occupancy": is_inside.float()}
 
 
 def projected(features: torch.Tensor, places: torch.Tensor, cells: int) -> torch.Tensor:
@@ -135,7 +140,7 @@ class Occupancy(nn.Module):
 class ArgusPriorNet(nn.Module):
     """Returns the mean cross-entropy of a shape's tokens, each predicted from its category and the tokens before it."""
 
-    def __init__(self, size: "ArgusPrior") -> None:
+    def __init__(self, size: ArgusPrior) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(size.codes, size.hidden), nn.Embedding(size.seq, size.hidden)
         self.category = nn.Embedding(size.classes, size.hidden)
@@ -151,6 +156,12 @@ class ArgusPriorNet(nn.Module):
             x = block(x)
         scores = F.linear(self.norm(x), self.words.weight)
         return F.cross_entropy(scores.float().flatten(0, 1), tokens.flatten())
+
+    @staticmethod
+    def example(size: ArgusPrior, draws: torch.Generator, meta: bool) -> Batch:
+        """Random tokens and categories."""
+        tokens = torch.randint(size.codes, (size.batch, size.seq), generator=draws)
+        return {"tokens": tokens, "category": torch.randint(size.classes, (size.batch,), generator=draws)}
 
 
 class PriorBlock(nn.Module):

@@ -1,13 +1,11 @@
 """CosmoFlow: blocks of a 3 x 3 x 3 convolution and an average pooling that halves, then three linear layers."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.cosmoflow import Cosmoflow
+from ssdsl.model.zoo.cosmoflow import CHANNELS, TARGETS, Cosmoflow
+from ssdsl.model.zoo.nets.inputs import Batch, noise
 
 SLOPE = 0.3  # of the leaky ReLU
 
@@ -15,7 +13,7 @@ SLOPE = 0.3  # of the leaky ReLU
 class CosmoFlowNet(nn.Module):
     """Returns the mean squared error of the predicted parameters of a universe."""
 
-    def __init__(self, size: "Cosmoflow") -> None:
+    def __init__(self, size: Cosmoflow) -> None:
         super().__init__()
         *before, last = size.channels()
         blocks = [
@@ -32,6 +30,12 @@ class CosmoFlowNet(nn.Module):
         x = self.second(self.drop(F.leaky_relu(x, SLOPE)))
         x = self.last(self.drop(F.leaky_relu(x, SLOPE)))
         return F.mse_loss(x, target)
+
+    @staticmethod
+    def example(size: Cosmoflow, draws: torch.Generator, meta: bool) -> Batch:
+        """Volumes of noise with random targets."""
+        volume = (size.batch, CHANNELS, size.width, size.width, size.width)
+        return {"volume": noise(volume, draws, meta), "target": noise((size.batch, TARGETS), draws, meta)}
 
 
 class PooledConvolution(nn.Module):

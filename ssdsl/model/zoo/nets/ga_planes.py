@@ -1,21 +1,20 @@
 """Grids of features that points read by interpolation, and decoders of what they read."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.ga_planes import GaPlanes
+from ssdsl.model.zoo.ga_planes import SPACE, GaPlanes
+from ssdsl.model.zoo.nets.inputs import Batch
 
+RADIUS, TUBE = 0.6, 0.3  # of the torus
 SPREAD = 0.1  # of features at the start
 
 
 class GaPlanesNet(nn.Module):
     """Returns the mean loss of the points: squared errors, or binary cross-entropies."""
 
-    def __init__(self, size: "GaPlanes") -> None:
+    def __init__(self, size: GaPlanes) -> None:
         super().__init__()
         self.segments = size.task == "segmentation"
         self.grids = Grids(size)
@@ -25,11 +24,20 @@ class GaPlanesNet(nn.Module):
         y = self.decoder(self.grids(points), points)
         return F.binary_cross_entropy_with_logits(y, target) if self.segments else F.mse_loss(y, target)
 
+    @staticmethod
+    def example(size: GaPlanes, draws: torch.Generator, meta: bool) -> Batch:
+        """Random points of the cube from -1 to 1, with the answers of the task."""
+        points = 2 * torch.rand(size.batch, SPACE, generator=draws) - 1
+        if size.task == "regression":
+            return {"points": points, "target": (3 * points).cos().prod(dim=1)}
+        ring = points[:, :2].norm(dim=1) - RADIUS
+        return {"points": points, "target": (ring.square() + points[:, 2].square() < TUBE**2).float()}
+
 
 class Grids(nn.Module):
     """The features of points, from grids that are trained, or fixed ones."""
 
-    def __init__(self, size: "GaPlanes", trained: bool = True) -> None:
+    def __init__(self, size: GaPlanes, trained: bool = True) -> None:
         super().__init__()
         self.combine, self.axes = size.combine, list(size.elements())
         for axes, side in size.elements().items():
@@ -72,7 +80,7 @@ def sampled(grid: torch.Tensor, points: torch.Tensor, axes: tuple[int, ...]) -> 
 class LinearDecoder(nn.Module):
     """A sum of features with weights."""
 
-    def __init__(self, size: "GaPlanes") -> None:
+    def __init__(self, size: GaPlanes) -> None:
         super().__init__()
         self.sum = nn.Linear(size.combined, 1)
 
@@ -86,7 +94,7 @@ class Gate(nn.Module):
 
     gates: torch.Tensor
 
-    def __init__(self, size: "GaPlanes") -> None:
+    def __init__(self, size: GaPlanes) -> None:
         super().__init__()
         self.sums, self.fixed = nn.Linear(size.combined, size.hidden), Grids(size, trained=False)
         self.register_buffer("gates", torch.randn(size.hidden, size.combined))
@@ -100,7 +108,7 @@ class Gate(nn.Module):
 class Relu(nn.Module):
     """A layer of ReLU and a sum with weights."""
 
-    def __init__(self, size: "GaPlanes") -> None:
+    def __init__(self, size: GaPlanes) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(size.combined, size.hidden), nn.Linear(size.hidden, 1)
 

@@ -1,19 +1,17 @@
 """A GPT whose feed-forwards are, in some layers, mixtures of experts with a router and a capacity."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.moe_gpt import MoeGpt
+from ssdsl.model.zoo.moe_gpt import MoeGpt
+from ssdsl.model.zoo.nets.inputs import Batch
 
 
 class MoeGptNet(nn.Module):
     """Returns the mean cross-entropy of the next token plus the routers' penalties."""
 
-    def __init__(self, size: "MoeGpt") -> None:
+    def __init__(self, size: MoeGpt) -> None:
         super().__init__()
         self.words = nn.Embedding(size.vocab, size.hidden)
         self.places = nn.Embedding(size.seq, size.hidden)
@@ -33,11 +31,17 @@ class MoeGptNet(nn.Module):
         loss = F.cross_entropy(scores.float().flatten(0, 1), following.flatten())
         return sum(penalties, loss)
 
+    @staticmethod
+    def example(size: MoeGpt, draws: torch.Generator, meta: bool) -> Batch:
+        """Random tokens; the labels are the same, the model shifts them by one."""
+        tokens = torch.randint(size.vocab, (size.batch, size.seq), generator=draws)
+        return {"input_ids": tokens, "labels": tokens.clone()}
+
 
 class TransformerBlock(nn.Module):
     """Attention, then a feed-forward or a mixture of experts, each with a residual; gives the router's penalty too."""
 
-    def __init__(self, size: "MoeGpt", has_experts: bool) -> None:
+    def __init__(self, size: MoeGpt, has_experts: bool) -> None:
         super().__init__()
         self.norm_attention, self.norm_ffn = nn.LayerNorm(size.hidden), nn.LayerNorm(size.hidden)
         self.attention = Attention(size.hidden, size.heads)
@@ -100,7 +104,7 @@ class Mixture(nn.Module):
     shared feed-forward, if there is one, sees all tokens.
     """
 
-    def __init__(self, size: "MoeGpt") -> None:
+    def __init__(self, size: MoeGpt) -> None:
         super().__init__()
         self.grouping, self.slots, self.top = size.group, size.slots, size.top
         self.balance, self.z = size.balance, size.z

@@ -1,19 +1,17 @@
 """ResNet: residual blocks of two 3 x 3 convolutions, or of a 3 x 3 between two 1 x 1; each with a batch norm."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.resnet import Convolution, Resnet
+from ssdsl.model.zoo.nets.inputs import Batch, classified_images
+from ssdsl.model.zoo.resnet import Convolution, Resnet
 
 
 class ResNet(nn.Module):
     """A convolution 7/2/3 and a max pooling 3/2/1, the blocks, the mean of each channel, one linear layer."""
 
-    def __init__(self, size: "Resnet") -> None:
+    def __init__(self, size: Resnet) -> None:
         super().__init__()
         self.stem = normed(size.stem())
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)
@@ -23,6 +21,10 @@ class ResNet(nn.Module):
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         x = self.pool(F.relu(self.stem(pixel_values)))
         return F.cross_entropy(self.head(self.blocks(x).mean((2, 3))), labels)
+
+    @staticmethod
+    def example(size: Resnet, draws: torch.Generator, meta: bool) -> Batch:
+        return classified_images(size, draws, meta)
 
 
 class ResidualBlock(nn.Module):
@@ -40,7 +42,7 @@ class ResidualBlock(nn.Module):
         return F.relu(self.body[-1](y) + self.shortcut(x))
 
 
-def normed(c: "Convolution") -> nn.Sequential:
+def normed(c: Convolution) -> nn.Sequential:
     """A padded convolution and its batch norm, whose shift takes the place of a bias."""
     convolution = nn.Conv2d(c.given, c.made, c.kernel, c.stride, padding=c.kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(c.made))

@@ -1,24 +1,22 @@
 """A U-Net of residual blocks, which know the step of a diffusion, and of transformers, which know a context."""
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.u_transformer import UTransformer
+from ssdsl.model.zoo.nets.inputs import Batch, noise
+from ssdsl.model.zoo.u_transformer import CHANNELS, TARGETS, UTransformer
 
-from ssdsl.model.zoo.u_transformer import CHANNELS, TARGETS
-
+STEPS = 1000  # of the diffusion
 LONGEST = 10_000  # of the periods of sine and cosine in the embedding of a step
 
 
 class UTransformerNet(nn.Module):
     """Returns the mean squared error of the predicted target."""
 
-    def __init__(self, size: "UTransformer") -> None:
+    def __init__(self, size: UTransformer) -> None:
         super().__init__()
         *upper, lowest = size.widths()
         self.base = size.base
@@ -52,6 +50,15 @@ class UTransformerNet(nn.Module):
             z = level(torch.cat([z, skip], dim=1), time, context)
         return F.mse_loss(self.head(F.silu(self.norm(z))), target)
 
+    @staticmethod
+    def example(size: UTransformer, draws: torch.Generator, meta: bool) -> Batch:
+        """Noise, and a random step of the diffusion for each image."""
+        space, lowest = (size.image, size.image), size.widths()[-1]
+        shapes = ((CHANNELS, *space), (size.tokens, lowest), (TARGETS, *space))
+        image, context, target = (noise((size.batch, *shape), draws, meta) for shape in shapes)
+        step = torch.randint(STEPS, (size.batch,), generator=draws)
+        return {"image": image, "step": step, "context": context, "target": target}
+
 
 def waves(step: torch.Tensor, width: int) -> torch.Tensor:
     """Cosines and sines of a number, with `width` / 2 periods up to 10 000 (Ho et al. 2020, arXiv 2006.11239)."""
@@ -64,7 +71,7 @@ def waves(step: torch.Tensor, width: int) -> torch.Tensor:
 class Residual(nn.Module):
     """Adds to its input two convolutions, with the step's embedding added between them."""
 
-    def __init__(self, size: "UTransformer", given: int, made: int) -> None:
+    def __init__(self, size: UTransformer, given: int, made: int) -> None:
         super().__init__()
         self.norm_in, self.norm_out = nn.GroupNorm(size.groups, given), nn.GroupNorm(size.groups, made)
         self.first, self.second = nn.Conv2d(given, made, 3, padding=1), nn.Conv2d(made, made, 3, padding=1)
@@ -81,7 +88,7 @@ class Residual(nn.Module):
 class UNetLevel(nn.Module):
     """A residual block and a transformer."""
 
-    def __init__(self, size: "UTransformer", given: int, made: int) -> None:
+    def __init__(self, size: UTransformer, given: int, made: int) -> None:
         super().__init__()
         self.residual, self.transformer = Residual(size, given, made), Transformer(size, made)
 
@@ -93,7 +100,7 @@ class UNetLevel(nn.Module):
 class Transformer(nn.Module):
     """Adds to pixels attention among them, attention to the context, and a feed-forward."""
 
-    def __init__(self, size: "UTransformer", width: int) -> None:
+    def __init__(self, size: UTransformer, width: int) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(size.groups, width)
         self.enter, self.leave = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)

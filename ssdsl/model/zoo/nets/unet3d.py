@@ -1,20 +1,19 @@
 """A 3-D U-Net: down by max pooling, up by transposed convolutions, each level joined with its equal on the way down."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.unet3d import Unet3d
+from ssdsl.model.zoo.nets.inputs import Batch, labels, noise
+from ssdsl.model.zoo.unet3d import Unet3d
 
 
 class UNet3d(nn.Module):
     """Returns the mean cross-entropy of all voxels."""
 
-    def __init__(self, size: "Unet3d") -> None:
+    def __init__(self, size: Unet3d) -> None:
         super().__init__()
         widths = size.widths()
         self.down = nn.ModuleList(double(*w) for w in widths)
@@ -32,6 +31,13 @@ class UNet3d(nn.Module):
         for rise, level, skip in zip(self.rise, self.up, reversed(skips), strict=True):
             x = level(torch.cat([skip, rise(x)], dim=1))
         return F.cross_entropy(self.head(x), labels)
+
+    @staticmethod
+    def example(size: Unet3d, draws: torch.Generator, meta: bool) -> Batch:
+        """Volumes of noise, and a random class for each voxel."""
+        space = (size.width, size.width, size.width)
+        volume = noise((size.batch, size.channels, *space), draws, meta)
+        return {"volume": volume, "labels": labels((size.batch, *space), size.classes, draws, meta)}
 
 
 def double(given: int, inner: int, made: int) -> nn.Sequential:

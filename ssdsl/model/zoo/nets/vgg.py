@@ -1,19 +1,17 @@
 """VGG: stages of 3 x 3 convolutions, each with a max pooling at its end, then three fully connected layers."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from ssdsl.model.zoo.vgg import Vgg
+from ssdsl.model.zoo.nets.inputs import Batch, classified_images
+from ssdsl.model.zoo.vgg import Vgg
 
 
 class VggNet(nn.Module):
     """Returns the mean cross-entropy; `size` has the number and the width of the convolutions of each stage."""
 
-    def __init__(self, size: "Vgg") -> None:
+    def __init__(self, size: Vgg) -> None:
         super().__init__()
         self.features = nn.Sequential(*_stages(size))
         layers = [nn.Linear(size.flat, size.hidden), nn.Linear(size.hidden, size.hidden)]
@@ -24,8 +22,12 @@ class VggNet(nn.Module):
         features = self.features(pixel_values).flatten(1)
         return F.cross_entropy(self.classifier(features), labels)
 
+    @staticmethod
+    def example(size: Vgg, draws: torch.Generator, meta: bool) -> Batch:
+        return classified_images(size, draws, meta)
 
-def _stages(size: "Vgg") -> list[nn.Module]:
+
+def _stages(size: Vgg) -> list[nn.Module]:
     """The layers of all stages: convolutions with ReLU, and the poolings inserted behind those of each stage."""
     layers: list[nn.Module] = []
     for given, made in size.channels():
