@@ -79,25 +79,11 @@ class Live:
 
     def _program(self, what: str, make: Callable[[], Compiled]) -> CompiledProgram:
         """A program made by rank 0, on all ranks; if rank 0 fails, all raise EngineError with its diagnostics."""
-        sent, error = SentProgram({}, {}), None
-        if self.control.rank == 0:
-            try:
-                with _told(f"{self.request.plan.name}{what}"):
-                    compiled = make()
-                sent = SentProgram(
-                    program_files(compiled.program, self.request.model.precision),
-                    {
-                        n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta
-                    },  # the other weights have recipes
-                )
-            except PlanError as found:
-                error = "\n".join(map(render, found.diagnostics))
-            except Exception as found:  # a bug of ours: the other ranks must not wait for a rank that is gone
-                traceback.print_exception(found)
-                error = str(
-                    EngineError(f"compiling failed: {found!r}", "report it with the lines above: a bug of ssdsl")
-                )
-        self.control.vote(error)
+        sent = SentProgram({}, {})
+        with self.control.together():
+            if self.control.rank == 0:
+                with rendered(), _bugs_told(), _told(f"{self.request.plan.name}{what}"):
+                    sent = SentProgram.of(make(), self.request.model.precision)
         sent = sent.shared(self.control)
         self._constants |= sent.constants
         return CompiledProgram.of(sent.texts, InitialState({}), [])
@@ -113,6 +99,27 @@ class Live:
                     done.add(tensor.data_ptr())
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
         return InitialState(self._constants | tensors, model.recipes, first_names(model.module))
+
+
+@contextmanager
+def rendered() -> Iterator[None]:
+    """A context in which diagnostics become an EngineError with their text."""
+    try:
+        yield
+    except PlanError as error:
+        raise EngineError("\n".join(map(render, error.diagnostics))) from error
+
+
+@contextmanager
+def _bugs_told() -> Iterator[None]:
+    """A context in which a bug of ours becomes an EngineError: other ranks must not wait for a rank that is gone."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        raise EngineError(f"compiling failed: {error!r}", "report it with the lines above: a bug of ssdsl") from error
 
 
 @contextmanager
@@ -138,6 +145,12 @@ class SentProgram:
 
     texts: dict[str, str]
     constants: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, compiled: Compiled, precision: str | None) -> "SentProgram":
+        """The files of a program, and its constants; weights on the meta device have recipes."""
+        constants = {n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta}
+        return cls(program_files(compiled.program, precision), constants)
 
     def shared(self, control: Control) -> "SentProgram":
         """Rank 0's program, on all ranks."""

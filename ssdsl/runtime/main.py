@@ -113,12 +113,8 @@ def _options() -> argparse.Namespace:
 
 def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> Loader:
     """The user's data."""
-    data, error = None, None
-    try:
+    with engine.control.together():
         data = load_data(spec)
-    except EngineError as found:
-        error = str(found)
-    engine.control.vote(error)
     return engine.loader(data, seed=seed, evaluate=evaluate, **loader_arguments(data, engine.training.feed.samples))
 
 

@@ -21,21 +21,13 @@ SHOWN = 5  # mistakes that an error message lists
 
 def open_on_all(path: Folder | str, control: Control) -> Checkpoint:
     """Opens the checkpoint in a folder, or the newest of a run, the same on all ranks. Raises EngineError on all."""
-    name, error = b"", None
-    if control.rank == 0:
-        try:
+    name = b""
+    with control.together():
+        if control.rank == 0:
             name = str(newest(Folder(path)).relative_to(path)).encode()
-        except EngineError as mistake:
-            error = str(mistake)
-    control.vote(error)
     folder = Folder(path) / control.broadcast(name).decode()
-    found: Checkpoint | None = None
-    try:
+    with control.together():
         found = Checkpoint.open(folder)
-    except EngineError as mistake:
-        error = str(mistake)
-    control.vote(error)
-    assert found is not None
     return found
 
 
@@ -57,22 +49,18 @@ def read_on_all(
     checkpoint = checkpoint.named(aliases or {})
     mine = [[path, held.piece.shape, str(held.tensor.dtype)] for path, held in wanted.items() if held.owns]
     messages = control.gather(json.dumps(mine).encode())
-    error = None
-    if messages is not None:
-        all_wanted = {tuple(path): (tuple(shape), dtype) for m in messages for path, shape, dtype in json.loads(m)}
-        error = _misfit(checkpoint, all_wanted, strict, cast)
-    control.vote(error)
-    try:
+    with control.together():
+        if messages is not None:
+            all_wanted = {tuple(path): (tuple(shape), dtype) for m in messages for path, shape, dtype in json.loads(m)}
+            _check_fits(checkpoint, all_wanted, strict, cast)
+    with control.together():
         checkpoint.read({path: held for path, held in wanted.items() if path in checkpoint.tensors})
-    except EngineError as mistake:
-        error = str(mistake)
-    control.vote(error)
 
 
-def _misfit(
+def _check_fits(
     checkpoint: Checkpoint, wanted: Mapping[Path, tuple[tuple[int, ...], str]], strict: bool, cast: bool
-) -> str | None:
-    """Why the checkpoint is not one of this model, or None."""
+) -> None:
+    """Raises EngineError for a checkpoint that is not one of this model."""
     stored = checkpoint.tensors
     kinds = {path[: len(MODEL)] for path in wanted} & {MODEL}
     missing = [p for p in wanted if p not in stored]
@@ -88,29 +76,14 @@ def _misfit(
     folder = checkpoint.folder
     if strict and (missing or unexpected):
         lines = [*_listed("missing in it", map(_name, missing)), *_listed("not in the model", map(_name, unexpected))]
-        return str(
-            EngineError(
-                "\n".join([f"the checkpoint `{folder}` is of another model", *lines]),
-                "load it into the model that it was saved from, or with strict=False load what both have",
-            )
-        )
+        change = "load it into the model that it was saved from, or with strict=False load what both have"
+        raise EngineError("\n".join([f"the checkpoint `{folder}` is of another model", *lines]), change)
     if shapes:
-        lines = _listed("other shapes", shapes)
-        return str(
-            EngineError(
-                "\n".join([f"the checkpoint `{folder}` is of another model", *lines]),
-                "make the model as large as the one that was saved",
-            )
-        )
+        lines = [f"the checkpoint `{folder}` is of another model", *_listed("other shapes", shapes)]
+        raise EngineError("\n".join(lines), "make the model as large as the one that was saved")
     if types and not cast:
-        lines = _listed("other types", types)
-        return str(
-            EngineError(
-                "\n".join([f"the checkpoint `{folder}` has numbers of another type", *lines]),
-                "load it with cast=True to convert them",
-            )
-        )
-    return None
+        lines = [f"the checkpoint `{folder}` has numbers of another type", *_listed("other types", types)]
+        raise EngineError("\n".join(lines), "load it with cast=True to convert them")
 
 
 def _listed(what: str, found: Iterable[str]) -> list[str]:

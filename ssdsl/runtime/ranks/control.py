@@ -4,7 +4,11 @@ They use a CPU group of their own. So they do not mix with the step's collective
 """
 
 import ctypes
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 import torch
 
@@ -58,6 +62,16 @@ class Control:
             raise EngineError(reason, "let all ranks run the same loop: as many steps, and no exit of one alone")
         return word == _Word.MORE
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A context: an error of one rank inside it is raised on all ranks, as by `vote`."""
+        error = None
+        try:
+            yield
+        except EngineError as found:
+            error = str(found)
+        self.vote(error)
+
     def leave(self) -> None:
         """Announces that this rank's script ends; returns when the others' do, or have been told."""
         self._word[0] = _Word.LEFT
@@ -84,6 +98,20 @@ class Control:
         self.transport.all_gather(all_bytes, mine, self._group)
         rows = all_bytes.view(self.size, longest)
         return [bytes_of(row[:size]) for row, size in zip(rows, sizes.tolist(), strict=True)]
+
+    def outlier(self, payload: bytes) -> int | None:
+        """The first rank whose payload is not that of rank 0; None if all are alike."""
+        said = self.all_gather(payload)
+        return next((rank for rank, other in enumerate(said) if other != said[0]), None)
+
+    def difference(self, facts: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The first fact in which a rank differs from rank 0, and its values on the two; None if all are alike."""
+        said = [json.loads(told) for told in self.all_gather(json.dumps(facts, default=str).encode())]
+        for rank, other in enumerate(said):
+            for name in {**said[0], **other}:
+                if other.get(name) != said[0].get(name):
+                    return name, f"{said[0].get(name)} on rank 0, {other.get(name)} on rank {rank}"
+        return None
 
     def gather(self, payload: bytes) -> list[bytes] | None:
         """The payloads of all ranks, on rank 0; None on the others."""

@@ -157,10 +157,9 @@ class Engine:
         with self._together():
             sparse = self.table.sparse
             made = Optimizer(make, self.ending.weights, list(dict.fromkeys(names)), groups, options, sparse)
-        said = self.control.all_gather(made.options().encode())
-        if other := [rank for rank, text in enumerate(said) if text != said[0]]:
+        if (other := self.control.outlier(made.options().encode())) is not None:
             raise EngineError(
-                f"the optimizer's options on rank {other[0]} are not those on rank 0",
+                f"the optimizer's options on rank {other} are not those on rank 0",
                 "give all ranks the same options: they step on copies and parts of the same weights",
             )
         self.ending.optimizer = made
@@ -414,13 +413,9 @@ class Engine:
     @contextmanager
     def _together(self) -> Iterator[None]:
         """A context: an error of one rank inside it is raised on all ranks."""
-        error: EngineError | None = None
         self._running.runner.doing = f"what step {self.micro_steps} begins with"
-        try:
+        with self.control.together():
             yield
-        except EngineError as found:
-            error = found
-        self.control.vote(str(error) if error is not None else None)
 
     def watch_gradients(self, watch: Callable[[], None]) -> None:
         """Calls `watch` in each step, when the gradients are complete and the optimizer has not stepped yet."""

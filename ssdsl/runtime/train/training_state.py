@@ -93,15 +93,10 @@ def restore(
     wanted: dict[Path, LocalTensor] = {(*MODEL, one.name): one for one in kept}
     state: dict[str, dict[str, LocalTensor | Scalar]] = {}
     facts = checkpoint.facts.get("optimizer")
-    error = None
-    if optimizer is not None and facts is not None:
-        try:
+    with control.together():
+        if optimizer is not None and facts is not None:
             _fit(optimizer, facts)
-            owned = [replace(w.held, tensor=w.parameter.detach()) for w in weights]
-            state = new_state(checkpoint, owned)
-        except EngineError as mistake:
-            error = str(mistake)
-    control.vote(error)
+            state = new_state(checkpoint, [replace(w.held, tensor=w.parameter.detach()) for w in weights])
     for name, values in state.items():
         wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, LocalTensor)})
     stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
