@@ -19,7 +19,9 @@ from ssdsl.run.checkpoints.errors import (
 from ssdsl.run.checkpoints.pretrained import converted
 from ssdsl.run.failures import unwritable
 from ssdsl.run.out_of_resources import lack_of
-from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
+from ssdsl.runtime.checkpoints.content import content_of
+from ssdsl.runtime.checkpoints.reader import Checkpoint
+from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.health.failure import whole as written_whole
 from ssdsl.runtime.layout.parts import LocalTensor

@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path as Folder
-from typing import Any
 
 import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -12,15 +10,18 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from ..errors import EngineError
 from ..layout.parts import LocalTensor
 from ..ranks.control import Control
-from .content import MODEL, STATE, Path, Scalar, content_of
+from .content import MODEL, STATE, Path, Scalar
 from .folder import newest
 from .reader import Checkpoint
 
 SHOWN = 5  # mistakes that an error message lists
 
 
-def open_on_all(path: Folder | str, control: Control) -> Checkpoint:
-    """Opens the checkpoint in a folder, or the newest of a run, the same on all ranks. Raises EngineError on all."""
+def open_on_all(path: Folder | str, control: Control, aliases: Mapping[str, str] | None = None) -> Checkpoint:
+    """Opens the checkpoint in a folder, or the newest of a run, the same on all ranks. Raises EngineError on all.
+
+    A tied weight may have any of its names there; `aliases` map the further names to the first.
+    """
     name = b""
     with control.together():
         if control.rank == 0:
@@ -28,7 +29,7 @@ def open_on_all(path: Folder | str, control: Control) -> Checkpoint:
     folder = Folder(path) / control.broadcast(name).decode()
     with control.together():
         found = Checkpoint.open(folder)
-    return found
+    return found.named(aliases or {})
 
 
 def read_on_all(
@@ -37,16 +38,13 @@ def read_on_all(
     control: Control,
     strict: bool = True,
     cast: bool = False,
-    aliases: Mapping[str, str] | None = None,
 ) -> None:
     """Reads a checkpoint into the tensors of all ranks. Raises EngineError on all ranks, before anything is written,
     where it does not fit.
 
     Together the ranks must want exactly the model's tensors in the checkpoint, with the same shapes and types. Without
-    `strict` names may be missing on either side; with `cast` other number types are converted. A tied weight may have
-    any of its names there; `aliases` map the further names to the first.
+    `strict` names may be missing on either side; with `cast` other number types are converted.
     """
-    checkpoint = checkpoint.named(aliases or {})
     mine = [[path, held.piece.shape, str(held.tensor.dtype)] for path, held in wanted.items() if held.owns]
     messages = control.gather(json.dumps(mine).encode())
     with control.together():
@@ -134,42 +132,3 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
                 )
     checkpoint.read(numbers)
     return found
-
-
-@dataclass(frozen=True)
-class LoadedTraining:
-    """What a checkpoint holds beside weights: the optimizer's state by weight and key (None if there is none), and the
-    facts."""
-
-    state: dict[str, dict[str, LocalTensor | Scalar]]
-    facts: dict[str, Any]
-    folder: Folder
-
-
-def load_on_all(
-    path: Folder | str,
-    weights: Iterable[LocalTensor],
-    control: Control,
-    *,
-    with_state: bool = True,
-    strict: bool = True,
-    cast: bool = False,
-    aliases: Mapping[str, str] | None = None,
-    more: Mapping[Path, Iterable[LocalTensor]] | None = None,
-) -> LoadedTraining:
-    """Loads a checkpoint, or the newest of a run, into the weights, and into new tensors for the state of an optimizer
-    that steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
-
-    Raises EngineError on all ranks. Nothing is written to the weights before all ranks know that the checkpoint fits.
-    """
-    checkpoint, weights = open_on_all(path, control), list(weights)
-    state: dict[str, dict[str, LocalTensor | Scalar]] = {}
-    error = None
-    try:
-        state = new_state(checkpoint, weights) if with_state else {}
-    except EngineError as mistake:
-        error = str(mistake)
-    control.vote(error)
-    wanted = content_of(weights, state, {}, more).tensors
-    read_on_all(checkpoint, wanted, control, strict, cast, aliases)
-    return LoadedTraining(state, checkpoint.facts, checkpoint.folder)

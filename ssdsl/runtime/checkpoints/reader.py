@@ -14,6 +14,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -21,7 +22,7 @@ from torch.distributed.checkpoint.metadata import (
     MetadataIndex,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from ..errors import EngineError
@@ -189,7 +190,7 @@ class _Copy:
         target.copy_(stored)
 
 
-class _Scatter(LoadPlanner):
+class _Scatter(DefaultLoadPlanner):
     """Reads each stored box once, however many wanted boxes overlap it, and copies the regions."""
 
     def __init__(
@@ -198,6 +199,7 @@ class _Scatter(LoadPlanner):
         stored: dict[MetadataIndex, tuple[torch.Size, torch.dtype]],
         sums: dict[MetadataIndex, int | None],
     ) -> None:
+        super().__init__()
         self.copies, self.stored, self.sums = copies, stored, sums
 
     def plan(self) -> LoadPlan:
@@ -218,22 +220,6 @@ class _Scatter(LoadPlanner):
             raise ValueError(f"the bytes of `{index.fqn}` are not those that were written")
         for copy in self.copies[index]:
             copy.carry_out(tensor)
-
-    # what a planner of `dcp.load` does; here the regions are known
-    def set_up_planner(self, *arguments: Any, **options: Any) -> None:
-        """Does nothing: the tensors are known."""
-
-    def create_local_plan(self) -> LoadPlan:
-        raise NotImplementedError
-
-    def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
-        raise NotImplementedError
-
-    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        raise NotImplementedError
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        raise NotImplementedError
 
 
 def _read(file: Folder, parse: Callable[[bytes], Any]) -> Any:

@@ -99,7 +99,7 @@ class EngineCheckpoints:
 
         self.saver.wait()
         engine, state = self.engine, self.engine.programs.state
-        checkpoint = open_on_all(folder, engine.control).named(state.aliases)
+        checkpoint = open_on_all(folder, engine.control, state.aliases)
         still = self._untrained()
         engine.ending.kept = restore(
             checkpoint,
