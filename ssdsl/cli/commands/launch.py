@@ -218,10 +218,8 @@ def _write(text: str, out: str | None) -> None:
     if out is None:
         print(text, end="")
         return
-    from ssdsl.run.failures import unwritable
+    from ssdsl.run.failures import writing
 
-    try:
+    with writing(Path(out)):
         Path(out).write_text(text)
-    except OSError as error:
-        raise PlanError(unwritable(error, Path(out))) from error
     talk.print(f"{out}: {text.count(chr(10))} lines", markup=False)

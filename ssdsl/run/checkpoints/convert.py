@@ -17,8 +17,7 @@ from ssdsl.run.checkpoints.errors import (
     WeightsUnreadable,
 )
 from ssdsl.run.checkpoints.pretrained import converted
-from ssdsl.run.failures import unwritable
-from ssdsl.run.out_of_resources import lack_of
+from ssdsl.run.failures import writing
 from ssdsl.runtime.checkpoints.content import content_of
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.checkpoints.saver import Saver
@@ -57,7 +56,11 @@ def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
     found: dict[str, Any] = {"model": _model(checkpoint), "steps": checkpoint.facts.get("steps", 0)}
     if optim:
         found["optim"] = _optimizer(checkpoint)
-    with _writing(file), written_whole(file) as beside, open(beside, "wb") as opened:  # torch.save alone: RuntimeError
+    with (
+        writing(file.parent, file),
+        written_whole(file) as beside,
+        open(beside, "wb") as opened,
+    ):  # torch.save alone: RuntimeError
         torch.save(found, opened)
 
 
@@ -145,7 +148,7 @@ def to_safetensors(checkpoint: Checkpoint, target: Path, largest_bytes: int) -> 
         shards = _shards(tensors, largest_bytes)
         names = [SINGLE] if len(shards) == 1 else [_shard(n, len(shards)) for n in range(len(shards))]
         files = dict(zip((target / name for name in names), shards, strict=True))
-    with _writing(target):
+    with writing(target.parent, target):
         for file, shard in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             with written_whole(file) as beside:
@@ -252,20 +255,6 @@ def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts:
 
 def _room(name: str, value: Any) -> Any:
     return LocalTensor.whole(name, value) if isinstance(value, torch.Tensor) and value.dim() else value
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    """A context in which a disk that takes no file becomes a diagnostic."""
-    try:
-        yield
-    except OSError as error:
-        raise PlanError(unwritable(error, target.parent)) from error
-    except Exception as error:
-        lack = lack_of(error, str(target))
-        if lack is None:
-            raise
-        raise PlanError(lack) from error
 
 
 def _first_line(error: Exception) -> str:
