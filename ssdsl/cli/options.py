@@ -1,37 +1,11 @@
 """Arguments and options that several commands share."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ssdsl.cli.names import complete_cluster, complete_model, complete_plan
 from ssdsl.cli.terminal import diagnostics_as_json
-
-
-class DeviceOption(StrEnum):
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class Backend(StrEnum):
-    GLOO = "gloo"
-    NCCL = "nccl"
-
-
-class OptimizerOption(StrEnum):
-    SGD = "sgd"
-    ADAMW = "adamw"
-
-
-class Precision(StrEnum):
-    BF16 = "bf16"
-    FP16 = "fp16"
-
-
-class Generator(StrEnum):
-    HASH = "hash"
-    PHILOX = "philox"
 
 
 def settings(values: list[str], option: str = "--set") -> dict[str, int]:
@@ -43,6 +17,18 @@ def settings(values: list[str], option: str = "--set") -> dict[str, int]:
             raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4", param_hint=f"'{option}'")
         found[name] = int(number)
     return found
+
+
+def numbers_option(name: str, short: str, metavar: str, help: str) -> Any:
+    """An option that takes numbers of params, and may be repeated."""
+    return typer.Option(name, short, metavar=metavar, help=help, default_factory=list, show_default=False)
+
+
+def cluster_option(help: str, show_default: bool | str = True) -> Any:
+    """The option `--cluster`; commands differ in what they do with it."""
+    return typer.Option(
+        "--cluster", "-c", metavar="NAME", help=help, show_default=show_default, autocompletion=complete_cluster
+    )
 
 
 Plan = Annotated[
@@ -62,36 +48,13 @@ Model = Annotated[
         autocompletion=complete_model,
     ),
 ]
-Set = Annotated[
-    list[str],
-    typer.Option(
-        "--set",
-        "-s",
-        metavar="NAME=N",
-        help="Set a param of the plan. Repeatable.",
-        default_factory=list,
-        show_default=False,
-    ),
-]
-Cluster = Annotated[
-    str,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="One of `ssdsl clusters`, or a TOML file of your own.",
-        autocompletion=complete_cluster,
-    ),
-]
+Set = Annotated[list[str], numbers_option("--set", "-s", "NAME=N", "Set a param of the plan. Repeatable.")]
+Cluster = Annotated[str, cluster_option("One of `ssdsl clusters`, or a TOML file of your own.")]
 ForCluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="Choose the communication that is cheapest there: one of `ssdsl clusters`, or a TOML file.",
+    cluster_option(
+        "Choose the communication that is cheapest there: one of `ssdsl clusters`, or a TOML file.",
         show_default="processes of one machine",
-        autocompletion=complete_cluster,
     ),
 ]
 Costs = Annotated[
@@ -106,22 +69,23 @@ Meta = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 WithGenerator = Annotated[
-    Generator, typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10.")
+    Literal["hash", "philox"],
+    typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10."),
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 AllSteps = Annotated[int, typer.Option(min=1, help="Training steps, with those before a resumed run.")]
-OnDevice = Annotated[DeviceOption, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
+OnDevice = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
 WithBackend = Annotated[
-    Backend | None,
+    Literal["gloo", "nccl"] | None,
     typer.Option(
         "--backend",
         help="Of torch.distributed. If given, several processes can share a GPU, slowly.",
         show_default="nccl with cuda, else gloo",
     ),
 ]
-WithOptimizer = Annotated[OptimizerOption, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
+WithOptimizer = Annotated[Literal["sgd", "adamw"], typer.Option("--optimizer", help="Optimizer from torch.optim.")]
 WithPrecision = Annotated[
-    Precision | None,
+    Literal["bf16", "fp16"] | None,
     typer.Option(
         "--precision", help="Compute in this type, with master weights in float32.", show_default="the model's"
     ),

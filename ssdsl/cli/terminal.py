@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ssdsl.show.view import View, table
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import as_json, render
 
@@ -105,6 +106,12 @@ def _styled(line: str) -> Text:
 def print_text(text: str) -> None:
     """Prints text on stdout as it is, whatever its width."""
     results.file.write(text)
+
+
+def print_views(*views: View) -> None:
+    """Prints views as tables on stdout."""
+    for view in views:
+        results.print(table(view, results.width))
 
 
 def print_json(value: Any) -> None:

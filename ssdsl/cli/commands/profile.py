@@ -51,7 +51,7 @@ def profile(
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]
-    held = captured(model, seed, precision=precision.value if precision is not None else None, trains=True)
+    held = captured(model, seed, precision=precision, trains=True)
     known = _known(Path(out))
     for (path, source), (_, own) in zip(sources, chosen, strict=True):
         loaded = LoadedPlan(path, source, held)

@@ -7,7 +7,6 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster, named_cluster
-from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import (
     LoadedPlan,
@@ -20,7 +19,7 @@ from ssdsl.cli.pipeline import (
     simulated,
     state_of,
 )
-from ssdsl.cli.terminal import print_json, print_text, results
+from ssdsl.cli.terminal import print_json, print_text, print_views, results
 from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
@@ -62,13 +61,9 @@ USES = {  # options that are not for every view
 View = Annotated[What, typer.Argument(help=HELP)]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="Choose communication and count time for it: one of `ssdsl clusters`, or a TOML file.",
+    options.cluster_option(
+        "Choose communication and count time for it: one of `ssdsl clusters`, or a TOML file.",
         show_default="laptop in schedule and memory, else processes of one machine",
-        autocompletion=complete_cluster,
     ),
 ]
 Window = Annotated[
@@ -124,13 +119,12 @@ def show(
         print_json(tasks_json(compiled(loaded, overrides, cluster=chosen).program))
         return
     views = _views(loaded, overrides, view, every, chosen)
-    from ssdsl.show.view import as_json, table
+    from ssdsl.show.view import as_json
 
     if json:
         print_json([row for shown in views for row in as_json(shown)])
         return
-    for shown in views:
-        results.print(table(shown, results.width))
+    print_views(*views)
 
 
 def _only(views: tuple[What, ...]) -> str:
@@ -191,7 +185,6 @@ def _timed(report: "Report", view: What, window: str | None, transfers: bool, js
     from ssdsl.show.charts.gantt import gantt
     from ssdsl.show.tables.memory import memory_curve, memory_views
     from ssdsl.show.tables.report import report_json
-    from ssdsl.show.view import table
 
     if json:
         print_json(report_json(report))
@@ -199,8 +192,7 @@ def _timed(report: "Report", view: What, window: str | None, transfers: bool, js
     if view is What.SCHEDULE:
         results.print(gantt(report.timeline, results.width, transfers, _seconds(window, report.step_s)))
         return
-    for shown in memory_views(report.timeline):
-        results.print(table(shown, results.width))
+    print_views(*memory_views(report.timeline))
     results.print(memory_curve(report.timeline, results.width))
 
 
