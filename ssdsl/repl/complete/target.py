@@ -1,12 +1,9 @@
 """The value that a completion is about: the expression in front of a dot or a bracket."""
 
-from ssdsl.lang import nodes
-from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.values import Value
 from ssdsl.repl.complete.position import Position
-from ssdsl.repl.session import Session, look
+from ssdsl.repl.session import Session, expression, look
 from ssdsl.text.diagnostic import PlanError
-from ssdsl.text.source import Source
 
 OPENS, CLOSES = ("LPAR", "LSQB"), ("RPAR", "RSQB")
 
@@ -46,9 +43,7 @@ def value_of(session: Session, text: str | None) -> Value:
     if text is None:
         return None
     try:
-        match parse(Source("", f"let value = (\n{text}\n)\n")).statements:
-            case (nodes.LetStatement(_, None, value),):
-                return look(session, value)
+        value = expression(text)
+        return look(session, value) if value is not None else None
     except PlanError:
-        pass
-    return None
+        return None

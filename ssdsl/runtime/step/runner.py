@@ -11,6 +11,7 @@ from ..layout.parts import KeptOutput, Placed
 from ..layout.transfers import Message, Mover, SentSignal
 from ..profile.recorder import Recorder
 from ..ranks.world import World
+from .flat_params import FlatWeights
 from .gradient_accumulator import GradientAccumulator
 from .joins import At, Input
 from .split_backward import Waiting, collecting, finish, first_half
@@ -239,21 +240,18 @@ class Runner:
 
     def scatter_gradients(self, flat: int) -> None:
         """Reduces the gradients that a backward has left to the ranks that hold parts of them."""
-        self.doing = f"gradients {flat}"
-        with self._span("reduce", flat):
-            self.weights.flat(flat).scatter_gradients()
+        with self._on_flat("gradients", flat, "reduce") as weights:
+            weights.scatter_gradients()
 
     def start_reduce(self, flat: int) -> None:
         """Starts to complete the gradients of a flat parameter."""
-        self.doing = f"gradients {flat}"
-        with self._span("reduce", flat):
-            self.weights.flat(flat).start_reduce()
+        with self._on_flat("gradients", flat, "reduce") as weights:
+            weights.start_reduce()
 
     def wait_reduce(self, flat: int) -> None:
         """Waits until a flat parameter's gradients are complete for the optimizer."""
-        self.doing = f"gradients {flat}"
-        with self._span("reduce", flat):
-            self.weights.flat(flat).wait_reduce()
+        with self._on_flat("gradients", flat, "reduce") as weights:
+            weights.wait_reduce()
 
     def update(self) -> None:
         """Runs the optimizer."""
@@ -264,18 +262,19 @@ class Runner:
 
     def gather(self, flat: int) -> None:
         """Gathers the weights that other ranks updated."""
-        self.doing = f"weights {flat}"
-        with self._span("optimizer", flat), torch.no_grad():
-            self.weights.flat(flat).gather()
+        with self._on_flat("weights", flat, "optimizer") as weights, torch.no_grad():
+            weights.gather()
 
     @contextmanager
-    def _span(self, name: str, flat: int) -> Iterator[None]:
-        if self.recorder is None:
-            yield
-            return
-        clock = self.world.clock
-        with self.recorder.span(name), clock.task(name, flat) if clock is not None else nullcontext():
-            yield
+    def _on_flat(self, doing: str, flat: int, span: str) -> Iterator[FlatWeights]:
+        """A context for work on a flat parameter: sets the rank's status, and records the time if a recorder is set."""
+        self.doing = f"{doing} {flat}"
+        recorder, clock = self.recorder, self.world.clock
+        with (
+            recorder.span(span) if recorder is not None else nullcontext(),
+            clock.task(span, flat) if clock is not None else nullcontext(),
+        ):
+            yield self.weights.flat(flat)
 
 
 def _edges(block: Block, outputs: Sequence[torch.Tensor]) -> list[GradientEdge | None]:
