@@ -101,7 +101,9 @@ def show(
     chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
     if view is What.GRAPH:
-        _graph(loaded, every, json)
+        from ssdsl.show.tables.graph import shown_graph
+
+        _text("graph", shown_graph(loaded.graph, every=every or json), json)
         return
     if view is What.PROGRAM:
         _program(compiled(loaded, overrides, cluster=chosen), role, every, json)
@@ -151,17 +153,6 @@ def _views(
     raise AssertionError(f"{view} is drawn from a simulation")
 
 
-def _graph(loaded: LoadedPlan, every: bool, json: bool) -> None:
-    """Prints the captured model as text."""
-    from ssdsl.show.tables.graph import shown_graph
-
-    text = shown_graph(loaded.graph, every=every or json)
-    if json:
-        print_json({"graph": text})
-    else:
-        print_text(text)
-
-
 def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:
     """Prints the program as text, all of it or one role's part."""
     from ssdsl.lang.suggest import suggest
@@ -173,9 +164,12 @@ def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) ->
         known = [r.name for r in program.roles]
         hint = suggest(role or "", known) or f"there are {', '.join(known[:8])}"
         raise typer.BadParameter(f"there is no role `{role}`: {hint}", param_hint="'--role'")
-    text = shown_program(program, roles if role is not None else None, every=every or json)
+    _text("program", shown_program(program, roles if role is not None else None, every=every or json), json)
+
+
+def _text(what: str, text: str, json: bool) -> None:
     if json:
-        print_json({"program": text})
+        print_json({what: text})
     else:
         print_text(text)
 

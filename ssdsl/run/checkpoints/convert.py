@@ -56,12 +56,8 @@ def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
     found: dict[str, Any] = {"model": _model(checkpoint), "steps": checkpoint.facts.get("steps", 0)}
     if optim:
         found["optim"] = _optimizer(checkpoint)
-    with (
-        writing(file.parent, file),
-        written_whole(file) as beside,
-        open(beside, "wb") as opened,
-    ):  # torch.save alone: RuntimeError
-        torch.save(found, opened)
+    with writing(file.parent, file), written_whole(file) as beside, beside.open("wb") as opened:
+        torch.save(found, opened)  # which raises RuntimeError where it opens the file itself
 
 
 def _model(checkpoint: Checkpoint) -> Tensors:
@@ -146,7 +142,8 @@ def to_safetensors(checkpoint: Checkpoint, target: Path, largest_bytes: int) -> 
         files = {target: tensors}
     else:
         shards = _shards(tensors, largest_bytes)
-        names = [SINGLE] if len(shards) == 1 else [_shard(n, len(shards)) for n in range(len(shards))]
+        count = len(shards)
+        names = [SINGLE] if count == 1 else [f"model-{n:05d}-of-{count:05d}.safetensors" for n in range(1, count + 1)]
         files = dict(zip((target / name for name in names), shards, strict=True))
     with writing(target.parent, target):
         for file, shard in files.items():
@@ -155,29 +152,21 @@ def to_safetensors(checkpoint: Checkpoint, target: Path, largest_bytes: int) -> 
                 save_file(shard, beside, metadata={"format": "pt"})
         if len(files) > 1:
             index = {
-                "metadata": {"total_size": sum(map(_bytes, tensors.values()))},
+                "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
                 "weight_map": {name: file.name for file, shard in files.items() for name in shard},
             }
             with written_whole(target / INDEX) as beside:
                 beside.write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _shard(number: int, count: int) -> str:
-    return f"model-{number + 1:05d}-of-{count:05d}.safetensors"
-
-
 def _shards(tensors: Tensors, largest_bytes: int) -> list[Tensors]:
     """The tensors in groups of at most so many bytes, in order; a larger tensor is a group."""
     groups: list[Tensors] = [{}]
     for name, tensor in tensors.items():
-        if groups[-1] and sum(map(_bytes, groups[-1].values())) + _bytes(tensor) > largest_bytes:
+        if groups[-1] and sum(t.nbytes for t in groups[-1].values()) + tensor.nbytes > largest_bytes:
             groups.append({})
         groups[-1][name] = tensor
     return groups
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def from_safetensors(source: Path, folder: Path) -> None:

@@ -162,7 +162,7 @@ class Engine:
                 f"the optimizer's options on rank {other} are not those on rank 0",
                 "give all ranks the same options: they step on copies and parts of the same weights",
             )
-        self.ending.optimizer = made
+        self.ending.made = made
         return self.optim
 
     # -- data ----------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Engine:
         unless `allow_nan` (then nothing was updated).
         """
         if update:
-            self._need_optimizer()
+            _ = self.optim  # raises where there is none
         wish = StepOptions(clip, update, scale, allow_nan)
         with self.world.enter():
             share, part = self._find("train", batch)
@@ -258,9 +258,6 @@ class Engine:
         if isinstance(batch, CheckedBatch):
             self._keeper.note(batch)
         return loss
-
-    def _need_optimizer(self) -> None:
-        _ = self.optim
 
     def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
         """The program for a batch, and this rank's part of the batch."""
