@@ -1,11 +1,45 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, their completion, and the refusal of those without effect."""
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from ssdsl.cli.names import complete_cluster, complete_model, complete_plan
 from ssdsl.cli.terminal import diagnostics_as_json
+from ssdsl.lang.shipped import shipped_plans
+
+
+def complete_plan(incomplete: str) -> list[str]:
+    """The shipped plans, and plans in the folder that is being typed."""
+    words = [*(name for name, _ in shipped_plans()), *_files(incomplete, "*.ssp")]
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def _files(incomplete: str, pattern: str) -> list[str]:
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    try:
+        return [str(path) for path in sorted(folder.glob(pattern))]
+    except OSError:
+        return []
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """The models of the zoo in all sizes, and the prefix of models of transformers."""
+    from ssdsl.model.zoo import ZOO
+
+    names = [word for name, family in ZOO.items() for word in (name, *(f"{name}:{size}" for size in family.sizes))]
+    return [name for name in [*names, "hf:"] if name.startswith(incomplete)]
+
+
+def complete_cluster(incomplete: str) -> list[str]:
+    """The known clusters, and TOML files in the folder that is being typed."""
+    from ssdsl.cluster.load import known_clusters
+
+    return [word for word in [*known_clusters(), *_files(incomplete, "*.toml")] if word.startswith(incomplete)]
 
 
 def settings(values: list[str], option: str = "--set") -> dict[str, int]:
@@ -165,3 +199,45 @@ Json = Annotated[
         help="Print JSON instead of tables; mistakes and warnings are a JSON object a line on stderr.",
     ),
 ]
+
+
+def refuse_unused(context: typer.Context, unused: Mapping[str, str]) -> None:
+    """Raises typer.BadParameter if one of these parameters was given; each comes with the advice what to change.
+
+    Parameters have the names of the command's function.
+    """
+    for param in context.command.params:
+        source = context.get_parameter_source(param.name) if param.name in unused else None
+        if source is not None and source.name == "COMMANDLINE":
+            hint = f"'{param.opts[0]}'"
+            raise typer.BadParameter(f"it changes nothing here: {unused[param.name]}", param_hint=hint)
+
+
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Capture the model anew: neither take a graph that is kept nor keep this one."),
+]
+
+
+@dataclass(slots=True)
+class _Switch:
+    on: bool = True
+
+
+keeps_graphs = _Switch()  # whether this command takes a kept graph, and keeps a new one
+
+
+def takes_model(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, extended by the option `--no-cache`, which all commands with a model share."""
+
+    @functools.wraps(command)
+    def extended(*args: Any, no_cache: bool, **options: Any) -> None:
+        keeps_graphs.on = not no_cache
+        command(*args, **options)
+
+    own = inspect.signature(command)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    option = inspect.Parameter("no_cache", kind, default=False, annotation=NoCache)
+    extended.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
+    extended.__annotations__ = {**command.__annotations__, "no_cache": NoCache}
+    return extended

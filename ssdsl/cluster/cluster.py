@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from ssdsl.cluster.device import Device
+from ssdsl.cluster.device import Device, Overlap
 from ssdsl.cluster.errors import ClusterTooSmall
 from ssdsl.cluster.link import Link
-from ssdsl.cluster.overlap import Overlap
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 

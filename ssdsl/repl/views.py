@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 
 from ssdsl.plan.interpret import plan_of
-from ssdsl.repl.compiled import compiled
 from ssdsl.repl.reply import Shown
 from ssdsl.repl.session import Session
 from ssdsl.show.tables.communication import communication_view
@@ -12,6 +11,7 @@ from ssdsl.show.tables.operators import operators_view
 from ssdsl.show.tables.program import shown_program
 from ssdsl.show.tables.tasks import tasks_views
 from ssdsl.simulate.report import Report
+from ssdsl.workspace import Compiled
 
 
 def view(session: Session, name: str) -> tuple[Shown, ...]:
@@ -67,3 +67,9 @@ VIEWS: dict[str, Callable[[Session], Iterator[Shown]]] = {
     "schedule": _schedule,
     "memory": _memory,
 }
+
+
+def compiled(session: Session) -> Compiled:
+    """The compiled plan, for the session's cluster. Raises PlanError, also for a plan that is not complete."""
+    draft = session.draft
+    return session.workspace.compile(draft.source, session.overrides, draft.folder)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.names import complete_cluster
+from ssdsl.cli.options import complete_cluster, refuse_unused
 from ssdsl.cli.terminal import print_json, print_views, talk
-from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster

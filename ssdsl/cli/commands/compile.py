@@ -8,11 +8,10 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
-from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster

@@ -7,8 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster
-from ssdsl.cli.names import complete_plan
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import complete_plan, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_views
 

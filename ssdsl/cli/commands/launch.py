@@ -8,11 +8,10 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import write
-from ssdsl.cli.unused import refuse_unused
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -99,11 +98,10 @@ def launch(
     All use torchrun, once on each node. The number of processes follows from the plan; its program is compiled into a
     folder, which has to be where the nodes see it.
     """
-    from ssdsl.run.jobs.job import Job
+    from ssdsl.run.jobs.job import Job, torchrun_text
     from ssdsl.run.jobs.kubernetes import kubernetes_text
     from ssdsl.run.jobs.ray import ray_text
     from ssdsl.run.jobs.slurm import slurm_text
-    from ssdsl.run.jobs.torchrun import torchrun_text
 
     forms = {"slurm": slurm_text, "kubernetes": kubernetes_text, "ray": ray_text, "torchrun": torchrun_text}
     asked = {"slurm": slurm, "kubernetes": kubernetes, "ray": ray, "torchrun": torchrun}
@@ -182,7 +180,7 @@ def _program(
 
 def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: "Links | None") -> tuple[int, int]:
     """The number of nodes, and of processes on each; for a script, those that the user or the cluster gives."""
-    from ssdsl.run.jobs.fit import USUAL, fit
+    from ssdsl.run.jobs.job import USUAL, fit
 
     if processes is not None:
         return fit(processes, nodes, per_node, cluster)

@@ -8,12 +8,11 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, print_views, results, talk
 from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, warn_of_nothing, workplace, writable
-from ssdsl.cli.unused import refuse_unused
 from ssdsl.lang.save import check_folder
 from ssdsl.text.diagnostic import PlanError
 

@@ -11,7 +11,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.commands.compile import put
 from ssdsl.cli.commands.sweep import Values, numbers_of
-from ssdsl.cli.names import complete_plan
+from ssdsl.cli.options import complete_plan
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk

@@ -7,7 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster, named_cluster
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import (
     LoadedPlan,
     check_params,
@@ -20,7 +20,6 @@ from ssdsl.cli.pipeline import (
     state_of,
 )
 from ssdsl.cli.terminal import print_json, print_text, print_views, results
-from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster as Links

@@ -37,8 +37,7 @@ def verify(
     loaded = load(plan, model, seed, generator, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.launch import Training
-    from ssdsl.run.verify.uncompared import compared_steps, nothing_compared
-    from ssdsl.run.verify.verify import difference
+    from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared
     from ssdsl.run.verify.verify import verify as compare
     from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
 

@@ -1,5 +1,6 @@
 """Checks that a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any, assert_never
 
 import torch
 
+from ssdsl.model.checks.not_finite import first_not_finite
+from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
+from ssdsl.run.errors import NothingCompared, PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
 from ssdsl.run.in_process.run_in_process import Finished, RanksFailed, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.results import RunResult
@@ -150,6 +153,21 @@ def reason(comparison: Comparison) -> str:
             return f"{allowed}, the rounding of a sum"
         case _:
             assert_never(comparison.limit)
+
+
+def compared_steps(comparisons: tuple[Comparison, ...]) -> tuple[int, int]:
+    """The number of steps whose loss is finite on the single device, and the number of all steps."""
+    losses = [c.expected for c in comparisons if c.kind == "loss" and not c.in_float64]
+    return sum(map(math.isfinite, losses)), len(losses)
+
+
+def nothing_compared(comparisons: tuple[Comparison, ...], model: Model, graph: Graph) -> NothingCompared | None:
+    """The diagnostic if no step has a finite loss, with the place where the model's numbers stop being finite."""
+    if compared_steps(comparisons)[0]:
+        return None
+    first = next(c for c in comparisons if c.kind == "loss")
+    places = first_not_finite(model.with_numbers(), graph)
+    return NothingCompared(None, str(first.expected), "\n".join(places))
 
 
 def _without_unread(single: Trained, plan: Trained, model: Model) -> Trained:

@@ -20,15 +20,13 @@ from ..layout.cut import Piece
 from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..profile.recorder import Recorder
 from ..program.program import CompiledProgram
-from ..program.rank_program import RankProgram
+from ..program.rank_program import Gather, RankProgram
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
-from .evaluation import Gather, gathered
-from .loss_scale import Scaler
 from .optimizer import Groups, Make, Optimizer, stepped
-from .precision import HALF
+from .precision import HALF, Scaler
 from .programs import Outputs, Programs
 from .step_end import StepEnd, StepOptions
 
@@ -349,7 +347,7 @@ class Engine:
                 "let it return more beside the loss, as in `return {'loss': loss, 'logits': logits}`",
             )
         asked: tuple[str | int, ...] = outputs or tuple(int(name) if name.isdigit() else name for name in returned)
-        found = gathered(share, [*map(str, asked)], self.control, gather)
+        found = share.outputs([*map(str, asked)], gather)
         return {name: found[str(name)] for name in asked if str(name) in found}
 
     def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:

@@ -14,8 +14,8 @@ import torch
 from ..errors import EngineError
 from ..program.rank_program import RankProgram
 from ..ranks.control import Control
-from .loss_scale import Scaler
 from .optimizer import OptimizedParam, Optimizer
+from .precision import Scaler
 
 EPSILON = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
 
