@@ -28,18 +28,8 @@ class _Stripped:
         encoding = sys.stdout.encoding or "utf-8"
         return sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
-    def flush(self) -> None:
-        sys.stdout.flush()
-
-    def isatty(self) -> bool:
-        return sys.stdout.isatty()
-
-    @property
-    def encoding(self) -> str:
-        return sys.stdout.encoding or "utf-8"
-
-    def fileno(self) -> int:
-        return sys.stdout.fileno()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
 
 
 def _console(stderr: bool) -> Console:

@@ -21,6 +21,7 @@ from ssdsl.model.ops.families.experts import OF_ROWS
 from ssdsl.model.ops.families.random import FUNCTIONS
 from ssdsl.model.ops.rows import kernel_functions, modules
 
+WHOLE = ("int64", "int32")
 # The names that a file may import from the runtime beside it.
 RUNTIME = (
     *("Input", "Join", "Output", "Part", "block"),
@@ -118,14 +119,14 @@ class FileScope:
         return {place: instr for (_, place), instr in self.stands.items() if self._is_told(instr)}
 
     def _is_told(self, instr: Instr) -> bool:
-        return isinstance(instr, Reshard) or _communicates(instr) or self._looks_up(instr)
+        if isinstance(instr, OpPart):
+            return bool(instr.kernel.axes) or self._looks_up(instr)
+        return isinstance(instr, Reshard)
 
-    def _looks_up(self, instr: Instr) -> bool:
+    def _looks_up(self, op: OpPart) -> bool:
         """Whether an operator reads integers, which may be out of range: tokens, classes."""
         values = self.program.graph.values
-        return isinstance(instr, OpPart) and any(
-            values[r.value].dtype in WHOLE for r in instr.reads if r.value in values
-        )
+        return any(values[r.value].dtype in WHOLE for r in op.reads if r.value in values)
 
     @cached_property
     def blocks(self) -> list[Function]:
@@ -182,10 +183,3 @@ class WeightTexts:
         """The text of a buffer's value after the step."""
         inside = buffer.startswith(self.within)
         return f'w.next["{buffer.removeprefix(self.within)}"]' if inside else f'weights.under().next["{buffer}"]'
-
-
-WHOLE = ("int64", "int32")
-
-
-def _communicates(instr: Instr) -> bool:
-    return isinstance(instr, OpPart) and bool(instr.kernel.axes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import unified_diff
+from functools import partial
 from pathlib import Path
 
 from rich.text import Text
@@ -223,10 +224,6 @@ def _written(session: Session, name: str, overwrite: bool) -> Path:
     return path
 
 
-def _overwrite(session: Session, argument: str) -> Answer:
-    return _save(session, argument, overwrite=True)
-
-
 def load(session: Session, argument: str) -> Answer:
     """The session with its plan replaced by another; each statement of that can be undone."""
     path = session.outside.find(argument)
@@ -269,7 +266,7 @@ COMMANDS = {
         Command("cluster", "NAME", "compile for another cluster, and simulate there", _cluster),
         Command("model", "NAME", "the same plan for another model", _model),
         Command("save", "FILE", "write the plan to a new file", _save),
-        Command("save!", "FILE", "write it over an old one", _overwrite),
+        Command("save!", "FILE", "write it over an old one", partial(_save, overwrite=True)),
         Command("load", "PLAN", "another plan in place of this one", load),
         Command("help", "[TOPIC]", "this, or a statement, a topic or a code", _help),
         Command("quit", "", "leave; so does Ctrl-D", _quit),

@@ -80,11 +80,6 @@ def main() -> None:
         os._exit(1)  # other ranks may wait for this one in a collective: leave without waiting for them
 
 
-def _write_report(out: Path, report: dict[str, Any]) -> None:
-    with whole(out / f"rank{report['rank']}.json") as beside:
-        beside.write_text(json.dumps(report))
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
@@ -144,7 +139,8 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
             engine.save(options.save, keep=options.keep)
     engine.close()
     if options.out is not None:
-        _write_report(options.out, _report(engine, steps, first, base, observers))
+        with whole(options.out / f"rank{engine.rank}.json") as beside:
+            beside.write_text(json.dumps(_report(engine, steps, first, base, observers)))
     elif engine.rank == 0 and steps:
         print(f"median step {statistics.median(step.time_s for step in steps) * 1e3:.1f} ms")
     elif engine.rank == 0:

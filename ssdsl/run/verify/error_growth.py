@@ -76,7 +76,8 @@ class SingleDevice:
     @cached_property
     def growth(self) -> Growth:
         """The larger of its own error and the growth over a few runs."""
-        return largest_of([*self._own_error(), *self._growths(range(RUNS))])
+        own = [growth_between(self.trained, self.exact)] if self.exact is not None else []
+        return largest_of([*own, *self._growths(range(RUNS))])
 
     @cached_property
     def growth_of_many(self) -> Growth:
@@ -106,10 +107,6 @@ class SingleDevice:
     def _train_exactly(self, model: Model, follow: Sequence[Tensors] | None) -> Trained:
         with computing_in(EXACT):
             return train(model, self.training, follow, self.trained.drawn)
-
-    def _own_error(self) -> Iterable[Growth]:
-        if self.exact is not None:
-            yield growth_between(self.trained, self.exact)
 
     def _of_zeros(self) -> Iterable[Growth]:
         """The growth of gradients that are zero everywhere: here their sums cancel exactly, whatever the last digits of
