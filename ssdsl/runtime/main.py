@@ -44,7 +44,7 @@ def main() -> None:
     options = _options()
     ranks = int(json.loads((FOLDER / "program.json").read_text())["world_size"])
     rank = find_place(ranks, str(FOLDER / "main.py"))
-    heartbeat = watchdog = None
+    watchdog = None
     try:
         if options.out is not None:
             prepare_folder(options.out, rank)
@@ -75,7 +75,7 @@ def main() -> None:
         watchdog.end()
         settle()
     except BaseException as error:
-        report_failure(error, rank, heartbeat, watchdog, options.out)
+        report_failure(error, rank, watchdog, options.out)
         sys.stdout.flush()
         os._exit(1)  # other ranks may wait for this one in a collective: leave without waiting for them
 

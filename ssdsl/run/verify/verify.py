@@ -197,11 +197,9 @@ def trained_by(
             weights.tensors[name] = buffers.tensors.pop(name)
         if name in buffers.spreads:
             weights.spreads[name] = buffers.spreads.pop(name)
-    spreads: dict[Name, CopySpread] = {}
-    for step, whole in enumerate(grads):
-        spreads |= {gradient_of(step, name): spread for name, spread in whole.spreads.items()}
-    spreads |= {("weight", name): spread for name, spread in weights.spreads.items()}
-    spreads |= {("buffer", name): spread for name, spread in buffers.spreads.items()}
+    spreads = {gradient_of(step, n): spread for step, whole in enumerate(grads) for n, spread in whole.spreads.items()}
+    for kind, found in (("weight", weights), ("buffer", buffers)):
+        spreads |= {(kind, name): spread for name, spread in found.spreads.items()}
     return Trained(losses, tuple(g.tensors for g in grads), weights.tensors, buffers.tensors), spreads
 
 

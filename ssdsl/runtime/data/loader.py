@@ -3,7 +3,6 @@
 The batches and their order are those of a single device, whatever the plan. `for batch in loader` is one epoch.
 """
 
-import copy
 import inspect
 import io
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -128,14 +127,6 @@ class Loader:
         """The batches of all epochs before `end`, or without end; a resumed loader continues where it was."""
         while end is None or self.epoch < end:
             yield from self
-
-    def fed(self, feed: BatchSpec, feeds: Feeds = lambda samples: None) -> "Loader":
-        """A loader of the same batches for another program, such as that of evaluation, from the beginning."""
-        made = copy.copy(self)
-        made.feed, made.feeds, made.maker = feed, feeds, replace(self.maker, feed=feed)
-        made.epoch = made.batches = 0
-        made.begun, made.state, made._kept = False, None, None
-        return made
 
     def close(self) -> None:
         """Ends the workers that are kept from one epoch to the next."""
