@@ -11,7 +11,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import Inputs, model_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
-from ssdsl.run.rank0_compiler import CompileRequest, Live, rendered
+from ssdsl.run.rank0_compiler import Live, rendered
 from ssdsl.runtime.data.batch import text
 from ssdsl.runtime.data.rank_dataset import blamed
 from ssdsl.runtime.errors import EngineError
@@ -61,7 +61,7 @@ def engine(
             made = model_of(model, example, axes, seed=seed, generator=generator, **options)
         facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
         _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)
-        return Live(CompileRequest(path, replace(made, precision=precision), params or {}), world.control)
+        return Live(path, replace(made, precision=precision), params or {}, world.control)
 
     return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
 

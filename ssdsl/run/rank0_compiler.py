@@ -29,27 +29,18 @@ from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
 
 
-@dataclass
-class CompileRequest:
-    """What to compile: a plan with its parameters for a model."""
-
-    plan: Path
-    model: Model
-    params: Mapping[str, int]
-
-
 class Live:
     """Compiles on rank 0 the programs that the engine asks for. Called by all ranks alike."""
 
-    def __init__(self, request: CompileRequest, control: Control) -> None:
-        self.request, self.control = request, control
+    def __init__(self, path: Path, model: Model, params: Mapping[str, int], control: Control) -> None:
+        self.path, self.model, self.params, self.control = path, model, params, control
         self._constants: dict[str, torch.Tensor] = {}
         self.training = self._program("", self._train)
         self.state = self._state()
 
     def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> CompiledProgram:
         """A program for training or evaluation, on batches of so many samples (None: as in the example)."""
-        model = self.request.model if samples is None else with_samples(self.request.model, samples)
+        model = self.model if samples is None else with_samples(self.model, samples)
 
         def make() -> Compiled:
             if kind == "train":
@@ -64,15 +55,14 @@ class Live:
     @property
     def plan(self) -> str:
         """The text of the plan."""
-        return self.request.plan.read_text()
+        return self.path.read_text()
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 
     def _train(self) -> Compiled:
-        request = self.request
-        source = read_source(request.plan)
+        source = read_source(self.path)
         parse(source)  # reports a mistake in the plan's text before the model is captured
-        self._trains = compile_source(source, _captured(request.model), request.params, request.plan.parent)
+        self._trains = compile_source(source, _captured(self.model), self.params, self.path.parent)
         for warning in self._trains.warnings:
             print(render(warning), file=sys.stderr, flush=True)
         return self._trains
@@ -82,15 +72,15 @@ class Live:
         sent = SentProgram({}, {})
         with self.control.together():
             if self.control.rank == 0:
-                with rendered(), _bugs_told(), _told(f"{self.request.plan.name}{what}"):
-                    sent = SentProgram.of(make(), self.request.model.precision)
+                with rendered(), _bugs_told(), _told(f"{self.path.name}{what}"):
+                    sent = SentProgram.of(make(), self.model.precision)
         sent = sent.shared(self.control)
         self._constants |= sent.constants
         return CompiledProgram.of(sent.texts, InitialState({}), [])
 
     def _state(self) -> InitialState:
         """The initial state, which is rank 0's on all ranks, as in DDP."""
-        model = self.request.model
+        model = self.model
         if model.recipes is None:
             done = set()
             for tensor in model.module.state_dict().values():

@@ -101,12 +101,10 @@ def _optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
 def from_torch(file: Path, folder: Path) -> None:
     """Saves a file of `to_torch`, or of a single device's script, as a checkpoint in a run's folder; raises
     PlanError."""
-    try:
+    with _reading(file, NAMED):
+        if not file.exists():
+            raise PlanError(WeightsUnreadable(None, str(file), "there is no such file", "give another"))
         found = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise PlanError(WeightsUnreadable(None, str(file), "there is no such file", "give another")) from error
-    except Exception as error:  # torch.load raises many kinds of errors
-        raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), NAMED)) from error
     model = found.get("model", found) if isinstance(found, Mapping) else None
     if not isinstance(model, Mapping) or not model or not all(isinstance(t, torch.Tensor) for t in model.values()):
         raise PlanError(WeightsUnreadable(None, str(file), "it holds no tensors by name", NAMED))
@@ -189,14 +187,13 @@ def _names(library: Any, file: Path) -> list[str]:
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[None]:
+def _reading(file: Path, change: str = "download it again, or write it again") -> Iterator[None]:
     """A context in which unreadable files become diagnostics."""
     try:
         yield
     except PlanError:
         raise
-    except Exception as error:  # errors of safetensors, of transformers and of the disk
-        change = "download it again, or write it again"
+    except Exception as error:  # errors of torch.load, of safetensors, of transformers and of the disk
         raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), change)) from error
 
 
@@ -205,11 +202,9 @@ def _files(source: Path) -> list[Path]:
         return [source]
     index = source if source.is_file() else source / INDEX
     if index.exists():
-        try:
-            return [index.parent / name for name in dict.fromkeys(json.loads(index.read_text())["weight_map"].values())]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            change = "download it again"
-            raise PlanError(WeightsUnreadable(None, str(index), _first_line(error), change)) from error
+        with _reading(index, "download it again"):
+            names = dict.fromkeys(json.loads(index.read_text())["weight_map"].values())
+        return [index.parent / name for name in names]
     if (source / SINGLE).exists():
         return [source / SINGLE]
     reason = f"there is neither `{SINGLE}` nor `{INDEX}`" if source.is_dir() else "there is no such file"

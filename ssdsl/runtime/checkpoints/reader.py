@@ -10,6 +10,7 @@ import pathlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path as Folder
 from typing import Any
 
@@ -73,7 +74,6 @@ class Checkpoint:
 
     folder: Folder
     facts: dict[str, Any]
-    tensors: dict[Path, TensorStorageMetadata]
     _names: dict[Path, str] = field(repr=False)
     _metadata: Metadata = field(repr=False)
     _sums: dict[str, dict[str, int]] = field(repr=False)
@@ -87,9 +87,13 @@ class Checkpoint:
         sums = _read(folder / SUMS, _facts) if (folder / SUMS).exists() else {}
         paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}
         names = {_path(paths.get(name, (name,))): name for name in metadata.state_dict_metadata}
-        found = {path: metadata.state_dict_metadata[name] for path, name in names.items()}
-        tensors = {path: t for path, t in found.items() if isinstance(t, TensorStorageMetadata)}
-        return cls(folder, facts, tensors, names, metadata, sums)
+        return cls(folder, facts, names, metadata, sums)
+
+    @cached_property
+    def tensors(self) -> dict[Path, TensorStorageMetadata]:
+        """The sizes, types and places of the tensors, by their paths."""
+        found = {path: self._metadata.state_dict_metadata[name] for path, name in self._names.items()}
+        return {path: t for path, t in found.items() if isinstance(t, TensorStorageMetadata)}
 
     def under(self, *path: str) -> dict[Path, TensorStorageMetadata]:
         """The tensors whose paths have this prefix, by the rest of their paths."""
@@ -103,9 +107,7 @@ class Checkpoint:
         for path, name in self._names.items():
             if path not in names:
                 names.setdefault((*path[:-1], first[path[-1]]), name)
-        tensors = {path: self._metadata.state_dict_metadata[name] for path, name in names.items()}
-        kept = {path: t for path, t in tensors.items() if isinstance(t, TensorStorageMetadata)}
-        return replace(self, tensors=kept, _names=names)
+        return replace(self, _names=names)
 
     def whole(self, path: Path) -> torch.Tensor:
         """A tensor in full."""
@@ -158,12 +160,10 @@ class Checkpoint:
             expected = {index: sums.get(str(self._place(index).offset)) for index in copies}
             planner = _Scatter(copies, stored, expected)
             reader.read_data(planner.plan(), planner).wait()
-        except EngineError:
+        except (EngineError, MemoryError):
             raise
         except FileNotFoundError as error:
             raise EngineError(f"`{file}` is missing", DAMAGED) from error
-        except MemoryError:
-            raise
         except Exception as error:  # torch.load raises many kinds of errors for bytes that are no tensor
             raise EngineError(f"`{file}` is damaged: {error}", DAMAGED) from error
 

@@ -25,15 +25,15 @@ def report_failure(error: BaseException, rank: int, watchdog: Watchdog | None, f
         watchdog.heartbeat.stop()
         watchdog.end()
         verdict = watchdog.verdict() if isinstance(error, RuntimeError) else None
+        if isinstance(verdict, StalledRank):
+            last_words(watchdog.heartbeat, verdict, folder, whole=False)
+            return
         known = watchdog.heartbeat.known
         where += f", role {known['role']}, {place(known)}" if known["role"] else ""
     if isinstance(verdict, str):
         text = f"it lost a rank that failed: {verdict}"
     message = f"{where}:\n{text}"
     if watchdog is not None:
-        if isinstance(verdict, StalledRank):
-            last_words(watchdog.heartbeat, verdict, folder, whole=False)
-            return
         watchdog.heartbeat.failed(message, mistake=text if isinstance(error, EngineError) else None)
         if not known["wait"]:  # not if it only lost another
             last = (text.strip().splitlines() or [""])[-1]
