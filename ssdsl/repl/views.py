@@ -1,6 +1,6 @@
 """`:show`: the views of `ssdsl show`; those that do not need a complete plan work without one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ssdsl.plan.interpret import plan_of
 from ssdsl.repl.reply import Shown
@@ -24,26 +24,6 @@ def simulated(session: Session) -> Report:
     return session.outside.machine.simulate(compiled(session))
 
 
-def _dims(session: Session) -> Iterator[Shown]:
-    yield dims_view(session.graph)
-
-
-def _operators(session: Session) -> Iterator[Shown]:
-    yield operators_view(plan_of(session.facts.context))
-
-
-def _tasks(session: Session) -> Iterator[Shown]:
-    yield from tasks_views(compiled(session).program)
-
-
-def _communication(session: Session) -> Iterator[Shown]:
-    yield communication_view(compiled(session).program)
-
-
-def _program(session: Session) -> Iterator[Shown]:
-    yield shown_program(compiled(session).program)
-
-
 def _schedule(session: Session) -> Iterator[Shown]:
     from ssdsl.show.charts.gantt import gantt
 
@@ -58,12 +38,12 @@ def _memory(session: Session) -> Iterator[Shown]:
     yield memory_curve(timeline, session.outside.width())
 
 
-VIEWS: dict[str, Callable[[Session], Iterator[Shown]]] = {
-    "dims": _dims,
-    "ops": _operators,
-    "tasks": _tasks,
-    "comm": _communication,
-    "program": _program,
+VIEWS: dict[str, Callable[[Session], Iterable[Shown]]] = {
+    "dims": lambda session: [dims_view(session.graph)],
+    "ops": lambda session: [operators_view(plan_of(session.facts.context))],
+    "tasks": lambda session: tasks_views(compiled(session).program),
+    "comm": lambda session: [communication_view(compiled(session).program)],
+    "program": lambda session: [shown_program(compiled(session).program)],
     "schedule": _schedule,
     "memory": _memory,
 }

@@ -188,9 +188,7 @@ class Runner:
 
     def send(self, message: int, **at: int) -> None:
         """Posts this rank's end of a message, without waiting."""
-        part = tuple(at.values())
-        self.doing = f"message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at)
         if isinstance(found, SentSignal):
             word = torch.zeros(1, dtype=torch.uint8, device=self.device) if found.forward.sends else None
             self.mover.start(found, found.forward, word, message, part)
@@ -202,9 +200,7 @@ class Runner:
 
     def send_gradient(self, message: int, **at: int) -> None:
         """Posts this rank's end of a message that carries a gradient back, without waiting."""
-        part = tuple(at.values())
-        self.doing = f"gradient of message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at, gradient=True)
         assert not isinstance(found, SentSignal) and found.backward is not None
         gradient = self.gradients.pop((found.target_slot, part))
         if gradient is None and found.backward.sends:  # its readers need no gradient
@@ -215,22 +211,24 @@ class Runner:
 
     def wait(self, message: int, **at: int) -> None:
         """Waits for a message, and stores its value for the block that reads it."""
-        part = tuple(at.values())
-        self.doing = f"message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at)
         value = self.mover.wait(message, part)
         if value is not None and not isinstance(found, SentSignal):
             self.values[found.target_slot, part] = value
 
     def wait_gradient(self, message: int, **at: int) -> None:
         """Waits for a gradient, and adds it to those of the value's other readers."""
-        part = tuple(at.values())
-        self.doing = f"gradient of message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at, gradient=True)
         assert not isinstance(found, SentSignal)
         gradient = self.mover.wait(message, part, gradient=True)
         if gradient is not None:
             self.gradients.add((found.source_slot, part), gradient)
+
+    def _end_of(self, message: int, at: dict[str, int], *, gradient: bool = False) -> tuple[Message, At]:
+        """This rank's end of a message, and the part that it carries; sets the rank's status."""
+        part = tuple(at.values())
+        self.doing = f"{'gradient of ' if gradient else ''}message {message} at {list(part)}"
+        return self.messages[message], part
 
     def free(self, slot: str, *at: int) -> None:
         """Frees a part of a value after its last reader."""
