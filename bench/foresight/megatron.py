@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bench.foresight.row import Row
 from bench.foresight.step import graph, step
-from ssdsl.cluster.overlap import Overlap
+from ssdsl.cluster.device import Overlap
 
 SEQ, VOCAB = 2048, 51200
 PLAN = "gpt_megatron"

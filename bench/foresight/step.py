@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.load import load_cluster
-from ssdsl.cluster.overlap import Overlap
 from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph

@@ -20,7 +20,7 @@ from bench.fuzz.trial import Outcome, captured, error_sign, trace, words
 from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
 from ssdsl.model.load.model import Model
 from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
-from ssdsl.run.rank0_compiler import CompileRequest, Live
+from ssdsl.run.rank0_compiler import Live
 from ssdsl.run.verify.assemble import assemble
 from ssdsl.run.verify.compare import FACTOR, tensors
 from ssdsl.run.verify.perturb import nudged
@@ -108,7 +108,7 @@ def _rank(use: Use, model: Model, run: Run, folder: Path, is_last: bool, saved: 
     path.write_text("\n".join(run.plan) + "\n")
     own = replace(model, module=copy.deepcopy(model.module))
     try:
-        engine = Engine(Live(CompileRequest(path, own, {}), world.control), world, CPU, seed=SEED, background=False)
+        engine = Engine(Live(path, own, {}, world.control), world, CPU, seed=SEED, background=False)
         place(lambda: engine.now()[1])
         losses = list(_script(engine, use, run, dataset(model, use.samples), folder / "run", saved))
         if is_last:

@@ -31,6 +31,7 @@ from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.in_process.run_in_process import Finished, program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.error_growth import EXACT, SingleDevice
+from ssdsl.run.verify.single_device import gradient_of
 from ssdsl.run.verify.verify import compare_with, difference, trained_by
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
@@ -140,7 +141,7 @@ def gradients(runs: Runs) -> Iterator[str]:
     device = runs.device
     best = device.exact or device.trained
     for name, grad in best.grads[0].items():
-        noise = device.growth.grads[0][name] * (1 if device.exact is None else 2.0**-20)
+        noise = device.growth[gradient_of(0, name)] * (1 if device.exact is None else 2.0**-20)
         if float(grad.abs().max()) > 100 * noise:
             yield name
 

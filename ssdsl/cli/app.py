@@ -27,7 +27,7 @@ from ssdsl.cli.commands.simulate import simulate
 from ssdsl.cli.commands.sweep import sweep
 from ssdsl.cli.commands.verify import verify
 from ssdsl.cli.help import PlanCommand
-from ssdsl.cli.model_command import takes_model
+from ssdsl.cli.options import takes_model
 
 app = typer.Typer(
     name="ssdsl",

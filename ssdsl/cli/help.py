@@ -7,11 +7,11 @@ import typer
 from typer.core import TyperCommand
 
 from ssdsl.lang.suggest import suggest
-from ssdsl.show.view import Column, ColumnKind, View, table
+from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.text.diagnostic import PlanError
 
 ARGUMENTS = "ssdsl.arguments"
-NO_CHOICE = re.compile(r"Value error, '(.*)' is not one of (.*)\.$")
+NO_CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of (.*)\.$")
 
 
 class PlanCommand(TyperCommand):
@@ -29,9 +29,9 @@ class PlanCommand(TyperCommand):
         super().format_help(ctx, formatter)
         for word in ctx.meta.get(ARGUMENTS, ()):
             if not word.startswith("-") and (view := _params(word)) is not None:
-                from ssdsl.cli.terminal import results
+                from ssdsl.cli.terminal import print_views
 
-                results.print(table(view, results.width))
+                print_views(view)
                 return
 
 

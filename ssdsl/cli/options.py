@@ -1,37 +1,45 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, their completion, and the refusal of those without effect."""
 
-from enum import StrEnum
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from ssdsl.cli.names import complete_cluster, complete_model, complete_plan
 from ssdsl.cli.terminal import diagnostics_as_json
+from ssdsl.lang.shipped import shipped_plans
 
 
-class DeviceOption(StrEnum):
-    CPU = "cpu"
-    CUDA = "cuda"
+def complete_plan(incomplete: str) -> list[str]:
+    """The shipped plans, and plans in the folder that is being typed."""
+    words = [*(name for name, _ in shipped_plans()), *_files(incomplete, "*.ssp")]
+    return [word for word in words if word.startswith(incomplete)]
 
 
-class Backend(StrEnum):
-    GLOO = "gloo"
-    NCCL = "nccl"
+def _files(incomplete: str, pattern: str) -> list[str]:
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    try:
+        return [str(path) for path in sorted(folder.glob(pattern))]
+    except OSError:
+        return []
 
 
-class OptimizerOption(StrEnum):
-    SGD = "sgd"
-    ADAMW = "adamw"
+def complete_model(incomplete: str) -> list[str]:
+    """The models of the zoo in all sizes, and the prefix of models of transformers."""
+    from ssdsl.model.zoo import ZOO
+
+    names = [word for name, family in ZOO.items() for word in (name, *(f"{name}:{size}" for size in family.sizes))]
+    return [name for name in [*names, "hf:"] if name.startswith(incomplete)]
 
 
-class Precision(StrEnum):
-    BF16 = "bf16"
-    FP16 = "fp16"
+def complete_cluster(incomplete: str) -> list[str]:
+    """The known clusters, and TOML files in the folder that is being typed."""
+    from ssdsl.cluster.load import known_clusters
 
-
-class Generator(StrEnum):
-    HASH = "hash"
-    PHILOX = "philox"
+    return [word for word in [*known_clusters(), *_files(incomplete, "*.toml")] if word.startswith(incomplete)]
 
 
 def settings(values: list[str], option: str = "--set") -> dict[str, int]:
@@ -43,6 +51,18 @@ def settings(values: list[str], option: str = "--set") -> dict[str, int]:
             raise typer.BadParameter(f"`{value}` is not NAME=NUMBER, as in {option} T=4", param_hint=f"'{option}'")
         found[name] = int(number)
     return found
+
+
+def numbers_option(name: str, short: str, metavar: str, help: str) -> Any:
+    """An option that takes numbers of params, and may be repeated."""
+    return typer.Option(name, short, metavar=metavar, help=help, default_factory=list, show_default=False)
+
+
+def cluster_option(help: str, show_default: bool | str = True) -> Any:
+    """The option `--cluster`; commands differ in what they do with it."""
+    return typer.Option(
+        "--cluster", "-c", metavar="NAME", help=help, show_default=show_default, autocompletion=complete_cluster
+    )
 
 
 Plan = Annotated[
@@ -62,36 +82,13 @@ Model = Annotated[
         autocompletion=complete_model,
     ),
 ]
-Set = Annotated[
-    list[str],
-    typer.Option(
-        "--set",
-        "-s",
-        metavar="NAME=N",
-        help="Set a param of the plan. Repeatable.",
-        default_factory=list,
-        show_default=False,
-    ),
-]
-Cluster = Annotated[
-    str,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="One of `ssdsl clusters`, or a TOML file of your own.",
-        autocompletion=complete_cluster,
-    ),
-]
+Set = Annotated[list[str], numbers_option("--set", "-s", "NAME=N", "Set a param of the plan. Repeatable.")]
+Cluster = Annotated[str, cluster_option("One of `ssdsl clusters`, or a TOML file of your own.")]
 ForCluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="Choose the communication that is cheapest there: one of `ssdsl clusters`, or a TOML file.",
+    cluster_option(
+        "Choose the communication that is cheapest there: one of `ssdsl clusters`, or a TOML file.",
         show_default="processes of one machine",
-        autocompletion=complete_cluster,
     ),
 ]
 Costs = Annotated[
@@ -106,22 +103,23 @@ Meta = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed for weights, batches and dropout.")]
 WithGenerator = Annotated[
-    Generator, typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10.")
+    Literal["hash", "philox"],
+    typer.Option("--generator", help="What draws random numbers: a fast hash, or Philox4x32-10."),
 ]
 Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
 AllSteps = Annotated[int, typer.Option(min=1, help="Training steps, with those before a resumed run.")]
-OnDevice = Annotated[DeviceOption, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
+OnDevice = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
 WithBackend = Annotated[
-    Backend | None,
+    Literal["gloo", "nccl"] | None,
     typer.Option(
         "--backend",
         help="Of torch.distributed. If given, several processes can share a GPU, slowly.",
         show_default="nccl with cuda, else gloo",
     ),
 ]
-WithOptimizer = Annotated[OptimizerOption, typer.Option("--optimizer", help="Optimizer from torch.optim.")]
+WithOptimizer = Annotated[Literal["sgd", "adamw"], typer.Option("--optimizer", help="Optimizer from torch.optim.")]
 WithPrecision = Annotated[
-    Precision | None,
+    Literal["bf16", "fp16"] | None,
     typer.Option(
         "--precision", help="Compute in this type, with master weights in float32.", show_default="the model's"
     ),
@@ -201,3 +199,45 @@ Json = Annotated[
         help="Print JSON instead of tables; mistakes and warnings are a JSON object a line on stderr.",
     ),
 ]
+
+
+def refuse_unused(context: typer.Context, unused: Mapping[str, str]) -> None:
+    """Raises typer.BadParameter if one of these parameters was given; each comes with the advice what to change.
+
+    Parameters have the names of the command's function.
+    """
+    for param in context.command.params:
+        source = context.get_parameter_source(param.name) if param.name in unused else None
+        if source is not None and source.name == "COMMANDLINE":
+            hint = f"'{param.opts[0]}'"
+            raise typer.BadParameter(f"it changes nothing here: {unused[param.name]}", param_hint=hint)
+
+
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Capture the model anew: neither take a graph that is kept nor keep this one."),
+]
+
+
+@dataclass(slots=True)
+class _Switch:
+    on: bool = True
+
+
+keeps_graphs = _Switch()  # whether this command takes a kept graph, and keeps a new one
+
+
+def takes_model(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, extended by the option `--no-cache`, which all commands with a model share."""
+
+    @functools.wraps(command)
+    def extended(*args: Any, no_cache: bool, **options: Any) -> None:
+        keeps_graphs.on = not no_cache
+        command(*args, **options)
+
+    own = inspect.signature(command)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    option = inspect.Parameter("no_cache", kind, default=False, annotation=NoCache)
+    extended.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
+    extended.__annotations__ = {**command.__annotations__, "no_cache": NoCache}
+    return extended

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssdsl.cli.model_command import keeps_graphs
+from ssdsl.cli.options import keeps_graphs
 from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.lang.shipped import plan_path, shipped_plans
 from ssdsl.text.diagnostic import PlanError

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ssdsl.show.view import View, table
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import as_json, render
 
@@ -27,18 +28,8 @@ class _Stripped:
         encoding = sys.stdout.encoding or "utf-8"
         return sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
-    def flush(self) -> None:
-        sys.stdout.flush()
-
-    def isatty(self) -> bool:
-        return sys.stdout.isatty()
-
-    @property
-    def encoding(self) -> str:
-        return sys.stdout.encoding or "utf-8"
-
-    def fileno(self) -> int:
-        return sys.stdout.fileno()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
 
 
 def _console(stderr: bool) -> Console:
@@ -105,6 +96,12 @@ def _styled(line: str) -> Text:
 def print_text(text: str) -> None:
     """Prints text on stdout as it is, whatever its width."""
     results.file.write(text)
+
+
+def print_views(*views: View) -> None:
+    """Prints views as tables on stdout."""
+    for view in views:
+        results.print(table(view, results.width))
 
 
 def print_json(value: Any) -> None:

@@ -83,21 +83,15 @@ def write(loaded: LoadedPlan, compiled: "Compiled", folder: Path, evaluation: "C
     be written."""
     from ssdsl.codegen.write import write_program
     from ssdsl.run.errors import FolderInUse
-    from ssdsl.run.failures import unwritable
-    from ssdsl.run.out_of_resources import lack_of
+    from ssdsl.run.failures import writing
 
-    try:
+    with writing(folder):
         evaluates = evaluation.program if evaluation is not None else None
         model = None if loaded.captured.origin else loaded.model
-        write_program(compiled.program, model, folder, compiled.source, evaluates)
-    except FileExistsError as error:
-        raise PlanError(FolderInUse(None, str(folder))) from error
-    except OSError as error:
-        raise PlanError(unwritable(error, folder)) from error
-    except RuntimeError as error:  # torch.save on a full disk
-        if (lack := lack_of(error, str(folder))) is None:
-            raise
-        raise PlanError(lack) from error
+        try:
+            write_program(compiled.program, model, folder, compiled.source, evaluates)
+        except FileExistsError as error:
+            raise PlanError(FolderInUse(None, str(folder))) from error
 
 
 def _check(
@@ -136,26 +130,21 @@ def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
 
     Each of several nodes has its own folder inside that of `--out`, because they may share a disk.
     """
-    from ssdsl.run.failures import unwritable
+    from ssdsl.run.failures import writing
     from ssdsl.run.one_run import one_run
 
-    if out is not None:
-        folder = Path(out).resolve()
-        if nodes is not None and nodes.count > 1:
-            folder = folder / f"node{nodes.rank}"
-        with ExitStack() as stack:
-            try:
+    with ExitStack() as stack:
+        if out is None:
+            with writing(Path(os.environ.get("TMPDIR", "/tmp"))):
+                kept = tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(kept))
+        else:
+            folder = Path(out).resolve()
+            if nodes is not None and nodes.count > 1:
+                folder = folder / f"node{nodes.rank}"
+            with writing(folder):
                 stack.enter_context(one_run(folder))
-            except OSError as error:
-                raise PlanError(unwritable(error, folder)) from error
-            yield folder
-        return
-    try:
-        kept = tempfile.TemporaryDirectory(prefix="ssdsl-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise PlanError(unwritable(error, Path(os.environ.get("TMPDIR", "/tmp")))) from error
-    with kept as temporary:
-        yield Path(temporary)
+        yield folder
 
 
 def warn_of_nothing(result: "RunResult", steps: int) -> None:
@@ -169,15 +158,13 @@ def warn_of_nothing(result: "RunResult", steps: int) -> None:
 def writable(folder: str) -> str:
     """The absolute path of a folder for results, created if need be. Raises PlanError if it cannot be written, for use
     before long work."""
-    from ssdsl.run.failures import unwritable
+    from ssdsl.run.failures import writing
 
     path = Path(folder).absolute()  # because processes may start in another folder
-    try:
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return str(path)
-    except OSError as error:
-        raise PlanError(unwritable(error, path)) from error
+        tempfile.TemporaryFile(dir=path).close()
+    return str(path)
 
 
 def warn_of_losses(result: "RunResult", lr: float) -> None:

@@ -6,10 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster, Level, NodeGroup, StepError
-from ssdsl.cluster.device import Device
+from ssdsl.cluster.device import Device, Overlap
 from ssdsl.cluster.errors import BadLevels, MissingKey, UnknownDevice
 from ssdsl.cluster.link import Link
-from ssdsl.cluster.overlap import Overlap
 from ssdsl.cluster.places import Path, Places
 from ssdsl.cluster.schema import shown
 from ssdsl.lang.suggest import listed, suggest

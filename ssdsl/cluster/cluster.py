@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from ssdsl.cluster.device import Device
+from ssdsl.cluster.device import Device, Overlap
 from ssdsl.cluster.errors import ClusterTooSmall
 from ssdsl.cluster.link import Link
-from ssdsl.cluster.overlap import Overlap
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
@@ -243,14 +242,12 @@ class Cluster:
         """The number of a rank's node, counted over all groups."""
         if self.shares_cores:
             return 0
-        nodes = first = 0
-        for group in self.groups:
-            if rank < first + group.size:
-                return nodes + (rank - first) // group.per_node
-            nodes, first = nodes + group.nodes, first + group.size
-        raise AssertionError(f"{self.name} has no rank {rank}")
+        number = self._group(rank)
+        earlier = sum(group.nodes for group in self.groups[:number])
+        return earlier + (rank - self._start(rank)) // self.groups[number].per_node
 
     def _group(self, rank: int) -> int:
+        """The number of a rank's group."""
         if self.shares_cores:
             return 0
         ends = accumulate(group.size for group in self.groups)

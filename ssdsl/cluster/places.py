@@ -3,19 +3,30 @@
 The text must be one that tomllib has accepted: nothing is checked again.
 """
 
-import re
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from lark import Lark, Tree
 
 from ssdsl.text.source import Source, Span
 
 Path = tuple[str | int, ...]
-SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
-STRING = re.compile(
-    r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''|" + r'"(?:\\.|[^"\\\n])*"|' + r"'[^'\n]*'",
-    re.DOTALL,
-)
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-SCALAR = re.compile(r"[^,\]}#\n]*[^,\]}#\s]")
+Node = Any  # a tree or a token of lark's
+GRAMMAR = r"""
+start: (table | array | pair)*
+table: "[" key "]"
+array: "[[" key "]]"
+pair: key "=" value
+key: (WORD | STRING) ("." (WORD | STRING))*
+value: SCALAR | STRING | items | pairs
+items: "[" (value ",")* value? "]"
+pairs: "{" (pair ",")* pair? "}"
+WORD: /[A-Za-z0-9_-]+/
+STRING: /"{3}(\\.|[^\\])*?"{3,5}|'{3}.*?'{3,5}|"(\\.|[^"\\\n])*"|'[^'\n]*'/s
+SCALAR: /[^\s,\]}#"'\[{]([^,\]}#\n]*[^,\]}#\s])?/
+%ignore /\s+|#[^\n]*/
+"""
 
 
 @dataclass(slots=True)
@@ -40,101 +51,62 @@ class Places:
 
 def find_places(source: Source) -> Places:
     """The places of all keys and values of the text."""
-    return _Reader(source).document()
+    finder = _Finder(source)
+    parts: Node = _parser().parse(source.text).children
+    table: Path = ()
+    for part in parts:
+        if part.data == "pair":
+            finder.pair(part, table)
+        else:
+            table = finder.header(part)
+    return finder.found
 
 
-class _Reader:
-    """Walks the text; `at` is the next character."""
+@cache
+def _parser() -> Lark:
+    return Lark(GRAMMAR, parser="lalr", propagate_positions=True)
+
+
+class _Finder:
+    """Walks the tree of a text."""
 
     def __init__(self, source: Source) -> None:
-        self.source, self.text, self.at = source, source.text, 0
-        self.found = Places()
+        self.source, self.found = source, Places()
         self.last: dict[Path, int] = {}  # the newest element of each [[array]]
 
-    def document(self) -> Places:
-        table: Path = ()
-        self._space()
-        while self.at < len(self.text):
-            if self.text[self.at] == "[":
-                table = self._header()
-            else:
-                self._pair(table)
-            self._space()
-        return self.found
-
-    def _header(self) -> Path:
-        start, is_array = self.at, self.text.startswith("[[", self.at)
-        self.at += 1 + is_array
-        names = [name for name, _ in self._dotted()]
-        self._space()
-        self.at += 1 + is_array
+    def header(self, header: Node) -> Path:
+        """The path of the table that a `[table]` or an `[[array]]` begins."""
         path: Path = ()
-        for n, name in enumerate(names):
-            path = (*path, name)
-            if is_array and n == len(names) - 1:
+        (key,) = header.children
+        for name in key.children:
+            path = (*path, _word(name))
+            if header.data == "array" and name is key.children[-1]:
                 self.last[path] = self.last.get(path, -1) + 1
             if path in self.last:
                 path = (*path, self.last[path])
-        self.found.keys.setdefault(path, Span(self.source, start, self.at))
+        self.found.keys.setdefault(path, self._span(header))
         return path
 
-    def _pair(self, table: Path) -> None:
-        path = table
-        for name, span in self._dotted():
-            path = (*path, name)
-            self.found.keys.setdefault(path, span)
-        self._space()
-        self.at += 1  # the =
-        self._value(path)
+    def pair(self, pair: Node, path: Path) -> None:
+        """Finds a key in the table of this path, and its value."""
+        key, value = pair.children
+        for name in key.children:
+            path = (*path, _word(name))
+            self.found.keys.setdefault(path, Span(self.source, name.start_pos, name.end_pos))
+        self._value(value, path)
 
-    def _dotted(self) -> list[tuple[str, Span]]:
-        """The parts of a key `a."b c".d`, each with its place."""
-        parts = []
-        while True:
-            self._space()
-            quoted = self.text[self.at] in "\"'"
-            match = (STRING if quoted else BARE_KEY).match(self.text, self.at)
-            assert match is not None, "tomllib has accepted this key"
-            self.at = match.end()
-            name = match.group()[1:-1] if quoted else match.group()
-            parts.append((name, Span(self.source, match.start(), match.end())))
-            self._space()
-            if self.text[self.at] != ".":
-                return parts
-            self.at += 1
-
-    def _value(self, path: Path) -> None:
-        self._space()
-        start = self.at
-        match self.text[self.at]:
-            case "[":
-                self._items(path, "]")
-            case "{":
-                self._items(path, "}")
-            case _:
-                scalar = STRING.match(self.text, self.at) or SCALAR.match(self.text, self.at)
-                assert scalar is not None, "tomllib has accepted this value"
-                self.at = scalar.end()
-        self.found.values[path] = Span(self.source, start, self.at)
-
-    def _items(self, path: Path, closing: str) -> None:
-        """The elements of an array, or the pairs of an inline table."""
-        self.at += 1
-        self._space()
-        number = 0
-        while self.text[self.at] != closing:
-            if closing == "]":
-                self._value((*path, number))
-                number += 1
+    def _value(self, value: Node, path: Path) -> None:
+        self.found.values[path] = self._span(value)
+        (inner,) = value.children
+        for number, child in enumerate(inner.children if isinstance(inner, Tree) else ()):
+            if inner.data == "items":
+                self._value(child, (*path, number))
             else:
-                self._pair(path)
-            self._space()
-            if self.text[self.at] == ",":
-                self.at += 1
-                self._space()
-        self.at += 1
+                self.pair(child, path)
 
-    def _space(self) -> None:
-        match = SPACE.match(self.text, self.at)
-        assert match is not None
-        self.at = match.end()
+    def _span(self, tree: Node) -> Span:
+        return Span(self.source, tree.meta.start_pos, tree.meta.end_pos)
+
+
+def _word(name: Node) -> str:
+    return name[1:-1] if name.type == "STRING" else str(name)

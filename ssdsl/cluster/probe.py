@@ -36,10 +36,10 @@ def main(rank: int, world: int, computing: int, folder: Path) -> None:
         if rank < computing:
             found[name] = measure()
     pair = dist.new_group([0, 1])
-    for name, talk in TALK.items():
+    for name, (talk, elements, repeats) in TALK.items():
         dist.barrier()
         if rank < 2:
-            found[name] = talk(rank, pair)
+            found[name] = talk(torch.zeros(elements), repeats, rank, pair)
     dist.barrier()
     (folder / f"rank{rank}.json").write_text(json.dumps(found), "utf-8")
     dist.destroy_process_group()
@@ -92,30 +92,21 @@ def _launch_s() -> float:
     return _best(chain) / (2 * CHAIN)
 
 
-def _ping_s(elements: int, repeats: int) -> Callable[[int, dist.ProcessGroup], float]:
-    """A function that measures the seconds from one rank to the other: half of the way there and back."""
+def _ping_s(data: torch.Tensor, repeats: int, rank: int, pair: dist.ProcessGroup) -> float:
+    """The seconds from one rank to the other: half of the way there and back."""
 
-    def talk(rank: int, pair: dist.ProcessGroup) -> float:
-        data = torch.zeros(elements)
+    def there_and_back() -> None:
+        for sender in (0, 1):
+            if rank == sender:
+                dist.send(data, 1 - rank, pair)
+            else:
+                dist.recv(data, 1 - rank, pair)
 
-        def there_and_back() -> None:
-            for sender in (0, 1):
-                if rank == sender:
-                    dist.send(data, 1 - rank, pair)
-                else:
-                    dist.recv(data, 1 - rank, pair)
-
-        return _usual(there_and_back, repeats) / 2
-
-    return talk
+    return _usual(there_and_back, repeats) / 2
 
 
-def _all_reduce_s(elements: int, repeats: int) -> Callable[[int, dist.ProcessGroup], float]:
-    def talk(rank: int, pair: dist.ProcessGroup) -> float:
-        data = torch.zeros(elements)
-        return _usual(lambda: dist.all_reduce(data, group=pair), repeats)
-
-    return talk
+def _all_reduce_s(data: torch.Tensor, repeats: int, rank: int, pair: dist.ProcessGroup) -> float:
+    return _usual(lambda: dist.all_reduce(data, group=pair), repeats)
 
 
 COMPUTE: dict[str, Callable[[], float]] = {
@@ -124,11 +115,11 @@ COMPUTE: dict[str, Callable[[], float]] = {
     "memory_bandwidth": _memory_bandwidth,
     "launch_s": _launch_s,
 }
-TALK = {
-    "small_ping_s": _ping_s(SMALL_ELEMENTS, 1000),
-    "large_ping_s": _ping_s(LARGE_ELEMENTS, 40),
-    "small_all_reduce_s": _all_reduce_s(SMALL_ELEMENTS, 1000),
-    "large_all_reduce_s": _all_reduce_s(LARGE_ELEMENTS, 40),
+TALK = {  # a measurement, the elements of its message, and its repetitions
+    "small_ping_s": (_ping_s, SMALL_ELEMENTS, 1000),
+    "large_ping_s": (_ping_s, LARGE_ELEMENTS, 40),
+    "small_all_reduce_s": (_all_reduce_s, SMALL_ELEMENTS, 1000),
+    "large_all_reduce_s": (_all_reduce_s, LARGE_ELEMENTS, 40),
 }
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ssdsl.cluster.device import DTYPES
+from ssdsl.cluster.device import DTYPES, Overlap
 from ssdsl.cluster.errors import MissingKey, OutOfRange, UnknownKey, WrongKeyType
-from ssdsl.cluster.overlap import Overlap
 from ssdsl.cluster.places import Path, Places
 from ssdsl.lang.suggest import listed, nearest, suggest
 from ssdsl.text.diagnostic import Diagnostic

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
 from ssdsl.codegen.expressions import GroupName, assignment, expression
-from ssdsl.codegen.python_words import Identifiers
+from ssdsl.codegen.python_words import Identifiers, tuple_of
 from ssdsl.ir.function import (
     Extend,
     First,
@@ -123,7 +123,7 @@ class Body:
         own = re.findall(r"\w+", expression(operator, op, ["_"] * len(reads), self.group))
         formals, words = _parameters(reads, op.sides, own)
         given = [
-            _tuple(r for r, s in zip(reads, op.sides, strict=True) if s is side)
+            tuple_of(r for r, s in zip(reads, op.sides, strict=True) if s is side)
             for side in (Side.ACTIVATION, Side.WEIGHT)
         ]
         text = expression(operator, op, words, self.group)
@@ -157,8 +157,3 @@ def _parameters(reads: list[str], sides: tuple[Side, ...], taken: Sequence[str])
             words[k] = names.name(f"operand {k}", word if side is Side.WEIGHT else "x")
             formals.append(words[k])
     return formals, words
-
-
-def _tuple(items: Iterable[str]) -> str:
-    inside = list(items)
-    return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"

@@ -28,7 +28,7 @@ def function_text(function: Function, scope: FileScope) -> str:
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
     leaving = cache(function.leaving)
-    ends = Lifetimes.of(function, scope.places)
+    ends = Lifetimes.of(function, scope.program.graph.storages)
     for number, section in enumerate(function.sections):
         if section.layer or section.recompute:
             _call(function, scope, body, number, section_text(function, number, scope, leaving, ends))

@@ -3,7 +3,7 @@
 import json
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class Identifiers:
@@ -42,4 +42,10 @@ def quoted(word: str) -> str:
 
 def quoted_tuple(words: Sequence[str]) -> str:
     """A tuple of words: `("a", "b")`, `("a",)`."""
-    return f"({', '.join(map(quoted, words))}{',' if len(words) == 1 else ''})"
+    return tuple_of(map(quoted, words))
+
+
+def tuple_of(items: Iterable[str]) -> str:
+    """A tuple of expressions: `(a, b)`, `(a,)`."""
+    inside = list(items)
+    return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"

@@ -5,8 +5,9 @@ import re
 from ssdsl.codegen.function_text import function_text
 from ssdsl.codegen.prologue_text import constants_text, prepare_text
 from ssdsl.codegen.python_words import quoted
-from ssdsl.codegen.scope import RUNTIME, FileScope
+from ssdsl.codegen.scope import FileScope
 from ssdsl.codegen.step_text import step_text
+from ssdsl.runtime import NAMES
 
 
 def role_text(scope: FileScope) -> str:
@@ -21,7 +22,7 @@ def role_text(scope: FileScope) -> str:
 
 def _head(scope: FileScope, code: str) -> str:
     called = {*re.findall(r"\b(\w+)\(", code), *(["group"] if scope.groups else [])}
-    used = [name for name in RUNTIME if name in called]
+    used = [name for name in NAMES if name in called]
     mesh = scope.role.submesh.mesh.name
     what = "in a training step" if scope.program.trains else "in an evaluation"
     lines = [

@@ -4,32 +4,20 @@ import itertools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import get_args
 
 from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.codegen.python_words import Identifiers
 from ssdsl.codegen.sites import Place
-from ssdsl.ir.comm import Step
 from ssdsl.ir.function import Backward, Function, Instr, OpPart, Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.dims.layers import module_of
-from ssdsl.model.memory.storage import Storage
-from ssdsl.model.ops.families.experts import OF_ROWS
-from ssdsl.model.ops.families.random import FUNCTIONS
-from ssdsl.model.ops.rows import kernel_functions, modules
+from ssdsl.model.ops.rows import modules
+from ssdsl.runtime import NAMES
 
-# The names that a file may import from the runtime beside it.
-RUNTIME = (
-    *("Input", "Join", "Output", "Part", "block"),
-    *(step.kind for step in get_args(Step)),
-    *("all_reduce_", "reshard", "rows_to_all"),
-    *("first", "first_time", *kernel_functions(), *FUNCTIONS, *OF_ROWS),
-    *("checkpoint", "checkpoint_halves", "contiguous", "extend", "group", "halves"),
-    *("put", "take", "take_at", "take_sizes"),
-)
+WHOLE = ("int64", "int32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +70,7 @@ class FileScope:
 
     common: Common
     role: Role
-    names: Identifiers = field(default_factory=lambda: Identifiers((*RUNTIME, *RESERVED, "c")))  # `prepare` has a `c`
+    names: Identifiers = field(default_factory=lambda: Identifiers((*NAMES, *RESERVED, "c")))  # `prepare` has a `c`
     groups: dict[tuple[str, ...], str] = field(default_factory=dict)
     functions: dict[str, str] = field(default_factory=dict)  # text behind the name -> name
     stands: dict[tuple[int, Place], Instr] = field(default_factory=dict)  # by the number of the function, and the place
@@ -107,25 +95,20 @@ class FileScope:
         """Notes the instructions in the lines of a Python function that a function calls for a layer."""
         self.stands.update({(function.number, (name, layer, line)): instr for line, instr in lines.items()})
 
-    @cached_property
-    def places(self) -> dict[str, Storage]:
-        """The storages of the model's values."""
-        return self.program.graph.storages
-
     @property
     def sites(self) -> dict[Place, Instr]:
         """The instructions that communicate, or look up numbers of the batch, by their places."""
         return {place: instr for (_, place), instr in self.stands.items() if self._is_told(instr)}
 
     def _is_told(self, instr: Instr) -> bool:
-        return isinstance(instr, Reshard) or _communicates(instr) or self._looks_up(instr)
+        if isinstance(instr, OpPart):
+            return bool(instr.kernel.axes) or self._looks_up(instr)
+        return isinstance(instr, Reshard)
 
-    def _looks_up(self, instr: Instr) -> bool:
+    def _looks_up(self, op: OpPart) -> bool:
         """Whether an operator reads integers, which may be out of range: tokens, classes."""
         values = self.program.graph.values
-        return isinstance(instr, OpPart) and any(
-            values[r.value].dtype in WHOLE for r in instr.reads if r.value in values
-        )
+        return any(values[r.value].dtype in WHOLE for r in op.reads if r.value in values)
 
     @cached_property
     def blocks(self) -> list[Function]:
@@ -182,10 +165,3 @@ class WeightTexts:
         """The text of a buffer's value after the step."""
         inside = buffer.startswith(self.within)
         return f'w.next["{buffer.removeprefix(self.within)}"]' if inside else f'weights.under().next["{buffer}"]'
-
-
-WHOLE = ("int64", "int32")
-
-
-def _communicates(instr: Instr) -> bool:
-    return isinstance(instr, OpPart) and bool(instr.kernel.axes)

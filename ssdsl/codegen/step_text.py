@@ -1,7 +1,6 @@
 """Writes a role's training step as a function that computes, sends, waits and reduces, in order."""
 
 from collections.abc import Hashable
-from typing import assert_never
 
 from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
@@ -26,6 +25,13 @@ COMPUTES = {
     Phase.BACKWARD: "backward",
     Phase.DGRAD: "backward_inputs",
     Phase.WGRAD: "backward_weights",
+}
+
+OF_FLATS = {
+    ScatterGrads: "scatter_gradients",
+    StartReduce: "start_reduce",
+    WaitReduce: "wait_reduce",
+    GatherParam: "gather",
 }
 
 
@@ -69,8 +75,10 @@ class _Calls:
                 key = action.message, action.gradient
             case Free():
                 key = action.slot, len(action.at)
+            case Update():
+                return "    run.update()"
             case _:
-                return f"    run.{_epilogue(action)}"
+                return f"    run.{OF_FLATS[type(action)]}({action.flat})"
         if key not in self.templates:
             self.templates[key] = f"    run.{self._template(action)}"
         return self.templates[key] % action.at
@@ -88,22 +96,6 @@ class _Calls:
                 return f"{verb}({_arguments(_name(self.scope, action.message), time)})"
             case Free():
                 return f"free({', '.join([quoted(action.slot).replace('%', '%%'), *('%d' for _ in action.at)])})"
-
-
-def _epilogue(action: ScatterGrads | StartReduce | WaitReduce | Update | GatherParam) -> str:
-    match action:
-        case ScatterGrads():
-            return f"scatter_gradients({action.flat})"
-        case StartReduce():
-            return f"start_reduce({action.flat})"
-        case WaitReduce():
-            return f"wait_reduce({action.flat})"
-        case Update():
-            return "update()"
-        case GatherParam():
-            return f"gather({action.flat})"
-        case _:
-            assert_never(action)
 
 
 def _arguments(first: str, time: tuple[TimeIndex, ...]) -> str:

@@ -1,7 +1,6 @@
 """Makes the table that gives each rank its role, groups, weights and messages (ssdsl/runtime/program/table.py)."""
 
 from collections.abc import Iterable
-from typing import assert_never
 
 from ssdsl.codegen.sites import Origins, Place
 from ssdsl.ir import comm, layout, param
@@ -32,6 +31,13 @@ from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
 SitesOf = dict[str, dict[Place, Instr]]  # by role
+COMPLETION: dict[type[param.CompletionStep], str] = {
+    param.AllReduceGrads: "all_reduce",
+    param.ReduceScatterGrads: "reduce_scatter",
+    param.ChunkGrads: "chunk",
+    param.GatherGrads: "all_gather",
+    param.SumTiedGrads: "sum_tied",
+}
 
 
 def program_table(program: Program, groups: Groups, sites: SitesOf, precision: str | None = None) -> Table:
@@ -107,19 +113,7 @@ def _steps(steps: Iterable[param.CompletionStep]) -> Steps:
 
 def _completion(step: param.CompletionStep) -> tuple[str, tuple[str, ...]]:
     """The name of a completion's step, and the axes of the mesh that it runs over."""
-    match step:
-        case param.AllReduceGrads():
-            return "all_reduce", step.axes
-        case param.ReduceScatterGrads():
-            return "reduce_scatter", step.axes
-        case param.ChunkGrads():
-            return "chunk", step.axes
-        case param.GatherGrads():
-            return "all_gather", step.axes
-        case param.SumTiedGrads():
-            return "sum_tied", ()
-        case _:
-            assert_never(step)
+    return COMPLETION[type(step)], () if isinstance(step, param.SumTiedGrads) else step.axes
 
 
 def _tensor(name: str, shape: Shape, where: Layout, submesh: layout.Submesh) -> TensorEntry:

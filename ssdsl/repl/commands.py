@@ -3,19 +3,28 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import unified_diff
+from functools import partial
+from pathlib import Path
 
 from rich.text import Text
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.lang.save import save_text
+from ssdsl.lang.save import put_whole, reason_of, save_text
 from ssdsl.lang.suggest import counted
+from ssdsl.plan.interpret import interpret_part
 from ssdsl.repl.changes import changes
-from ssdsl.repl.compiled import compiled
-from ssdsl.repl.errors import NothingSimulated, NothingToRedo, NothingToUndo, UnknownCommand, WrongArgument
+from ssdsl.repl.errors import (
+    CannotSave,
+    FileExists,
+    NothingSimulated,
+    NothingToRedo,
+    NothingToUndo,
+    UnknownCommand,
+    WrongArgument,
+)
 from ssdsl.repl.help import TOPICS, topic
 from ssdsl.repl.reply import Reply, Shown
-from ssdsl.repl.save import save
 from ssdsl.repl.session import (
     Draft,
     Session,
@@ -31,7 +40,7 @@ from ssdsl.repl.session import (
     with_settings,
 )
 from ssdsl.repl.terminal.highlight import coloured
-from ssdsl.repl.views import VIEWS, simulated, view
+from ssdsl.repl.views import VIEWS, compiled, simulated, view
 from ssdsl.show.tables.check import check_views, repeated_warnings
 from ssdsl.show.tables.open_params import open_params
 from ssdsl.text.diagnostic import PlanError
@@ -189,15 +198,30 @@ def _diff(session: Session, argument: str) -> Answer:
 
 
 def _save(session: Session, argument: str, overwrite: bool = False) -> Answer:
-    path = save(session, argument, overwrite)
+    path = _written(session, argument, overwrite)
     count = counted(len(parse(session.draft.source).statements), "statement")
     given = [f"--set {n}={v}" for n, v in session.overrides.items() if n in session.facts.context.facts.params]
     same = f"; it is this plan with {' '.join(given)}" if given else ""
     return session, Reply((f"saved {path}: {count}{same}",))
 
 
-def _overwrite(session: Session, argument: str) -> Answer:
-    return _save(session, argument, overwrite=True)
+def _written(session: Session, name: str, overwrite: bool) -> Path:
+    """Writes the plan to a file, as a whole or not at all.
+
+    Raises PlanError if the file exists, or if files that the plan uses are not found from its folder.
+    """
+    path = Path(name).expanduser()
+    path = path if path.suffix else path.with_suffix(".ssp")
+    if path.exists() and not overwrite:
+        raise PlanError(FileExists(None, str(path)))
+    interpret_part(parse(session.draft.source), session.workspace.model, session.overrides, path.parent)
+    try:
+        put_whole(path, session.draft.text, overwrite=overwrite)
+    except FileExistsError:
+        raise PlanError(FileExists(None, str(path))) from None
+    except OSError as e:
+        raise PlanError(CannotSave(None, str(path), reason_of(e))) from None
+    return path
 
 
 def load(session: Session, argument: str) -> Answer:
@@ -242,7 +266,7 @@ COMMANDS = {
         Command("cluster", "NAME", "compile for another cluster, and simulate there", _cluster),
         Command("model", "NAME", "the same plan for another model", _model),
         Command("save", "FILE", "write the plan to a new file", _save),
-        Command("save!", "FILE", "write it over an old one", _overwrite),
+        Command("save!", "FILE", "write it over an old one", partial(_save, overwrite=True)),
         Command("load", "PLAN", "another plan in place of this one", load),
         Command("help", "[TOPIC]", "this, or a statement, a topic or a code", _help),
         Command("quit", "", "leave; so does Ctrl-D", _quit),

@@ -14,9 +14,8 @@ from ssdsl.repl.changes import changes
 from ssdsl.repl.commands import command
 from ssdsl.repl.describe import shown
 from ssdsl.repl.reply import Reply
-from ssdsl.repl.session import Draft, DraftReading, Session, advanced, drafts_of, facts_of, look, tidy
+from ssdsl.repl.session import Draft, DraftReading, Session, advanced, drafts_of, expression, facts_of, look, tidy
 from ssdsl.text.diagnostic import Diagnostic, PlanError
-from ssdsl.text.source import Source
 
 COMMANDS_OF_OTHERS = {
     "help": ":help",
@@ -47,7 +46,8 @@ def _statement(session: Session, text: str) -> tuple[Session, Reply]:
     try:
         script = parse(draft.source)
     except PlanError as error:
-        if isinstance(error.diagnostics[0], NothingSaid) and (e := _expression(session, text)):
+        above = old.text.count("\n") - 1
+        if isinstance(error.diagnostics[0], NothingSaid) and (e := expression(text, old.name, above)) is not None:
             return session, _answer(session, look(session, e))
         raise
     new = [s for s in script.statements if s.span.end > len(old.text)]
@@ -59,16 +59,6 @@ def _statement(session: Session, text: str) -> tuple[Session, Reply]:
     drafts = drafts_of(kept, parse(kept.source), len(script.statements) - len(new))
     warned = _warnings(session.facts, facts)
     return advanced(session, drafts, facts), Reply((*(said or _nothing_new(new, warned)), *warned))
-
-
-def _expression(session: Session, text: str) -> nodes.Expr | None:
-    """The expression that a text consists of, else None. Its lines are numbered as if they followed the plan."""
-    before = session.draft.text.count("\n") - 1
-    source = Source(session.draft.name, "\n" * before + f"let value = (\n{text}\n)\n")
-    match parse(source).statements:
-        case (nodes.LetStatement(_, None, value),):
-            return value
-    return None
 
 
 def _value_of(session: Session, new: list[nodes.Statement]) -> Value:

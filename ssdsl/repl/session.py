@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang.format import format_script
-from ssdsl.lang.nodes import Expr, Script
+from ssdsl.lang.nodes import Expr, LetStatement, Script
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import Context
@@ -118,26 +119,24 @@ def advanced(session: Session, drafts: tuple[Draft, ...], facts: DraftReading) -
 
 def went_back(session: Session, steps: int) -> Session:
     """The session without its last drafts."""
-    drafts, undone = session.drafts[:-steps], (*session.drafts[-steps:], *session.undone)
-    return replace(session, drafts=drafts, facts=_read(session, drafts[-1]), undone=undone)
+    undone = (*session.drafts[-steps:], *session.undone)
+    return _changed(session, drafts=session.drafts[:-steps], undone=undone)
 
 
 def went_on(session: Session, steps: int) -> Session:
     """The session with the next undone drafts restored."""
     drafts = (*session.drafts, *session.undone[:steps])
-    return replace(session, drafts=drafts, facts=_read(session, drafts[-1]), undone=session.undone[steps:])
+    return _changed(session, drafts=drafts, undone=session.undone[steps:])
 
 
 def with_settings(session: Session, overrides: Mapping[str, int]) -> Session:
     """The session with other values of params; raises PlanError where the plan is invalid with them."""
-    session = replace(session, overrides=overrides)
-    return replace(session, facts=_read(session, session.draft))
+    return _changed(session, overrides=overrides)
 
 
 def with_model(session: Session, graph: Graph) -> Session:
     """The session for another model; raises PlanError where the plan is invalid for it."""
-    session = replace(session, workspace=Workspace(graph, session.outside.machine.links), simulated=None)
-    return replace(session, facts=_read(session, session.draft))
+    return _changed(session, workspace=Workspace(graph, session.outside.machine.links), simulated=None)
 
 
 def with_machine(session: Session, machine: SimulationTarget) -> Session:
@@ -146,8 +145,11 @@ def with_machine(session: Session, machine: SimulationTarget) -> Session:
     return replace(session, outside=outside, workspace=Workspace(session.graph, machine.links), simulated=None)
 
 
-def _read(session: Session, draft: Draft) -> DraftReading:
-    return facts_of(draft, parse(draft.source), session.workspace, session.overrides)
+def _changed(session: Session, **parts: Any) -> Session:
+    """The session with other parts, and the facts that its plan then has."""
+    session = replace(session, **parts)
+    draft = session.draft
+    return replace(session, facts=facts_of(draft, parse(draft.source), session.workspace, session.overrides))
 
 
 def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]:
@@ -160,6 +162,15 @@ def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]
 def look(session: Session, e: Expr) -> Value:
     """The value of an expression, evaluated without changing the session; raises PlanError."""
     return evaluate(session.facts.context.aside(), session.facts.scope, e)
+
+
+def expression(text: str, name: str = "", above: int = 0) -> Expr | None:
+    """The expression that a text consists of, else None. Its lines are numbered as if so many stood above them. Raises
+    PlanError for a text that is no statement either."""
+    match parse(Source(name, "\n" * above + f"let value = (\n{text}\n)\n")).statements:
+        case (LetStatement(_, None, value),):
+            return value
+    return None
 
 
 def tidy(draft: Draft, script: Script) -> Draft:

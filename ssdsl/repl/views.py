@@ -1,9 +1,8 @@
 """`:show`: the views of `ssdsl show`; those that do not need a complete plan work without one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ssdsl.plan.interpret import plan_of
-from ssdsl.repl.compiled import compiled
 from ssdsl.repl.reply import Shown
 from ssdsl.repl.session import Session
 from ssdsl.show.tables.communication import communication_view
@@ -12,6 +11,7 @@ from ssdsl.show.tables.operators import operators_view
 from ssdsl.show.tables.program import shown_program
 from ssdsl.show.tables.tasks import tasks_views
 from ssdsl.simulate.report import Report
+from ssdsl.workspace import Compiled
 
 
 def view(session: Session, name: str) -> tuple[Shown, ...]:
@@ -22,26 +22,6 @@ def view(session: Session, name: str) -> tuple[Shown, ...]:
 def simulated(session: Session) -> Report:
     """Simulates the plan, which must be complete, on the session's cluster."""
     return session.outside.machine.simulate(compiled(session))
-
-
-def _dims(session: Session) -> Iterator[Shown]:
-    yield dims_view(session.graph)
-
-
-def _operators(session: Session) -> Iterator[Shown]:
-    yield operators_view(plan_of(session.facts.context))
-
-
-def _tasks(session: Session) -> Iterator[Shown]:
-    yield from tasks_views(compiled(session).program)
-
-
-def _communication(session: Session) -> Iterator[Shown]:
-    yield communication_view(compiled(session).program)
-
-
-def _program(session: Session) -> Iterator[Shown]:
-    yield shown_program(compiled(session).program)
 
 
 def _schedule(session: Session) -> Iterator[Shown]:
@@ -58,12 +38,18 @@ def _memory(session: Session) -> Iterator[Shown]:
     yield memory_curve(timeline, session.outside.width())
 
 
-VIEWS: dict[str, Callable[[Session], Iterator[Shown]]] = {
-    "dims": _dims,
-    "ops": _operators,
-    "tasks": _tasks,
-    "comm": _communication,
-    "program": _program,
+VIEWS: dict[str, Callable[[Session], Iterable[Shown]]] = {
+    "dims": lambda session: [dims_view(session.graph)],
+    "ops": lambda session: [operators_view(plan_of(session.facts.context))],
+    "tasks": lambda session: tasks_views(compiled(session).program),
+    "comm": lambda session: [communication_view(compiled(session).program)],
+    "program": lambda session: [shown_program(compiled(session).program)],
     "schedule": _schedule,
     "memory": _memory,
 }
+
+
+def compiled(session: Session) -> Compiled:
+    """The compiled plan, for the session's cluster. Raises PlanError, also for a plan that is not complete."""
+    draft = session.draft
+    return session.workspace.compile(draft.source, session.overrides, draft.folder)

@@ -1,6 +1,5 @@
 """`ssdsl.engine`: a plan and a model in the user's own training script, which torchrun starts on every rank."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +11,9 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import Inputs, model_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
-from ssdsl.run.rank0_compiler import CompileRequest, Live
+from ssdsl.run.rank0_compiler import Live, rendered
 from ssdsl.runtime.data.batch import text
-from ssdsl.runtime.data.rank_dataset import raised
+from ssdsl.runtime.data.rank_dataset import blamed
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.random.counter_rng import GENERATORS, Generator
 from ssdsl.runtime.ranks.control import Control
@@ -22,8 +21,6 @@ from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.precision import HALF
 from ssdsl.runtime.train.session import begin
-from ssdsl.text.diagnostic import PlanError
-from ssdsl.text.render import render
 
 
 def engine(
@@ -57,23 +54,14 @@ def engine(
     """
 
     def programs(world: World) -> Live:
-        error = made = None
-        try:
+        with world.control.together(), blamed("the function that makes the model", "correct it"), rendered():
             _check_arguments(plan, params, autocast, precision, seed, generator)
             path = plan_path(os.fspath(plan))
             options: dict[str, Any] = {"loss": loss, "autocast": autocast, "load_later": load_later}
             made = model_of(model, example, axes, seed=seed, generator=generator, **options)
-        except PlanError as found:
-            error = "\n".join(map(render, found.diagnostics))
-        except EngineError as found:
-            error = str(found)
-        except Exception as found:  # the user's function may raise anything
-            error = str(EngineError(f"the function that makes the model raised {raised(found)}", "correct it"))
-        world.control.vote(error)
-        assert made is not None
         facts = {"plan": path.name, "params": dict(params or {}), "autocast": autocast, "precision": precision}
         _compare(facts | {"seed": seed, "generator": generator} | _sizes(made), world.control)
-        return Live(CompileRequest(path, replace(made, precision=precision), params or {}), world.control)
+        return Live(path, replace(made, precision=precision), params or {}, world.control)
 
     return begin(programs, device=device, backend=backend, seed=seed, timeout=timeout)
 
@@ -107,9 +95,6 @@ def _sizes(model: Model) -> dict[str, str]:
 
 def _compare(facts: Mapping[str, Any], control: Control) -> None:
     """Raises EngineError, on all ranks, if one was given other arguments than rank 0, which compiles for all."""
-    said = [json.loads(told) for told in control.all_gather(json.dumps(facts, default=str).encode())]
-    for rank, other in enumerate(said):
-        if other != said[0]:
-            name = next(n for n in {**said[0], **other} if said[0].get(n) != other.get(n))
-            values = f"{said[0].get(name)} on rank 0, {other.get(name)} on rank {rank}"
-            raise EngineError(f"the ranks differ in the {name}: {values}", "call `ssdsl.engine` alike on all ranks")
+    if (found := control.difference(facts)) is not None:
+        name, values = found
+        raise EngineError(f"the ranks differ in the {name}: {values}", "call `ssdsl.engine` alike on all ranks")

@@ -3,16 +3,18 @@
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
 
 from ssdsl.run.data_errors import TrainingStopped
 from ssdsl.run.errors import DiskFull, FolderUnwritable, LaunchFailed, OutOfMemory, RankFailed, RankStuck
-from ssdsl.run.out_of_resources import FULL, Lack, lack_in
+from ssdsl.run.out_of_resources import FULL, Lack, lack_in, lack_of
 from ssdsl.runtime.health.stall import StalledRank, place, read_states
 from ssdsl.runtime.program.codec import decoded
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 LINES = 25
 LOGS = "`--out DIR` keeps the output of every rank in DIR/logs"
@@ -85,8 +87,23 @@ def stuck(stall: StalledRank, limit_s: float) -> RankStuck:
     return RankStuck(None, stall.rank, role, round(stall.since_s), stall.how, stall.where, waiting, f"{2 * limit_s:g}")
 
 
-def unwritable(error: OSError, folder: Path) -> Diagnostic:
-    """The diagnostic for a folder that cannot be written to."""
+@contextmanager
+def writing(folder: Path, file: Path | None = None) -> Iterator[None]:
+    """A context in which a folder that takes no file becomes a diagnostic. `file` is what is written, for the
+    message."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except OSError as error:
+        raise PlanError(_unwritable(error, folder)) from error
+    except Exception as error:  # torch.save and safetensors say in their own ways that the disk is full
+        if (lack := lack_of(error, str(file or folder))) is None:
+            raise
+        raise PlanError(lack) from error
+
+
+def _unwritable(error: OSError, folder: Path) -> Diagnostic:
     reason = (error.strerror or str(error)).lower()
     if error.errno in FULL:
         return DiskFull(None, "ssdsl", str(folder), reason)

@@ -8,13 +8,14 @@ import sys
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from rich.console import Console
 
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.run.errors import TooFewDevices
-from ssdsl.run.failures import failed_ranks, failure, printed, stuck, unwritable
+from ssdsl.run.failures import failed_ranks, failure, printed, stuck, writing
 from ssdsl.run.processes import MARK, sigterm_raises, stop
 from ssdsl.run.progress import Progress
 from ssdsl.run.results import RunResult, read_result
@@ -117,45 +118,22 @@ def launch(
     """
     if training.device == "cuda" and training.backend is None:
         _need_gpus(processes // nodes.count)
-    try:
-        return _launch(folder, training, processes, out, dump, console, nodes, max_restarts)
-    except OSError as error:
-        raise PlanError(unwritable(error, out)) from error
-
-
-def _launch(
-    folder: Path,
-    training: Training,
-    processes: int,
-    out: Path,
-    dump: bool,
-    console: Console | None,
-    nodes: Nodes,
-    max_restarts: int,
-) -> RunResult:
-    _clear(out)
     mark, ranks = uuid4().hex, nodes.share(processes)
     program = [str(folder / "main.py"), *training.arguments(), "--out", str(out), *(["--dump"] if dump else [])]
     command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *program]
     reader = _StatusReader(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
-    with sigterm_raises(), (out / "torchrun.log").open("wb") as log:
-        agent = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=_environment(mark, nodes.is_local),
-            start_new_session=True,
-        )
+    with writing(out), sigterm_raises():
+        _clear(out)
+        agent = _start(command, out / "torchrun.log", _environment(mark, nodes.is_local))
         try:
             with Progress(out / "metrics.jsonl", training.steps, console) as progress:
                 stall = reader.until_end(agent, progress)
         finally:
             stop(agent, mark)
-    if stall is not None:
-        raise PlanError(stuck(stall, training.timeout_s))
-    if agent.returncode != 0 or failed_ranks(out):
-        raise PlanError(failure(out, agent.returncode, printed(agent), training.timeout_s))
+        if stall is not None:
+            raise PlanError(stuck(stall, training.timeout_s))
+        if agent.returncode != 0 or failed_ranks(out):
+            raise PlanError(failure(out, agent.returncode, printed(agent), training.timeout_s))
     return read_result(out, training.steps, range(processes) if nodes.rank == 0 else ranks)
 
 
@@ -200,6 +178,12 @@ def _agent(where: list[str], max_restarts: int, out: Path) -> list[str]:
     """The torchrun command, up to the program."""
     agent = [sys.executable, "-m", "ssdsl.run.torchrun_agent", *where, "--max-restarts", str(max_restarts)]
     return [*agent, "--log-dir", str(out / "logs"), "--redirects", "3"]
+
+
+def _start(command: list[str], log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    with log.open("wb") as errors:
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": errors}
+        return subprocess.Popen(command, env=environment, start_new_session=True, **given)
 
 
 def _environment(mark: str, is_local: bool) -> dict[str, str]:

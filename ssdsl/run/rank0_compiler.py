@@ -29,27 +29,18 @@ from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
 
 
-@dataclass
-class CompileRequest:
-    """What to compile: a plan with its parameters for a model."""
-
-    plan: Path
-    model: Model
-    params: Mapping[str, int]
-
-
 class Live:
     """Compiles on rank 0 the programs that the engine asks for. Called by all ranks alike."""
 
-    def __init__(self, request: CompileRequest, control: Control) -> None:
-        self.request, self.control = request, control
+    def __init__(self, path: Path, model: Model, params: Mapping[str, int], control: Control) -> None:
+        self.path, self.model, self.params, self.control = path, model, params, control
         self._constants: dict[str, torch.Tensor] = {}
         self.training = self._program("", self._train)
         self.state = self._state()
 
     def other(self, kind: str, samples: int | None, outputs: tuple[str, ...] | None) -> CompiledProgram:
         """A program for training or evaluation, on batches of so many samples (None: as in the example)."""
-        model = self.request.model if samples is None else with_samples(self.request.model, samples)
+        model = self.model if samples is None else with_samples(self.model, samples)
 
         def make() -> Compiled:
             if kind == "train":
@@ -64,47 +55,32 @@ class Live:
     @property
     def plan(self) -> str:
         """The text of the plan."""
-        return self.request.plan.read_text()
+        return self.path.read_text()
 
     # -- compiling -----------------------------------------------------------------------------------------------------
 
     def _train(self) -> Compiled:
-        request = self.request
-        source = read_source(request.plan)
+        source = read_source(self.path)
         parse(source)  # reports a mistake in the plan's text before the model is captured
-        self._trains = compile_source(source, _captured(request.model), request.params, request.plan.parent)
+        self._trains = compile_source(source, _captured(self.model), self.params, self.path.parent)
         for warning in self._trains.warnings:
             print(render(warning), file=sys.stderr, flush=True)
         return self._trains
 
     def _program(self, what: str, make: Callable[[], Compiled]) -> CompiledProgram:
         """A program made by rank 0, on all ranks; if rank 0 fails, all raise EngineError with its diagnostics."""
-        sent, error = SentProgram({}, {}), None
-        if self.control.rank == 0:
-            try:
-                with _told(f"{self.request.plan.name}{what}"):
-                    compiled = make()
-                sent = SentProgram(
-                    program_files(compiled.program, self.request.model.precision),
-                    {
-                        n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta
-                    },  # the other weights have recipes
-                )
-            except PlanError as found:
-                error = "\n".join(map(render, found.diagnostics))
-            except Exception as found:  # a bug of ours: the other ranks must not wait for a rank that is gone
-                traceback.print_exception(found)
-                error = str(
-                    EngineError(f"compiling failed: {found!r}", "report it with the lines above: a bug of ssdsl")
-                )
-        self.control.vote(error)
+        sent = SentProgram({}, {})
+        with self.control.together():
+            if self.control.rank == 0:
+                with rendered(), _bugs_told(), _told(f"{self.path.name}{what}"):
+                    sent = SentProgram.of(make(), self.model.precision)
         sent = sent.shared(self.control)
         self._constants |= sent.constants
         return CompiledProgram.of(sent.texts, InitialState({}), [])
 
     def _state(self) -> InitialState:
         """The initial state, which is rank 0's on all ranks, as in DDP."""
-        model = self.request.model
+        model = self.model
         if model.recipes is None:
             done = set()
             for tensor in model.module.state_dict().values():
@@ -113,6 +89,27 @@ class Live:
                     done.add(tensor.data_ptr())
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
         return InitialState(self._constants | tensors, model.recipes, first_names(model.module))
+
+
+@contextmanager
+def rendered() -> Iterator[None]:
+    """A context in which diagnostics become an EngineError with their text."""
+    try:
+        yield
+    except PlanError as error:
+        raise EngineError("\n".join(map(render, error.diagnostics))) from error
+
+
+@contextmanager
+def _bugs_told() -> Iterator[None]:
+    """A context in which a bug of ours becomes an EngineError: other ranks must not wait for a rank that is gone."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except Exception as error:
+        traceback.print_exception(error)
+        raise EngineError(f"compiling failed: {error!r}", "report it with the lines above: a bug of ssdsl") from error
 
 
 @contextmanager
@@ -138,6 +135,12 @@ class SentProgram:
 
     texts: dict[str, str]
     constants: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, compiled: Compiled, precision: str | None) -> "SentProgram":
+        """The files of a program, and its constants; weights on the meta device have recipes."""
+        constants = {n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta}
+        return cls(program_files(compiled.program, precision), constants)
 
     def shared(self, control: Control) -> "SentProgram":
         """Rank 0's program, on all ranks."""

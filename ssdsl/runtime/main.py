@@ -44,7 +44,7 @@ def main() -> None:
     options = _options()
     ranks = int(json.loads((FOLDER / "program.json").read_text())["world_size"])
     rank = find_place(ranks, str(FOLDER / "main.py"))
-    heartbeat = watchdog = None
+    watchdog = None
     try:
         if options.out is not None:
             prepare_folder(options.out, rank)
@@ -75,14 +75,9 @@ def main() -> None:
         watchdog.end()
         settle()
     except BaseException as error:
-        report_failure(error, rank, heartbeat, watchdog, options.out)
+        report_failure(error, rank, watchdog, options.out)
         sys.stdout.flush()
         os._exit(1)  # other ranks may wait for this one in a collective: leave without waiting for them
-
-
-def _write_report(out: Path, report: dict[str, Any]) -> None:
-    with whole(out / f"rank{report['rank']}.json") as beside:
-        beside.write_text(json.dumps(report))
 
 
 def _options() -> argparse.Namespace:
@@ -113,12 +108,8 @@ def _options() -> argparse.Namespace:
 
 def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> Loader:
     """The user's data."""
-    data, error = None, None
-    try:
+    with engine.control.together():
         data = load_data(spec)
-    except EngineError as found:
-        error = str(found)
-    engine.control.vote(error)
     return engine.loader(data, seed=seed, evaluate=evaluate, **loader_arguments(data, engine.training.feed.samples))
 
 
@@ -148,7 +139,8 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
             engine.save(options.save, keep=options.keep)
     engine.close()
     if options.out is not None:
-        _write_report(options.out, _report(engine, steps, first, base, observers))
+        with whole(options.out / f"rank{engine.rank}.json") as beside:
+            beside.write_text(json.dumps(_report(engine, steps, first, base, observers)))
     elif engine.rank == 0 and steps:
         print(f"median step {statistics.median(step.time_s for step in steps) * 1e3:.1f} ms")
     elif engine.rank == 0:

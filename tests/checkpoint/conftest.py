@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.ranks.control import Control
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Together:
         if said:
             raise EngineError("\n".join(dict.fromkeys(said)))
         return True
+
+    together = Control.together
 
     def gather(self, payload: bytes) -> list[bytes] | None:
         found = self.all(payload)

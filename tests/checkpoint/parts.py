@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.runtime.checkpoints import Content, content_of
+from ssdsl.runtime.checkpoints.content import Content, content_of
 from ssdsl.runtime.layout.cut import Piece
 from ssdsl.runtime.layout.parts import LocalTensor
 

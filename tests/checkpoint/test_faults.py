@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from ssdsl.runtime.checkpoints import Checkpoint, Saver
+from ssdsl.runtime.checkpoints.reader import Checkpoint
+from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import Together, together

@@ -18,7 +18,10 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
 from ssdsl.run.in_process.run_in_process import RanksFailed, Turns, program_of
-from ssdsl.runtime.checkpoints import Checkpoint, Content, Saver, content_of, load_on_all
+from ssdsl.runtime.checkpoints.content import Content, content_of
+from ssdsl.runtime.checkpoints.loader import open_on_all, read_on_all
+from ssdsl.runtime.checkpoints.reader import Checkpoint
+from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.layout.parts import LocalTensor, untrained
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
@@ -197,8 +200,9 @@ def test_ranks_that_take_turns_save_and_load(tmp_path: Path) -> None:
         Saver(engine.control, background=False).save(tmp_path, 1, content_of(engine.held(), {}, {"steps": 1}))
         for held in engine.held():
             held.tensor.zero_()
-        loaded = load_on_all(tmp_path, engine.held(), engine.control)
-        assert loaded.facts["steps"] == 1
+        found = open_on_all(tmp_path, engine.control)
+        read_on_all(found, {("model", held.name): held for held in engine.held()}, engine.control)
+        assert found.facts["steps"] == 1
         assert all(torch.equal(held.tensor, was) for held, was in zip(engine.held(), before, strict=True))
 
     turns.run([lambda rank=rank: run(rank) for rank in range(exchange.count)])  # type: ignore[misc]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from ssdsl.runtime.checkpoints import Checkpoint, Saver
+from ssdsl.runtime.checkpoints.reader import Checkpoint
+from ssdsl.runtime.checkpoints.saver import Saver
 from tests.checkpoint import parts
 from tests.checkpoint.conftest import together
 

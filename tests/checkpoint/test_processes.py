@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ssdsl.runtime.checkpoints import Checkpoint
+from ssdsl.runtime.checkpoints.reader import Checkpoint
 from tests.checkpoint import parts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,7 +16,8 @@ import os, signal, sys
 from datetime import timedelta
 import torch
 import torch.distributed as dist
-from ssdsl.runtime.checkpoints import Saver, open_on_all, read_on_all
+from ssdsl.runtime.checkpoints.loader import open_on_all, read_on_all
+from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.ranks.control import Control
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.transport import Distributed

@@ -12,9 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.runtime.checkpoints import Checkpoint, Saver, load_on_all, new_state, open_on_all, read_on_all
 from ssdsl.runtime.checkpoints.content import content_of
+from ssdsl.runtime.checkpoints.loader import new_state, open_on_all, read_on_all
 from ssdsl.runtime.checkpoints.plain import from_json, to_json
+from ssdsl.runtime.checkpoints.reader import Checkpoint
+from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.layout.parts import LocalTensor
 from tests.checkpoint import parts
@@ -61,13 +63,14 @@ def test_weights_and_room_for_the_state_at_once(tmp_path: Path, size: int) -> No
     def work(control: Together) -> None:
         mine, expected = parts.content(7, control.rank, size), parts.content(5, control.rank, size)
         weights = [held for path, held in mine.tensors.items() if path[0] == "model"]
-        loaded = load_on_all(tmp_path, weights, control)
-        assert loaded.facts["steps"] == 5 and loaded.state.keys() == {"rows", "flat"}
-        found = content_of(weights, loaded.state, {})
+        loaded = open_on_all(tmp_path, control)
+        state = new_state(loaded, weights)
+        assert loaded.facts["steps"] == 5 and state.keys() == {"rows", "flat"}
+        found = content_of(weights, state, {})
+        read_on_all(loaded, found.tensors, control)
         assert found.tensors.keys() == expected.tensors.keys() and found.scalars == expected.scalars
         for path, held in found.tensors.items():
             assert torch.equal(held.tensor, expected.tensors[path].tensor), path
-        assert load_on_all(tmp_path, weights, control, with_state=False).state == {}
 
     assert together(size, work) == [None] * size
 
@@ -278,8 +281,8 @@ def test_a_tied_weight_by_another_of_its_names(tmp_path: Path) -> None:
     embed = torch.zeros(2)
 
     def work(control: Together) -> None:
-        found = open_on_all(tmp_path, control)
-        read_on_all(found, weights(embed=embed), control, aliases={"head": "embed"})
+        found = open_on_all(tmp_path, control, {"head": "embed"})
+        read_on_all(found, weights(embed=embed), control)
 
     assert together(1, work) == [None] and embed.tolist() == [1, 1]
 

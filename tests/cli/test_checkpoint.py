@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ssdsl.cli.main import main
-from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
+from ssdsl.runtime.checkpoints.content import content_of
+from ssdsl.runtime.checkpoints.reader import Checkpoint
+from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.layout.parts import LocalTensor
 from ssdsl.runtime.ranks.control import LoneControl
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.cli.names import complete_cluster
+from ssdsl.cli.options import complete_cluster
 from ssdsl.cluster.load import KNOWN, known_clusters, load_cluster
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 
 from ssdsl.cluster.load import load_cluster
-from ssdsl.run.jobs.fit import fit
-from ssdsl.run.jobs.job import Job
-from ssdsl.run.jobs.kubernetes import kubernetes_text, resource_name
+from ssdsl.run.jobs.job import Job, fit, torchrun_text
+from ssdsl.run.jobs.kubernetes import kubernetes_text, resource_name, yaml_text
 from ssdsl.run.jobs.ray import ray_text
 from ssdsl.run.jobs.slurm import slurm_text
-from ssdsl.run.jobs.torchrun import torchrun_text
-from ssdsl.run.jobs.yaml import yaml_text
 from ssdsl.text.diagnostic import PlanError
 
 # a process of a job: it leaves its rank, so that the test sees who has run

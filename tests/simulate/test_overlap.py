@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
-from ssdsl.cluster.overlap import Overlap
 from ssdsl.ir.action import Compute
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import ProgramIndex

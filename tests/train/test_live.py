@@ -10,7 +10,7 @@ import torch
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
 from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
-from ssdsl.run.rank0_compiler import CompileRequest, Live
+from ssdsl.run.rank0_compiler import Live
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
@@ -55,7 +55,7 @@ def live(
     def body(world: World, place: Any) -> Any:
         torch.manual_seed(0)
         model = replace(model_of(kind(), batches(1, SIZE)[0], AXES), precision=precision)
-        programs = Live(CompileRequest(plan_path(plan), model, params), world.control)
+        programs = Live(plan_path(plan), model, params, world.control)
         engine = Engine(programs, world, CPU, background=False)
         return work(engine)
 
@@ -144,7 +144,7 @@ def test_a_mistake_of_ours_is_told_on_all_ranks(monkeypatch: pytest.MonkeyPatch)
     def body(world: World, place: Any) -> str:
         model = model_of(net(), batches(1, SIZE)[0], AXES)
         with pytest.raises(EngineError) as error:
-            Live(CompileRequest(plan_path("data_parallel"), model, {}), world.control)
+            Live(plan_path("data_parallel"), model, {}, world.control)
         return str(error.value)
 
     ranks = run_ranks(2, body)
@@ -205,9 +205,7 @@ def test_ranks_make_the_constants_of_a_model_that_no_process_holds(how: str) -> 
             made.emb.to("meta")
             made.head.weight = made.emb.weight
         model = model_of(made, given, AXES)
-        engine = Engine(
-            Live(CompileRequest(plan_path("zero"), model, {"D": 2}), world.control), world, CPU, background=False
-        )
+        engine = Engine(Live(plan_path("zero"), model, {"D": 2}, world.control), world, CPU, background=False)
         engine.optimizer(torch.optim.SGD, lr=0.1)
         return [engine.step(given), engine.step(given), engine.evaluate(given)], model.with_numbers().module
 

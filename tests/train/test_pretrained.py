@@ -10,7 +10,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
 from ssdsl.run.checkpoints.convert import from_safetensors, open_checkpoint, to_safetensors
 from ssdsl.run.in_process.run_in_process import run_ranks
-from ssdsl.run.rank0_compiler import CompileRequest, Live
+from ssdsl.run.rank0_compiler import Live
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from tests.train.conftest import CPU
@@ -43,7 +43,7 @@ def test_a_pretrained_model_trains_as_on_one_device(kind: str, tmp_path: Path) -
         with torch.device("cpu" if by_function else "meta"):
             model = model_of(make if by_function else make(), BATCH)
         assert model.recipes is not None
-        programs = Live(CompileRequest(plan_path(plan), model, {}), world.control)
+        programs = Live(plan_path(plan), model, {}, world.control)
         engine = Engine(programs, world, CPU, background=False)
         engine.optimizer(torch.optim.SGD, lr=0.1)
         engine.load(tmp_path / "run")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, print_views, results
 
 Clear = Annotated[bool, typer.Option("--clear", help="Remove all of them.")]
 
@@ -19,7 +19,6 @@ def cache(clear: Clear = False, json: options.Json = False) -> None:
     from ssdsl.lang.suggest import counted
     from ssdsl.model.cache import entries
     from ssdsl.show.tables.cache import cache_json, cache_view
-    from ssdsl.show.view import table
 
     if clear:
         results.print(f"removed {counted(entries.clear(), 'graph')}")
@@ -28,5 +27,5 @@ def cache(clear: Clear = False, json: options.Json = False) -> None:
     if json:
         print_json(cache_json(found))
         return
-    results.print(table(cache_view(found, entries.MOST), results.width))
+    print_views(cache_view(found, entries.MOST))
     results.print(str(entries.folder()), markup=False, soft_wrap=True)

@@ -34,7 +34,7 @@ def capture(
         reason = f"commands know a graph by the end of its name: {out}{GRAPH}"
         raise typer.BadParameter(reason, param_hint="'--out'")
     check_folder(out)
-    held = captured(model, meta=meta, precision=precision.value if precision is not None else None)
+    held = captured(model, meta=meta, precision=precision)
     header = {"model": held.origin or model, "comparison": held.comparison, "precision": held.request.precision}
     try:
         data = write_graph(held.graph, header)

@@ -1,18 +1,17 @@
 """`ssdsl models` and `ssdsl plans`: lists of the models and plans that come with ssdsl."""
 
 from ssdsl.cli import options
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, print_views
 
 
 def models(json: options.Json = False) -> None:
     """List the models that come with ssdsl, in all their sizes."""
     from ssdsl.show.tables.catalogue import models_json, models_view
-    from ssdsl.show.view import table
 
     if json:
         print_json(models_json())
     else:
-        results.print(table(models_view(), results.width))
+        print_views(models_view())
 
 
 def plans(json: options.Json = False) -> None:
@@ -20,10 +19,8 @@ def plans(json: options.Json = False) -> None:
     from ssdsl.lang.assets import library_files
     from ssdsl.lang.shipped import shipped_plans
     from ssdsl.show.tables.catalogue import library_view, plans_json, plans_view
-    from ssdsl.show.view import table
 
     if json:
         print_json(plans_json(shipped_plans(), library_files()))
         return
-    for view in (plans_view(shipped_plans()), library_view(library_files())):
-        results.print(table(view, results.width))
+    print_views(plans_view(shipped_plans()), library_view(library_files()))

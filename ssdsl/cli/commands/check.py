@@ -7,20 +7,15 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.names import complete_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
-from ssdsl.cli.terminal import print_json, results, show_diagnostics
+from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.text.diagnostic import Diagnostic
 
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="Also check the nodes and the memory of a cluster: one of `ssdsl clusters`, or a TOML file.",
-        autocompletion=complete_cluster,
+    options.cluster_option(
+        "Also check the nodes and the memory of a cluster: one of `ssdsl clusters`, or a TOML file."
     ),
 ]
 
@@ -46,7 +41,6 @@ def check(
     from ssdsl.plan.model_index import index_model
     from ssdsl.show.tables.check import check_json, check_views, repeated_warnings
     from ssdsl.show.tables.open_params import open_params
-    from ssdsl.show.view import table
     from ssdsl.sketch.used_files import open_in_used_files
 
     found: tuple[Diagnostic, ...] = repeated_warnings(program.program)
@@ -66,8 +60,7 @@ def check(
     if json:
         print_json({**check_json(program), "capture": loaded.comparison})
     else:
-        for view in check_views(program):
-            results.print(table(view, results.width))
+        print_views(*check_views(program))
         model_index, devices = index_model(loaded.graph), program.plan.devices
         if opened := open_params(loaded.source, loaded.path.parent, model_index, devices, overrides):
             results.print(opened, markup=False)

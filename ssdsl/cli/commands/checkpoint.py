@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.terminal import print_json, results, talk
+from ssdsl.cli.terminal import print_json, print_views, talk
 
 checkpoint = typer.Typer(no_args_is_help=True, help="Look at checkpoints, compare and convert them.")
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="A run's folder, for its newest, or one in it.")]
@@ -24,7 +24,7 @@ def show(folder: Folder, json: options.Json = False) -> None:
     """Show what a checkpoint holds: its tensors, and the state of the run."""
     from ssdsl.run.checkpoints.convert import open_checkpoint
     from ssdsl.show.tables.checkpoint import facts_view, tensors_view
-    from ssdsl.show.view import as_json, table
+    from ssdsl.show.view import as_json
 
     found = open_checkpoint(folder)
     tensors, facts = tensors_view(found), facts_view(found)
@@ -32,8 +32,7 @@ def show(folder: Folder, json: options.Json = False) -> None:
         state = {row["name"]: row["value"] for row in as_json(facts)}
         print_json({"folder": str(found.folder), "tensors": as_json(tensors), "state": state})
         return
-    for view in (tensors, facts):
-        results.print(table(view, results.width))
+    print_views(tensors, facts)
 
 
 @checkpoint.command("diff")
@@ -42,14 +41,14 @@ def diff(first: Folder, second: Folder, json: options.Json = False) -> None:
     from ssdsl.run.checkpoints.convert import open_checkpoint
     from ssdsl.run.checkpoints.difference import differences
     from ssdsl.show.tables.checkpoint import differences_view
-    from ssdsl.show.view import as_json, table
+    from ssdsl.show.view import as_json
 
     one, other = open_checkpoint(first).named({}), open_checkpoint(second).named({})
     view = differences_view(list(differences(one, other)), len(one.tensors.keys() | other.tensors.keys()))
     if json:
         print_json(as_json(view))
     else:
-        results.print(table(view, results.width))
+        print_views(view)
     if view.rows:
         raise typer.Exit(1)
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.names import complete_cluster
-from ssdsl.cli.terminal import print_json, results, talk
-from ssdsl.cli.unused import refuse_unused
+from ssdsl.cli.options import complete_cluster, refuse_unused
+from ssdsl.cli.terminal import print_json, print_views, talk
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
@@ -34,13 +33,12 @@ def list_(context: typer.Context, json: options.Json = False) -> None:
         return
     from ssdsl.cluster.load import known_clusters
     from ssdsl.show.tables.clusters import cluster_json, clusters_view
-    from ssdsl.show.view import table
 
     found = sorted(map(chosen_cluster, known_clusters()), key=lambda cluster: cluster.size)
     if json:
         print_json([cluster_json(cluster) for cluster in found])
     else:
-        results.print(table(clusters_view(found), results.width))
+        print_views(clusters_view(found))
 
 
 @clusters.command("show")
@@ -59,12 +57,11 @@ def measure(out: Out = None) -> None:
     from ssdsl.cluster.load import measured_laptop
     from ssdsl.run.processes import sigterm_raises
     from ssdsl.show.tables.clusters import measurement_view
-    from ssdsl.show.view import table
 
     talk.print("measuring for about 15 seconds; let the machine do nothing else")
     with sigterm_raises():
         found = machine.measure()
-    results.print(table(measurement_view(found), results.width))
+    print_views(measurement_view(found))
     path = Path(out) if out is not None else measured_laptop()
     machine.save(found, path)
     meaning = "use it as --cluster" if out is not None else "from now on this is the cluster `laptop`:"

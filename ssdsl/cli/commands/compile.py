@@ -8,11 +8,10 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import Generator, settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, evaluation, load, working
 from ssdsl.cli.terminal import print_text, results
 from ssdsl.cli.training import write
-from ssdsl.cli.unused import refuse_unused
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster
@@ -49,7 +48,7 @@ def compile_(
     output: Outputs = None,
     print_after: PrintAfter = None,
     seed: options.Seed = 0,
-    generator: options.WithGenerator = Generator.HASH,
+    generator: options.WithGenerator = "hash",
     cluster: options.ForCluster = None,
     precision: options.WithPrecision = None,
     meta: options.Meta = False,
@@ -61,7 +60,7 @@ def compile_(
         refuse_unused(context, dict.fromkeys(("output", "seed", "generator"), "give --out too"))
     overrides = settings(set_)
     chosen = named_cluster(cluster)
-    loaded = load(plan, model, seed, generator.value, meta, precision, trains=True)
+    loaded = load(plan, model, seed, generator, meta, precision, trains=True)
     program = compiled(loaded, overrides, _printer(print_after or []), chosen)
     if out is None:
         return

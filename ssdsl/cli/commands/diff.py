@@ -7,10 +7,9 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster
-from ssdsl.cli.names import complete_plan
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import complete_plan, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated, state_of
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, print_views
 
 if TYPE_CHECKING:
     from ssdsl.text.source import Source
@@ -23,13 +22,11 @@ After = Annotated[
 ]
 And = Annotated[
     list[str],
-    typer.Option(
+    options.numbers_option(
         "--and",
         "-a",
-        metavar="NAME=N",
-        help="Set a param of the second plan only: --set T=2 --and T=4 compares a plan with itself. Repeatable.",
-        default_factory=list,
-        show_default=False,
+        "NAME=N",
+        "Set a param of the second plan only: --set T=2 --and T=4 compares a plan with itself. Repeatable.",
     ),
 ]
 
@@ -58,7 +55,6 @@ def diff(
     first = load(before, model, meta=meta, precision=precision)
     second = _of_same_model(first, after or before)
     from ssdsl.show.tables.difference import difference_json, difference_views
-    from ssdsl.show.view import table
 
     earlier = compiled(first, _known(first, overrides, first, second), cluster=chosen)
     changed = compiled(second, {**_known(second, overrides, first, second), **later}, cluster=chosen)
@@ -69,8 +65,7 @@ def diff(
     if json:
         print_json(difference_json(was, now, names))
         return
-    for view in difference_views(was, now, names):
-        results.print(table(view, results.width))
+    print_views(*difference_views(was, now, names))
 
 
 def _called(loaded: LoadedPlan, before: dict[str, int], later: dict[str, int]) -> tuple[str, str]:

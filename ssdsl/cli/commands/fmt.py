@@ -1,12 +1,12 @@
 """`ssdsl fmt`: formats plans."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ssdsl.cli.terminal import results, talk
+from ssdsl.lang.save import put_whole
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Plans to format in place.")]
 Check = Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")]
@@ -33,7 +33,5 @@ def _format(path: Path, check: bool) -> bool:
     if text == source.text:
         return False
     if not check:
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        put_whole(path, text)
     return True

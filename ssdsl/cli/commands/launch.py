@@ -8,10 +8,10 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.names import complete_cluster
-from ssdsl.cli.options import DeviceOption, settings
+from ssdsl.cli.options import refuse_unused, settings
+from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import talk
-from ssdsl.cli.unused import refuse_unused
+from ssdsl.cli.training import write
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -46,13 +46,7 @@ Program = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="Says how many devices a node has, and what communication is cheapest.",
-        autocompletion=complete_cluster,
-    ),
+    options.cluster_option("Says how many devices a node has, and what communication is cheapest."),
 ]
 Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="Number of nodes.", show_default="as many as needed")]
 PerNode = Annotated[
@@ -86,7 +80,7 @@ def launch(
     nodes: Nodes = None,
     gpus_per_node: PerNode = None,
     steps: Steps = None,
-    device: options.OnDevice = DeviceOption.CUDA,
+    device: options.OnDevice = "cuda",
     max_restarts: options.Restarts = 0,
     name: Name = None,
     time: Time = "1:00:00",
@@ -104,11 +98,10 @@ def launch(
     All use torchrun, once on each node. The number of processes follows from the plan; its program is compiled into a
     folder, which has to be where the nodes see it.
     """
-    from ssdsl.run.jobs.job import Job
+    from ssdsl.run.jobs.job import Job, torchrun_text
     from ssdsl.run.jobs.kubernetes import kubernetes_text
     from ssdsl.run.jobs.ray import ray_text
     from ssdsl.run.jobs.slurm import slurm_text
-    from ssdsl.run.jobs.torchrun import torchrun_text
 
     forms = {"slurm": slurm_text, "kubernetes": kubernetes_text, "ray": ray_text, "torchrun": torchrun_text}
     asked = {"slurm": slurm, "kubernetes": kubernetes, "ray": ray, "torchrun": torchrun}
@@ -123,13 +116,13 @@ def launch(
     links = named_cluster(cluster)
     script, processes = _program(target, model, program, settings(set_), seed, meta, links)
     count, each = _fit(processes, nodes, gpus_per_node, links)
-    words = [] if processes is None else [*(["--steps", str(steps)] if steps else []), "--device", device.value]
+    words = [] if processes is None else [*(["--steps", str(steps)] if steps else []), "--device", device]
     job = Job(
         name or Path(target).stem,
         (script, *words, *(rest or [])),
         count,
         each,
-        device is DeviceOption.CUDA,
+        device == "cuda",
         max_restarts,
         port,
         time,
@@ -171,42 +164,23 @@ def _program(
             raise PlanError(NotAProgram(None, target, "does not exist", "name a script that is there"))
         return target, None
     if (path / "program.json").is_file():
-        return str(path / "main.py"), _processes(path)
+        return str(path / "main.py"), int(json.loads((path / "program.json").read_text())["world_size"])
     if path.is_dir():
         change = "write one there with `ssdsl compile PLAN --out DIR`"
         raise PlanError(NotAProgram(None, target, "is a folder without a program", change))
     if model is None:
         raise typer.BadParameter("a plan needs its model", param_hint="'--model'")
     written = Path(folder or f"{path.stem}-program")
-    _compile(target, model, written, overrides, seed, meta, cluster)
-    return str(written / "main.py"), _processes(written)
-
-
-def _processes(folder: Path) -> int:
-    return int(json.loads((folder / "program.json").read_text())["world_size"])
-
-
-def _compile(
-    target: str,
-    model: str,
-    folder: Path,
-    overrides: dict[str, int],
-    seed: int,
-    meta: bool,
-    cluster: "Links | None",
-) -> None:
-    from ssdsl.cli.pipeline import compiled, load, working
-    from ssdsl.cli.training import write
-
     loaded = load(target, model, seed, meta=meta)
     result = compiled(loaded, overrides, cluster=cluster)
     with working("writing"):
-        write(loaded, result, folder)
+        write(loaded, result, written)
+    return str(written / "main.py"), result.plan.devices
 
 
 def _fit(processes: int | None, nodes: int | None, per_node: int | None, cluster: "Links | None") -> tuple[int, int]:
     """The number of nodes, and of processes on each; for a script, those that the user or the cluster gives."""
-    from ssdsl.run.jobs.fit import USUAL, fit
+    from ssdsl.run.jobs.job import USUAL, fit
 
     if processes is not None:
         return fit(processes, nodes, per_node, cluster)
@@ -218,10 +192,8 @@ def _write(text: str, out: str | None) -> None:
     if out is None:
         print(text, end="")
         return
-    from ssdsl.run.failures import unwritable
+    from ssdsl.run.failures import writing
 
-    try:
+    with writing(Path(out)):
         Path(out).write_text(text)
-    except OSError as error:
-        raise PlanError(unwritable(error, Path(out))) from error
     talk.print(f"{out}: {text.count(chr(10))} lines", markup=False)

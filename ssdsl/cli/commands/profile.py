@@ -46,18 +46,18 @@ def profile(
     A plan is run for some steps, unless the profile has all that it needs.
     """
     from ssdsl.run.launch import Training
-    from ssdsl.simulate.profile.read_costs import write_profile
+    from ssdsl.simulate.profile.fit import lacking
+    from ssdsl.simulate.profile.read_costs import read_costs, write_profile
 
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]
-    held = captured(model, seed, precision=precision.value if precision is not None else None, trains=True)
-    known = _known(Path(out))
+    held = captured(model, seed, precision=precision, trains=True)
+    known = read_costs(Path(out)).profile if Path(out).exists() else None
     for (path, source), (_, own) in zip(sources, chosen, strict=True):
         loaded = LoadedPlan(path, source, held)
         program = compiled(loaded, overrides | own)
-        lacking = _lacking(known, program)
-        if not lacking:
+        if known is not None and not lacking(program.program, known):
             talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False)
             continue
         training = Training(steps, seed, optimizer=optimizer, record=True, timeout_s=timeout)
@@ -73,18 +73,6 @@ def _chosen(words: str) -> tuple[str, dict[str, int]]:
     """A plan and its own settings: `pipeline,S=2,M=4`."""
     plan, *own = words.split(",")
     return plan, settings(own)
-
-
-def _known(path: Path) -> "Profile | None":
-    from ssdsl.simulate.profile.read_costs import read_costs
-
-    return read_costs(path).profile if path.exists() else None
-
-
-def _lacking(known: "Profile | None", program: "Compiled") -> bool:
-    from ssdsl.simulate.profile.fit import lacking
-
-    return known is None or bool(lacking(program.program, known))
 
 
 def _with(known: "Profile | None", program: "Compiled", result: "RunResult", path: Path) -> "Profile":

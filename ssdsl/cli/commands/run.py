@@ -8,12 +8,11 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import DeviceOption, Generator, settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
-from ssdsl.cli.terminal import print_json, results, talk
+from ssdsl.cli.terminal import print_json, print_views, results, talk
 from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, warn_of_nothing, workplace, writable
-from ssdsl.cli.unused import refuse_unused
 from ssdsl.lang.save import check_folder
 from ssdsl.text.diagnostic import PlanError
 
@@ -41,10 +40,10 @@ def run(
     data: options.Data = None,
     steps: options.AllSteps = 10,
     seed: options.Seed = 0,
-    generator: options.WithGenerator = Generator.HASH,
+    generator: options.WithGenerator = "hash",
     cluster: options.ForCluster = None,
     meta: options.Meta = False,
-    device: options.OnDevice = DeviceOption.CPU,
+    device: options.OnDevice = "cpu",
     backend: options.WithBackend = None,
     optimizer: options.AnyOptimizer = "adamw",
     lr: options.LearningRate = 1e-3,
@@ -83,9 +82,7 @@ def run(
         check_folder(file)
     overrides = settings(set_)
     nodes = chosen_nodes(nnodes, node_rank, rdzv_endpoint)
-    loaded = load(
-        plan, model, seed, generator.value, meta, precision.value if precision is not None else None, trains=True
-    )
+    loaded = load(plan, model, seed, generator, meta, precision, trains=True)
     chosen = named_cluster(cluster)
     program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.run.checkpoints.errors import CheckpointsOfEarlierRun
@@ -93,7 +90,6 @@ def run(
     from ssdsl.run.launch import Training
     from ssdsl.runtime.checkpoints.folder import has_checkpoint
     from ssdsl.show.tables.run_report import run_views
-    from ssdsl.show.view import table
 
     recorded = profile is not None or trace is not None
     check_optimizer(optimizer)
@@ -106,7 +102,7 @@ def run(
     training = Training(
         steps,
         seed,
-        device.value,
+        device,
         optimizer,
         lr,
         recorded,
@@ -139,8 +135,7 @@ def run(
     if json:
         print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
         return
-    for view in run_views(result) if result.steps else ():
-        results.print(table(view, results.width))
+    print_views(*(run_views(result) if result.steps else ()))
     results.print(loaded.comparison)
 
 

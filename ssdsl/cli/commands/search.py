@@ -11,10 +11,10 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.commands.compile import put
 from ssdsl.cli.commands.sweep import Values, numbers_of
-from ssdsl.cli.names import complete_plan
+from ssdsl.cli.options import complete_plan
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
-from ssdsl.cli.terminal import print_json, print_text, results, show_diagnostics, talk
+from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
 from ssdsl.lang.save import check_folder, save_text
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def search(
     held = captured(model, meta=meta, precision=precision)
     graph = held.graph
     from ssdsl.show.tables.search import pareto_text, search_json, search_views
-    from ssdsl.show.view import table
     from ssdsl.simulate.profile.read_costs import read_costs
     from ssdsl.sketch.search import search_of
 
@@ -108,8 +107,7 @@ def search(
         show_diagnostics(tuple(d for sketch in work.sketches for d in sketch.elsewhere))
         print_json(search_json(found, graph, on, top))
     else:
-        for view in search_views(title, found, graph, on, top):
-            results.print(table(view, results.width))
+        print_views(*search_views(title, found, graph, on, top))
         print_text(pareto_text(found, results.width) + "\n")
     if html is not None:
         from ssdsl.show.charts.sweep_html import sweep_html

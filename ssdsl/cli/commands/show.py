@@ -7,8 +7,7 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import chosen_cluster, named_cluster
-from ssdsl.cli.names import complete_cluster
-from ssdsl.cli.options import settings
+from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pipeline import (
     LoadedPlan,
     check_params,
@@ -20,8 +19,7 @@ from ssdsl.cli.pipeline import (
     simulated,
     state_of,
 )
-from ssdsl.cli.terminal import print_json, print_text, results
-from ssdsl.cli.unused import refuse_unused
+from ssdsl.cli.terminal import print_json, print_text, print_views, results
 
 if TYPE_CHECKING:
     from ssdsl.cluster.cluster import Cluster as Links
@@ -62,13 +60,9 @@ USES = {  # options that are not for every view
 View = Annotated[What, typer.Argument(help=HELP)]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="Choose communication and count time for it: one of `ssdsl clusters`, or a TOML file.",
+    options.cluster_option(
+        "Choose communication and count time for it: one of `ssdsl clusters`, or a TOML file.",
         show_default="laptop in schedule and memory, else processes of one machine",
-        autocompletion=complete_cluster,
     ),
 ]
 Window = Annotated[
@@ -106,7 +100,9 @@ def show(
     chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
     if view is What.GRAPH:
-        _graph(loaded, every, json)
+        from ssdsl.show.tables.graph import shown_graph
+
+        _text("graph", shown_graph(loaded.graph, every=every or json), json)
         return
     if view is What.PROGRAM:
         _program(compiled(loaded, overrides, cluster=chosen), role, every, json)
@@ -124,13 +120,12 @@ def show(
         print_json(tasks_json(compiled(loaded, overrides, cluster=chosen).program))
         return
     views = _views(loaded, overrides, view, every, chosen)
-    from ssdsl.show.view import as_json, table
+    from ssdsl.show.view import as_json
 
     if json:
         print_json([row for shown in views for row in as_json(shown)])
         return
-    for shown in views:
-        results.print(table(shown, results.width))
+    print_views(*views)
 
 
 def _only(views: tuple[What, ...]) -> str:
@@ -157,17 +152,6 @@ def _views(
     raise AssertionError(f"{view} is drawn from a simulation")
 
 
-def _graph(loaded: LoadedPlan, every: bool, json: bool) -> None:
-    """Prints the captured model as text."""
-    from ssdsl.show.tables.graph import shown_graph
-
-    text = shown_graph(loaded.graph, every=every or json)
-    if json:
-        print_json({"graph": text})
-    else:
-        print_text(text)
-
-
 def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) -> None:
     """Prints the program as text, all of it or one role's part."""
     from ssdsl.lang.suggest import suggest
@@ -179,9 +163,12 @@ def _program(compiled: "Compiled", role: str | None, every: bool, json: bool) ->
         known = [r.name for r in program.roles]
         hint = suggest(role or "", known) or f"there are {', '.join(known[:8])}"
         raise typer.BadParameter(f"there is no role `{role}`: {hint}", param_hint="'--role'")
-    text = shown_program(program, roles if role is not None else None, every=every or json)
+    _text("program", shown_program(program, roles if role is not None else None, every=every or json), json)
+
+
+def _text(what: str, text: str, json: bool) -> None:
     if json:
-        print_json({"program": text})
+        print_json({what: text})
     else:
         print_text(text)
 
@@ -191,7 +178,6 @@ def _timed(report: "Report", view: What, window: str | None, transfers: bool, js
     from ssdsl.show.charts.gantt import gantt
     from ssdsl.show.tables.memory import memory_curve, memory_views
     from ssdsl.show.tables.report import report_json
-    from ssdsl.show.view import table
 
     if json:
         print_json(report_json(report))
@@ -199,8 +185,7 @@ def _timed(report: "Report", view: What, window: str | None, transfers: bool, js
     if view is What.SCHEDULE:
         results.print(gantt(report.timeline, results.width, transfers, _seconds(window, report.step_s)))
         return
-    for shown in memory_views(report.timeline):
-        results.print(table(shown, results.width))
+    print_views(*memory_views(report.timeline))
     results.print(memory_curve(report.timeline, results.width))
 
 

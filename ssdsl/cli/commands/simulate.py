@@ -9,7 +9,7 @@ from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
 from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, print_views
 
 Trace = Annotated[
     str | None,
@@ -49,7 +49,7 @@ def simulate(
     report = simulated(program, chosen, costs, state_of(master_weights, fp32_grads))
     from ssdsl.show.advice.by_line import by_line_view
     from ssdsl.show.tables.report import report_json, report_views
-    from ssdsl.show.view import as_json, table
+    from ssdsl.show.view import as_json
 
     lines = by_line_view(program.program, chosen, report)
     if trace is not None:
@@ -59,7 +59,6 @@ def simulate(
     if json:
         print_json({**report_json(report), "lines": as_json(lines)})
     else:
-        for view in (*report_views(report), lines):
-            results.print(table(view, results.width))
+        print_views(*report_views(report), lines)
     if not fits(program, report):
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, check_params, load, parsed, state_of, working
-from ssdsl.cli.terminal import print_json, results
+from ssdsl.cli.terminal import print_json, print_views
 from ssdsl.sketch.setting import Setting
 from ssdsl.text.diagnostic import PlanError
 
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 MOST = 1000  # settings
 Values = Annotated[
     list[str],
-    typer.Option(
+    options.numbers_option(
         "--set",
         "-s",
-        metavar="NAME=N,...",
-        help="Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other. Other "
+        "NAME=N,...",
+        "Values of a param to try, as in --set T=1,2,4. Repeatable: every value with every other. Other "
         "params take those that stand in the plan: `param T = 2 in [1, 2, 4]`.",
-        default_factory=list,
-        show_default=False,
     ),
 ]
 Html = Annotated[
@@ -56,7 +54,6 @@ def sweep(
     loaded = load(plan, model, meta=meta, precision=precision)
     state = state_of(master_weights, fp32_grads)
     from ssdsl.show.tables.sweep import sweep_json, sweep_view
-    from ssdsl.show.view import table
     from ssdsl.sketch.setting import best_of
 
     found = tuple(_tried(loaded, chosen, cluster, state))
@@ -68,7 +65,7 @@ def sweep(
     if json:
         print_json(sweep_json(plan, cluster, found))
     else:
-        results.print(table(sweep_view(title, found), results.width))
+        print_views(sweep_view(title, found))
     if best_of(found) is None:
         raise typer.Exit(1)
 

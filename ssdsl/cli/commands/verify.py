@@ -4,9 +4,9 @@ import typer
 
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
-from ssdsl.cli.options import DeviceOption, Generator, OptimizerOption, settings
+from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
-from ssdsl.cli.terminal import print_json, results, show_diagnostics
+from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
 from ssdsl.cli.training import compared, train, warn_of_losses, workplace
 
 
@@ -16,12 +16,12 @@ def verify(
     set_: options.Set,
     steps: options.Steps = 3,
     seed: options.Seed = 0,
-    generator: options.WithGenerator = Generator.HASH,
+    generator: options.WithGenerator = "hash",
     cluster: options.ForCluster = None,
     meta: options.Meta = False,
-    device: options.OnDevice = DeviceOption.CPU,
+    device: options.OnDevice = "cpu",
     backend: options.WithBackend = None,
-    optimizer: options.WithOptimizer = OptimizerOption.SGD,
+    optimizer: options.WithOptimizer = "sgd",
     lr: options.LearningRate = 0.1,
     processes: options.Processes = None,
     timeout: options.Timeout = 600.0,
@@ -34,18 +34,14 @@ def verify(
     names the first tensor that differs, if one does.
     """
     overrides = settings(set_)
-    loaded = load(plan, model, seed, generator.value, meta, trains=True)
+    loaded = load(plan, model, seed, generator, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster))
     from ssdsl.run.launch import Training
-    from ssdsl.run.verify.uncompared import compared_steps, nothing_compared
-    from ssdsl.run.verify.verify import difference
+    from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared
     from ssdsl.run.verify.verify import verify as compare
     from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
-    from ssdsl.show.view import table
 
-    training = Training(
-        steps, seed, device.value, optimizer.value, lr, timeout_s=timeout, backend=backend, allow_nan=True
-    )
+    training = Training(steps, seed, device, optimizer, lr, timeout_s=timeout, backend=backend, allow_nan=True)
     loaded = compared(loaded)
     with workplace(out) as folder:
         result = train(loaded, program, training, folder, processes, dump=True)
@@ -57,7 +53,7 @@ def verify(
     if json:
         print_json(verdict_json(comparisons, program.plan.devices))
     else:
-        results.print(table(verdict_view(comparisons), results.width))
+        print_views(verdict_view(comparisons))
         results.print(loaded.comparison)
     if wrong is not None:
         show_diagnostics([wrong])

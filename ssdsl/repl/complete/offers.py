@@ -13,6 +13,7 @@ from ssdsl.repl.complete.position import Position, position
 from ssdsl.repl.complete.supply import (
     CONSTANTS,
     Offer,
+    before_end,
     behind_dot,
     devices,
     dimensions,
@@ -20,8 +21,8 @@ from ssdsl.repl.complete.supply import (
     in_scope,
     indices,
     to_use,
+    value_of,
 )
-from ssdsl.repl.complete.target import before_end, value_of
 from ssdsl.repl.help import TOPICS
 from ssdsl.repl.session import Session
 from ssdsl.repl.views import VIEWS

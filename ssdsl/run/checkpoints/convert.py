@@ -17,9 +17,10 @@ from ssdsl.run.checkpoints.errors import (
     WeightsUnreadable,
 )
 from ssdsl.run.checkpoints.pretrained import converted
-from ssdsl.run.failures import unwritable
-from ssdsl.run.out_of_resources import lack_of
-from ssdsl.runtime.checkpoints import Checkpoint, Saver, content_of
+from ssdsl.run.failures import writing
+from ssdsl.runtime.checkpoints.content import content_of
+from ssdsl.runtime.checkpoints.reader import Checkpoint
+from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.health.failure import whole as written_whole
 from ssdsl.runtime.layout.parts import LocalTensor
@@ -55,8 +56,8 @@ def to_torch(checkpoint: Checkpoint, file: Path, optim: bool) -> None:
     found: dict[str, Any] = {"model": _model(checkpoint), "steps": checkpoint.facts.get("steps", 0)}
     if optim:
         found["optim"] = _optimizer(checkpoint)
-    with _writing(file), written_whole(file) as beside, open(beside, "wb") as opened:  # torch.save alone: RuntimeError
-        torch.save(found, opened)
+    with writing(file.parent, file), written_whole(file) as beside, beside.open("wb") as opened:
+        torch.save(found, opened)  # which raises RuntimeError where it opens the file itself
 
 
 def _model(checkpoint: Checkpoint) -> Tensors:
@@ -100,12 +101,10 @@ def _optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
 def from_torch(file: Path, folder: Path) -> None:
     """Saves a file of `to_torch`, or of a single device's script, as a checkpoint in a run's folder; raises
     PlanError."""
-    try:
+    with _reading(file, NAMED):
+        if not file.exists():
+            raise PlanError(WeightsUnreadable(None, str(file), "there is no such file", "give another"))
         found = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise PlanError(WeightsUnreadable(None, str(file), "there is no such file", "give another")) from error
-    except Exception as error:  # torch.load raises many kinds of errors
-        raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), NAMED)) from error
     model = found.get("model", found) if isinstance(found, Mapping) else None
     if not isinstance(model, Mapping) or not model or not all(isinstance(t, torch.Tensor) for t in model.values()):
         raise PlanError(WeightsUnreadable(None, str(file), "it holds no tensors by name", NAMED))
@@ -141,38 +140,31 @@ def to_safetensors(checkpoint: Checkpoint, target: Path, largest_bytes: int) -> 
         files = {target: tensors}
     else:
         shards = _shards(tensors, largest_bytes)
-        names = [SINGLE] if len(shards) == 1 else [_shard(n, len(shards)) for n in range(len(shards))]
+        count = len(shards)
+        names = [SINGLE] if count == 1 else [f"model-{n:05d}-of-{count:05d}.safetensors" for n in range(1, count + 1)]
         files = dict(zip((target / name for name in names), shards, strict=True))
-    with _writing(target):
+    with writing(target.parent, target):
         for file, shard in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             with written_whole(file) as beside:
                 save_file(shard, beside, metadata={"format": "pt"})
         if len(files) > 1:
             index = {
-                "metadata": {"total_size": sum(map(_bytes, tensors.values()))},
+                "metadata": {"total_size": sum(t.nbytes for t in tensors.values())},
                 "weight_map": {name: file.name for file, shard in files.items() for name in shard},
             }
             with written_whole(target / INDEX) as beside:
                 beside.write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _shard(number: int, count: int) -> str:
-    return f"model-{number + 1:05d}-of-{count:05d}.safetensors"
-
-
 def _shards(tensors: Tensors, largest_bytes: int) -> list[Tensors]:
     """The tensors in groups of at most so many bytes, in order; a larger tensor is a group."""
     groups: list[Tensors] = [{}]
     for name, tensor in tensors.items():
-        if groups[-1] and sum(map(_bytes, groups[-1].values())) + _bytes(tensor) > largest_bytes:
+        if groups[-1] and sum(t.nbytes for t in groups[-1].values()) + tensor.nbytes > largest_bytes:
             groups.append({})
         groups[-1][name] = tensor
     return groups
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def from_safetensors(source: Path, folder: Path) -> None:
@@ -195,14 +187,13 @@ def _names(library: Any, file: Path) -> list[str]:
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[None]:
+def _reading(file: Path, change: str = "download it again, or write it again") -> Iterator[None]:
     """A context in which unreadable files become diagnostics."""
     try:
         yield
     except PlanError:
         raise
-    except Exception as error:  # errors of safetensors, of transformers and of the disk
-        change = "download it again, or write it again"
+    except Exception as error:  # errors of torch.load, of safetensors, of transformers and of the disk
         raise PlanError(WeightsUnreadable(None, str(file), _first_line(error), change)) from error
 
 
@@ -211,11 +202,9 @@ def _files(source: Path) -> list[Path]:
         return [source]
     index = source if source.is_file() else source / INDEX
     if index.exists():
-        try:
-            return [index.parent / name for name in dict.fromkeys(json.loads(index.read_text())["weight_map"].values())]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            change = "download it again"
-            raise PlanError(WeightsUnreadable(None, str(index), _first_line(error), change)) from error
+        with _reading(index, "download it again"):
+            names = dict.fromkeys(json.loads(index.read_text())["weight_map"].values())
+        return [index.parent / name for name in names]
     if (source / SINGLE).exists():
         return [source / SINGLE]
     reason = f"there is neither `{SINGLE}` nor `{INDEX}`" if source.is_dir() else "there is no such file"
@@ -250,20 +239,6 @@ def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts:
 
 def _room(name: str, value: Any) -> Any:
     return LocalTensor.whole(name, value) if isinstance(value, torch.Tensor) and value.dim() else value
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    """A context in which a disk that takes no file becomes a diagnostic."""
-    try:
-        yield
-    except OSError as error:
-        raise PlanError(unwritable(error, target.parent)) from error
-    except Exception as error:
-        lack = lack_of(error, str(target))
-        if lack is None:
-            raise
-        raise PlanError(lack) from error
 
 
 def _first_line(error: Exception) -> str:

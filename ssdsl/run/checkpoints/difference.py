@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ssdsl.run.checkpoints.convert import wrong_checkpoints
-from ssdsl.runtime.checkpoints import Checkpoint
+from ssdsl.runtime.checkpoints.reader import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
-"""A job: what a scheduler has to start, and the resources it needs."""
+"""A job: what a scheduler has to start, on how many nodes, and torchrun's command for each."""
 
 import shlex
 from dataclasses import dataclass
+
+from ssdsl.cluster.cluster import Cluster
+from ssdsl.run.errors import JobMisfit
+from ssdsl.text.diagnostic import PlanError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,40 @@ class Job:
     def quoted_program(self) -> str:
         """The program quoted for a shell."""
         return shlex.join(self.program)
+
+
+USUAL = 8  # devices of a node, if unknown
+
+
+def fit(processes: int, nodes: int | None, per_node: int | None, cluster: Cluster | None) -> tuple[int, int]:
+    """Nodes, and processes on each, that make `processes`. Raises PlanError if there are none.
+
+    >>> fit(16, None, None, None), fit(4, None, None, None), fit(12, 2, None, None)
+    ((2, 8), (1, 4), (2, 6))
+    """
+    most = USUAL
+    if cluster is not None:
+        cluster.check_size(processes)
+        most = processes if cluster.shares_cores else min(group.per_node for group in cluster.groups)
+    if per_node is None:
+        per_node = min(most, processes) if nodes is None else -(-processes // nodes)
+    elif cluster is not None and per_node > most:
+        raise PlanError(
+            JobMisfit.of(processes, nodes, per_node, most, f"a node of `{cluster.name}` has {most} devices")
+        )
+    if nodes is None:
+        nodes = -(-processes // per_node)
+    if nodes * per_node != processes or (cluster is not None and per_node > most):
+        raise PlanError(JobMisfit.of(processes, nodes, per_node, most, "each node starts equally many processes"))
+    return nodes, per_node
+
+
+def torchrun_text(job: Job) -> str:
+    """One line; for several nodes with two variables to set on each."""
+    if job.nodes == 1:
+        return f"{' '.join(job.torchrun('0', ''))} {job.quoted_program()}\n"
+    command = " ".join(job.torchrun('"$NODE_RANK"', f'"$HEAD:{job.port}"'))
+    return (
+        f"# on each of {job.nodes} nodes: HEAD is the name of the first, NODE_RANK counts them from 0\n"
+        f"HEAD=node0 NODE_RANK=0; {command} {job.quoted_program()}\n"
+    )

@@ -2,7 +2,7 @@
 
 from ssdsl.run.jobs.job import Job
 
-SCRIPT = '''"""{processes} processes, {per_node} on each of {nodes} nodes, as a Ray job; submit with
+SCRIPT = '''"""{job.processes} processes, {job.per_node} on each of {job.nodes} nodes, as a Ray job; submit with
 
     ray job submit --working-dir . -- python FILE
 """
@@ -16,7 +16,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-NODES, PER_NODE = {nodes}, {per_node}
+NODES, PER_NODE = {job.nodes}, {job.per_node}
 NEEDS = {needs}  # of each node
 PROGRAM = {program}
 
@@ -33,7 +33,7 @@ def address():
 def torchrun(node, endpoint):
     """Runs this node's processes to their end; torchrun's exit status."""
     where = [f"--nnodes={{NODES}}", f"--node-rank={{node}}", "--rdzv-backend=static", f"--rdzv-endpoint={{endpoint}}"]
-    options = [f"--nproc-per-node={{PER_NODE}}", "--max-restarts={max_restarts}", *where]
+    options = [f"--nproc-per-node={{PER_NODE}}", "--max-restarts={job.max_restarts}", *where]
     environment = {{"OMP_NUM_THREADS": "1", **os.environ}}
     command = [sys.executable, "-m", "torch.distributed.run", *options, *PROGRAM]
     return subprocess.run(command, env=environment).returncode
@@ -61,11 +61,4 @@ if __name__ == "__main__":
 def ray_text(job: Job) -> str:
     """A Python file that needs only Ray."""
     needs = {"CPU": 1, "GPU": job.per_node} if job.gpus else {"CPU": job.per_node}
-    return SCRIPT.format(
-        processes=job.processes,
-        per_node=job.per_node,
-        nodes=job.nodes,
-        needs=needs,
-        program=list(job.program),
-        max_restarts=job.max_restarts,
-    )
+    return SCRIPT.format(job=job, needs=needs, program=list(job.program))

@@ -4,7 +4,6 @@ A rank's clock refers to lines of its role's file. The file is generated again h
 """
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,13 +18,14 @@ from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.run.profile.clocked import usual_steps
+from ssdsl.run.profile.recorded import PHASES
 from ssdsl.run.results import RankResult, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE
+from ssdsl.runtime.program.provenance import place_in
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes
 from ssdsl.simulate.profile.profile import GROWING, IN_A_TASK, Curve, Profile, ProfiledMachine
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
 
-LETTERS = {"F": Phase.FORWARD, "B": Phase.BACKWARD, "D": Phase.DGRAD, "W": Phase.WGRAD}
 AGAIN = "R"
 OF_FLATS = ("gather", "drop", "scatter")
 
@@ -101,7 +101,7 @@ class _Found:
     def _phase(self, spent: Spent) -> Phase | None:
         """The phase of the task; a forward is recomputed in the backward of the inputs' gradients."""
         if spent.what != AGAIN:
-            return LETTERS.get(spent.what)
+            return PHASES.get(spent.what)
         is_whole = self.program.functions[spent.number].backward is Backward.WHOLE
         return Phase.BACKWARD if is_whole else Phase.DGRAD
 
@@ -156,12 +156,5 @@ class Lines:
 
     def instr(self, spent: Spent) -> Instr | None:
         """The instruction; None for a line that calls a layer's function, and for the engine."""
-        if not 0 < spent.line <= len(self.texts):
-            return None
-        left = self.texts[spent.line - 1].partition(" = ")[0].strip()
-        place = next(self._functions(spent.line), ""), spent.layer, left
-        return self.scope.stands.get((spent.number, place))
-
-    def _functions(self, line: int) -> Iterator[str]:
-        """The functions that begin before a line, last first."""
-        return (found[1] for n in range(line - 1, -1, -1) if (found := re.match(r"def (\w+)", self.texts[n])))
+        place = place_in(self.texts, spent.line, spent.layer)
+        return self.scope.stands.get((spent.number, place)) if place is not None else None

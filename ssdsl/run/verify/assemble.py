@@ -11,21 +11,14 @@ from ssdsl.run.verify.compare import tensors
 from ssdsl.runtime.layout.cut import Take, elements_at, positions
 from ssdsl.text.diagnostic import PlanError
 
+Places = tuple[torch.Tensor, ...]  # positions in the full tensor, one index vector per axis
+
 
 class RankPiece(TypedDict):
     """A rank's piece of a tensor of this full shape, and how it was cut out (ssdsl/runtime/layout/cut.py)."""
 
     shape: tuple[int, ...]
     takes: list[Take]
-    tensor: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A rank's piece with its positions in the full tensor: one index vector per axis."""
-
-    rank: int
-    places: tuple[torch.Tensor, ...]
     tensor: torch.Tensor
 
 
@@ -71,10 +64,10 @@ def _assemble(what: str, name: str, pieces: dict[int, RankPiece]) -> tuple[torch
     owner = torch.full(first["shape"], -1)
     spreads = []
     for rank, piece in pieces.items():
-        held = _held(what, name, rank, piece, full)
-        spreads.append(_spread(held, full[held.places], owner[held.places]))
-        full[held.places] = held.tensor
-        owner[held.places] = rank
+        places, tensor = _places(what, name, rank, piece, full), piece["tensor"].detach()
+        spreads.append(_spread(rank, places, tensor, full[places], owner[places]))
+        full[places] = tensor
+        owner[places] = rank
     if (owner < 0).any():
         place = tuple((owner < 0).nonzero()[0].tolist())
         raise PlanError(
@@ -83,22 +76,24 @@ def _assemble(what: str, name: str, pieces: dict[int, RankPiece]) -> tuple[torch
     return full, max((s for s in spreads if s is not None), key=lambda s: s.error, default=None)
 
 
-def _held(what: str, name: str, rank: int, piece: RankPiece, full: torch.Tensor) -> _Held:
+def _places(what: str, name: str, rank: int, piece: RankPiece, full: torch.Tensor) -> Places:
     """The positions of a piece; each axis's vector is shaped to broadcast against the others."""
     places, tensor = positions(piece["shape"], piece["takes"]), piece["tensor"].detach()
     expected = [len(p) for p in places]
     if tuple(piece["shape"]) != tuple(full.shape) or list(tensor.shape) != expected or tensor.dtype != full.dtype:
         holds = f"rank {rank} holds {tensor.dtype} {list(tensor.shape)} where {full.dtype} {expected} belongs"
         raise PlanError(PiecesIncomplete(None, what, name, holds))
-    return _Held(rank, elements_at(places), tensor)
+    return elements_at(places)
 
 
-def _spread(held: _Held, known: torch.Tensor, owner: torch.Tensor) -> CopySpread | None:
+def _spread(
+    rank: int, places: Places, tensor: torch.Tensor, known: torch.Tensor, owner: torch.Tensor
+) -> CopySpread | None:
     """The element where an earlier rank's copy differs most from this one's; NaN differs from every number."""
     if not (owner >= 0).any():
         return None
-    found = tensors("copy", "", held.tensor, torch.where(owner >= 0, known, held.tensor))
+    found = tensors("copy", "", tensor, torch.where(owner >= 0, known, tensor))
     if not found.error:
         return None
-    place = tuple(int(axis[found.index]) for axis in held.places)
-    return CopySpread(found.error, int(owner[found.index]), held.rank, place, found.expected, found.got)
+    place = tuple(int(axis[found.index]) for axis in places)
+    return CopySpread(found.error, int(owner[found.index]), rank, place, found.expected, found.got)

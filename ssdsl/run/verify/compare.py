@@ -31,7 +31,7 @@ import torch
 
 from ssdsl.run.verify.error_growth import Growth
 from ssdsl.run.verify.perturb import real_of
-from ssdsl.run.verify.single_device import Tensors, Trained
+from ssdsl.run.verify.single_device import Tensors, Trained, gradient_of, loss_of
 
 FACTOR = 8.0
 SUM_UNITS = 16  # for a gradient or buffer: sums over the batch
@@ -136,24 +136,21 @@ def _compare(plan: Trained, single: Trained, growth: Growth) -> Iterator[Compari
         got = plan.losses[step] if step < len(plan.losses) else math.nan
         expected = torch.tensor(loss, dtype=torch.float64)
         rounding = LOSS_UNITS * unit_of(single.loss_type) * _largest(expected)
-        yield tensors(
-            "loss", f"step {step}", torch.tensor(got, dtype=torch.float64), expected, growth.losses[step], rounding
-        )
+        yield tensors(*loss_of(step), torch.tensor(got, dtype=torch.float64), expected, growth[loss_of(step)], rounding)
         for name, grad in single.grads[step].items():
-            rounding = _sum_rounding(grad)
-            found = plan.grads[step][name]
-            own = tensors("gradient", f"step {step} {name}", found, grad, growth.grads[step].get(name, 0.0), rounding)
+            key, found = gradient_of(step, name), plan.grads[step][name]
+            own = tensors(*key, found, grad, growth.get(key, 0.0), _sum_rounding(grad))
             if own.is_rounding and own.differs:
                 own = replace(own, rounding=max(own.rounding, _addends_rounding(single.grads[step])))
             yield own
         for name, found in plan.grads[step].items():
             if name not in single.grads[step] and found.any():  # one device has none
-                yield tensors("gradient", f"step {step} {name}", found, torch.zeros_like(found))
+                yield tensors(*gradient_of(step, name), found, torch.zeros_like(found))
     for name, weight in single.weights.items():
         rounding = STEP_UNITS * len(single.losses) * _unit(weight)
-        yield tensors("weight", name, plan.weights[name], weight, growth.weights[name], rounding)
+        yield tensors("weight", name, plan.weights[name], weight, growth["weight", name], rounding)
     for name, buffer in single.buffers.items():
-        yield tensors("buffer", name, plan.buffers[name], buffer, growth.buffers[name], _sum_rounding(buffer))
+        yield tensors("buffer", name, plan.buffers[name], buffer, growth["buffer", name], _sum_rounding(buffer))
 
 
 def tensors(

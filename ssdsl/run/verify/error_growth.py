@@ -17,7 +17,7 @@ own) that stay all below a tenth of its deviation are rare (1 in 20 000), one is
 import contextlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -26,7 +26,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.perturb import RoundedScalars, nudged, real_of
 from ssdsl.run.verify.precision import computing_in, in_type, precision
-from ssdsl.run.verify.single_device import Tensors, Trained, moved, reference, train
+from ssdsl.run.verify.single_device import Name, Tensors, Trained, moved, reference, train
 
 SEED = 20_001  # seed of the first run; a number that no model is likely to use
 RUNS = 3
@@ -34,26 +34,9 @@ MORE_RUNS = 16
 EXACT = torch.float64
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The largest distance of other runs from the single device's, a number for each tensor.
-
-    It is infinite where every other run is infinite or NaN and the single device's is not.
-    """
-
-    losses: tuple[float, ...]
-    grads: tuple[dict[str, float], ...]
-    weights: dict[str, float]
-    buffers: dict[str, float]
-
-    def times(self, factor: float) -> "Growth":
-        """The same growth in another unit."""
-
-        def scaled(values: dict[str, float]) -> dict[str, float]:
-            return {name: factor * value for name, value in values.items()}
-
-        losses = tuple(factor * loss for loss in self.losses)
-        return Growth(losses, tuple(map(scaled, self.grads)), scaled(self.weights), scaled(self.buffers))
+# The largest distance of other runs from the single device's, for each tensor. It is infinite where every other run is
+# infinite or NaN and the single device's is not.
+Growth = dict[Name, float]
 
 
 class SingleDevice:
@@ -93,7 +76,8 @@ class SingleDevice:
     @cached_property
     def growth(self) -> Growth:
         """The larger of its own error and the growth over a few runs."""
-        return largest_of([*self._own_error(), *self._growths(range(RUNS))])
+        own = [growth_between(self.trained, self.exact)] if self.exact is not None else []
+        return largest_of([*own, *self._growths(range(RUNS))])
 
     @cached_property
     def growth_of_many(self) -> Growth:
@@ -124,10 +108,6 @@ class SingleDevice:
         with computing_in(EXACT):
             return train(model, self.training, follow, self.trained.drawn)
 
-    def _own_error(self) -> Iterable[Growth]:
-        if self.exact is not None:
-            yield growth_between(self.trained, self.exact)
-
     def _of_zeros(self) -> Iterable[Growth]:
         """The growth of gradients that are zero everywhere: here their sums cancel exactly, whatever the last digits of
         weights are, and need not in another order. So each result of an operator is one unit off."""
@@ -136,7 +116,7 @@ class SingleDevice:
             with RoundedScalars(SEED, elements=True):
                 other = reference(self._run[0], self.training, self.follow)
             found = growth_between(replace(self.trained, grads=zeros), other)
-            yield Growth((0.0,) * len(found.losses), found.grads, {}, {})
+            yield {name: distance for name, distance in found.items() if name[0] == "gradient"}
 
     def _growths(self, runs: range) -> Iterable[Growth]:
         """The growth of the runs of these numbers; run n always draws the same digits."""
@@ -149,17 +129,10 @@ class SingleDevice:
 def growth_between(single: Trained, other: Trained) -> Growth:
     """The distance of two runs. For weights the distance of their changes counts, because the runs start from different
     weights."""
-    losses = tuple(
-        _distance(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
-        for a, b in zip(single.losses, other.losses, strict=True)
+    ours, theirs = (
+        replace(run, weights={name: _move(run, name) for name in run.weights}).tensors() for run in (single, other)
     )
-    grads = tuple(
-        {name: _distance(grad, theirs[name]) for name, grad in ours.items() if name in theirs}
-        for ours, theirs in zip(single.grads, other.grads, strict=True)
-    )
-    weights = {name: _distance(_move(single, name), _move(other, name)) for name in single.weights}
-    buffers = {name: _distance(buffer, other.buffers[name]) for name, buffer in single.buffers.items()}
-    return Growth(losses, grads, weights, buffers)
+    return {name: _distance(tensor, theirs[name]) for name, tensor in ours.items() if name in theirs}
 
 
 def _move(trained: Trained, name: str) -> torch.Tensor:
@@ -177,14 +150,8 @@ def _distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 def largest_of(found: Sequence[Growth]) -> Growth:
     """The larger growth of each tensor. A run that is not finite has failed, and counts only if all have."""
-
-    def most(dicts: Sequence[dict[str, float]]) -> dict[str, float]:
-        names = dict.fromkeys(name for values in dicts for name in values)
-        return {name: _largest(values[name] for values in dicts if name in values) for name in names}
-
-    losses = tuple(_largest(step) for step in zip(*(g.losses for g in found), strict=True))
-    grads = tuple(most(step) for step in zip(*(g.grads for g in found), strict=True))
-    return Growth(losses, grads, most([g.weights for g in found]), most([g.buffers for g in found]))
+    names = dict.fromkeys(name for growth in found for name in growth)
+    return {name: _largest(growth[name] for growth in found if name in growth) for name in names}
 
 
 def _largest(distances: Iterable[float]) -> float:

@@ -16,6 +16,7 @@ from ssdsl.runtime.train.precision import without_tf32
 
 Tensors = dict[str, torch.Tensor]
 Types = tuple[torch.dtype, ...]
+Name = tuple[str, str]  # a kind of tensor (loss, gradient, weight, buffer), and which one it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,24 @@ class Trained:
     start: Tensors = field(default_factory=dict)
     loss_type: torch.dtype = torch.float32
     drawn: tuple[Types, ...] = ()
+
+    def tensors(self) -> dict[Name, torch.Tensor]:
+        """All losses, gradients, weights and buffers, in the order of training."""
+        found: dict[Name, torch.Tensor] = {}
+        for step, grads in enumerate(self.grads):
+            if step < len(self.losses):
+                found[loss_of(step)] = torch.tensor(self.losses[step], dtype=torch.float64)
+            found |= {gradient_of(step, name): grad for name, grad in grads.items()}
+        found |= {("weight", name): weight for name, weight in self.weights.items()}
+        return found | {("buffer", name): buffer for name, buffer in self.buffers.items()}
+
+
+def loss_of(step: int) -> Name:
+    return "loss", f"step {step}"
+
+
+def gradient_of(step: int, name: str) -> Name:
+    return "gradient", f"step {step} {name}"
 
 
 def moved(model: Model, device: str) -> Model:

@@ -1,25 +1,27 @@
 """Checks that a finished run computed what a single device computes: every loss, gradient, weight and buffer."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
 import torch
 
+from ssdsl.model.checks.not_finite import first_not_finite
+from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.run.errors import PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
+from ssdsl.run.errors import NothingCompared, PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
 from ssdsl.run.in_process.run_in_process import Finished, RanksFailed, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.results import RunResult
 from ssdsl.run.verify.assemble import CopySpread, WholeTensors, assemble
 from ssdsl.run.verify.compare import Comparison, Limit, compare, unit_of
 from ssdsl.run.verify.error_growth import EXACT, Growth, SingleDevice, largest_of
-from ssdsl.run.verify.single_device import Tensors, Trained
+from ssdsl.run.verify.single_device import Name, Tensors, Trained, gradient_of
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 
-Name = tuple[str, str]  # kind and name of a comparison
 Spreads = Mapping[Name, CopySpread]
 Rerun = Callable[[], Finished]
 
@@ -97,7 +99,8 @@ def _in_float64(device: SingleDevice, rerun: Rerun) -> tuple[Comparison, ...]:
 
 def _in_exact_units(device: SingleDevice) -> Growth:
     """The growth of rounding in float64: as in the device's own precision, from a smaller unit."""
-    return device.growth.times(unit_of(EXACT) / torch.finfo(device.precision).eps)
+    factor = unit_of(EXACT) / torch.finfo(device.precision).eps
+    return {name: factor * growth for name, growth in device.growth.items()}
 
 
 def _held_by(plan: Trained, single: Trained) -> Trained:
@@ -119,8 +122,7 @@ def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> Piec
     allowed = {(c.kind, c.name): c.allowed for c in comparisons}
     for (kind, name), spread in spreads.items():
         if not spread.error <= allowed.get((kind, name), 0.0):
-            step, _, tensor = name.rpartition(" ")
-            what = f"{step}'s {kind}" if step else kind
+            what, tensor = _words(kind, name)
             values = str(list(spread.index)), spread.first_value, spread.second_value
             return PiecesDisagree(None, what, tensor, spread.first, spread.second, *values)
     return None
@@ -153,6 +155,21 @@ def reason(comparison: Comparison) -> str:
             assert_never(comparison.limit)
 
 
+def compared_steps(comparisons: tuple[Comparison, ...]) -> tuple[int, int]:
+    """The number of steps whose loss is finite on the single device, and the number of all steps."""
+    losses = [c.expected for c in comparisons if c.kind == "loss" and not c.in_float64]
+    return sum(map(math.isfinite, losses)), len(losses)
+
+
+def nothing_compared(comparisons: tuple[Comparison, ...], model: Model, graph: Graph) -> NothingCompared | None:
+    """The diagnostic if no step has a finite loss, with the place where the model's numbers stop being finite."""
+    if compared_steps(comparisons)[0]:
+        return None
+    first = next(c for c in comparisons if c.kind == "loss")
+    places = first_not_finite(model.with_numbers(), graph)
+    return NothingCompared(None, str(first.expected), "\n".join(places))
+
+
 def _without_unread(single: Trained, plan: Trained, model: Model) -> Trained:
     """Leaves out tensors that no operator reads, and so no rank has, if the single device did not change them."""
     start = {**dict(model.module.named_parameters()), **dict(model.module.named_buffers())}
@@ -180,11 +197,9 @@ def trained_by(
             weights.tensors[name] = buffers.tensors.pop(name)
         if name in buffers.spreads:
             weights.spreads[name] = buffers.spreads.pop(name)
-    spreads: dict[Name, CopySpread] = {}
-    for step, whole in enumerate(grads):
-        spreads |= {("gradient", f"step {step} {name}"): spread for name, spread in whole.spreads.items()}
-    spreads |= {("weight", name): spread for name, spread in weights.spreads.items()}
-    spreads |= {("buffer", name): spread for name, spread in buffers.spreads.items()}
+    spreads = {gradient_of(step, n): spread for step, whole in enumerate(grads) for n, spread in whole.spreads.items()}
+    for kind, found in (("weight", weights), ("buffer", buffers)):
+        spreads |= {(kind, name): spread for name, spread in found.spreads.items()}
     return Trained(losses, tuple(g.tensors for g in grads), weights.tensors, buffers.tensors), spreads
 
 
@@ -210,27 +225,25 @@ def _load(out: Path, rank: int) -> Any:
 
 def _check_names(plan: Trained, single: Trained) -> None:
     """Raises unless some rank has every tensor of the single device, in full shape."""
-    found = [
-        *(
-            p
-            for step, grads in enumerate(single.grads)
-            for p in _missing(f"step {step}'s gradient", plan.grads[step], grads)
-        ),
-        *_missing("weight", plan.weights, single.weights),
-        *_missing("buffer", plan.buffers, single.buffers),
-    ]
+    found = [*_missing(plan.tensors(), single.tensors())]
+    if len(found) > 5:
+        found[5:] = [replace(found[5], reason=f"and {len(found) - 5} more")]
     if found:
-        raise PlanError(
-            *found[:5], *([replace(found[5], reason=f"and {len(found) - 5} more")] if len(found) > 5 else [])
-        )
+        raise PlanError(*found)
 
 
-def _missing(what: str, plan: Tensors, single: Tensors) -> list[PiecesIncomplete]:
-    found = []
-    for name, tensor in single.items():
-        if name not in plan:
-            found.append(PiecesIncomplete(None, what, name, "no rank holds a piece of it"))
-        elif plan[name].shape != tensor.shape:
-            shapes = f"the ranks hold {list(plan[name].shape)} and the module {list(tensor.shape)}"
-            found.append(PiecesIncomplete(None, what, name, shapes))
-    return found
+def _missing(plan: Mapping[Name, torch.Tensor], single: Mapping[Name, torch.Tensor]) -> Iterator[PiecesIncomplete]:
+    for (kind, name), tensor in single.items():
+        if kind == "loss":
+            continue
+        if (found := plan.get((kind, name))) is None:
+            yield PiecesIncomplete(None, *_words(kind, name), "no rank holds a piece of it")
+        elif found.shape != tensor.shape:
+            shapes = f"the ranks hold {list(found.shape)} and the module {list(tensor.shape)}"
+            yield PiecesIncomplete(None, *_words(kind, name), shapes)
+
+
+def _words(kind: str, name: str) -> tuple[str, str]:
+    """What a tensor is, and its name in the model: `step 0's gradient` and `fc.weight`."""
+    step, _, tensor = name.rpartition(" ")
+    return f"{step}'s {kind}" if step else kind, tensor

@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path as Folder
-from typing import Any
 
 import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -12,31 +10,26 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from ..errors import EngineError
 from ..layout.parts import LocalTensor
 from ..ranks.control import Control
-from .content import MODEL, STATE, Path, Scalar, content_of
+from .content import MODEL, STATE, Path, Scalar
 from .folder import newest
 from .reader import Checkpoint
 
 SHOWN = 5  # mistakes that an error message lists
 
 
-def open_on_all(path: Folder | str, control: Control) -> Checkpoint:
-    """Opens the checkpoint in a folder, or the newest of a run, the same on all ranks. Raises EngineError on all."""
-    name, error = b"", None
-    if control.rank == 0:
-        try:
+def open_on_all(path: Folder | str, control: Control, aliases: Mapping[str, str] | None = None) -> Checkpoint:
+    """Opens the checkpoint in a folder, or the newest of a run, the same on all ranks. Raises EngineError on all.
+
+    A tied weight may have any of its names there; `aliases` map the further names to the first.
+    """
+    name = b""
+    with control.together():
+        if control.rank == 0:
             name = str(newest(Folder(path)).relative_to(path)).encode()
-        except EngineError as mistake:
-            error = str(mistake)
-    control.vote(error)
     folder = Folder(path) / control.broadcast(name).decode()
-    found: Checkpoint | None = None
-    try:
+    with control.together():
         found = Checkpoint.open(folder)
-    except EngineError as mistake:
-        error = str(mistake)
-    control.vote(error)
-    assert found is not None
-    return found
+    return found.named(aliases or {})
 
 
 def read_on_all(
@@ -45,34 +38,27 @@ def read_on_all(
     control: Control,
     strict: bool = True,
     cast: bool = False,
-    aliases: Mapping[str, str] | None = None,
 ) -> None:
     """Reads a checkpoint into the tensors of all ranks. Raises EngineError on all ranks, before anything is written,
     where it does not fit.
 
     Together the ranks must want exactly the model's tensors in the checkpoint, with the same shapes and types. Without
-    `strict` names may be missing on either side; with `cast` other number types are converted. A tied weight may have
-    any of its names there; `aliases` map the further names to the first.
+    `strict` names may be missing on either side; with `cast` other number types are converted.
     """
-    checkpoint = checkpoint.named(aliases or {})
     mine = [[path, held.piece.shape, str(held.tensor.dtype)] for path, held in wanted.items() if held.owns]
     messages = control.gather(json.dumps(mine).encode())
-    error = None
-    if messages is not None:
-        all_wanted = {tuple(path): (tuple(shape), dtype) for m in messages for path, shape, dtype in json.loads(m)}
-        error = _misfit(checkpoint, all_wanted, strict, cast)
-    control.vote(error)
-    try:
+    with control.together():
+        if messages is not None:
+            all_wanted = {tuple(path): (tuple(shape), dtype) for m in messages for path, shape, dtype in json.loads(m)}
+            _check_fits(checkpoint, all_wanted, strict, cast)
+    with control.together():
         checkpoint.read({path: held for path, held in wanted.items() if path in checkpoint.tensors})
-    except EngineError as mistake:
-        error = str(mistake)
-    control.vote(error)
 
 
-def _misfit(
+def _check_fits(
     checkpoint: Checkpoint, wanted: Mapping[Path, tuple[tuple[int, ...], str]], strict: bool, cast: bool
-) -> str | None:
-    """Why the checkpoint is not one of this model, or None."""
+) -> None:
+    """Raises EngineError for a checkpoint that is not one of this model."""
     stored = checkpoint.tensors
     kinds = {path[: len(MODEL)] for path in wanted} & {MODEL}
     missing = [p for p in wanted if p not in stored]
@@ -88,29 +74,14 @@ def _misfit(
     folder = checkpoint.folder
     if strict and (missing or unexpected):
         lines = [*_listed("missing in it", map(_name, missing)), *_listed("not in the model", map(_name, unexpected))]
-        return str(
-            EngineError(
-                "\n".join([f"the checkpoint `{folder}` is of another model", *lines]),
-                "load it into the model that it was saved from, or with strict=False load what both have",
-            )
-        )
+        change = "load it into the model that it was saved from, or with strict=False load what both have"
+        raise EngineError("\n".join([f"the checkpoint `{folder}` is of another model", *lines]), change)
     if shapes:
-        lines = _listed("other shapes", shapes)
-        return str(
-            EngineError(
-                "\n".join([f"the checkpoint `{folder}` is of another model", *lines]),
-                "make the model as large as the one that was saved",
-            )
-        )
+        lines = [f"the checkpoint `{folder}` is of another model", *_listed("other shapes", shapes)]
+        raise EngineError("\n".join(lines), "make the model as large as the one that was saved")
     if types and not cast:
-        lines = _listed("other types", types)
-        return str(
-            EngineError(
-                "\n".join([f"the checkpoint `{folder}` has numbers of another type", *lines]),
-                "load it with cast=True to convert them",
-            )
-        )
-    return None
+        lines = [f"the checkpoint `{folder}` has numbers of another type", *_listed("other types", types)]
+        raise EngineError("\n".join(lines), "load it with cast=True to convert them")
 
 
 def _listed(what: str, found: Iterable[str]) -> list[str]:
@@ -161,42 +132,3 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
                 )
     checkpoint.read(numbers)
     return found
-
-
-@dataclass(frozen=True)
-class LoadedTraining:
-    """What a checkpoint holds beside weights: the optimizer's state by weight and key (None if there is none), and the
-    facts."""
-
-    state: dict[str, dict[str, LocalTensor | Scalar]]
-    facts: dict[str, Any]
-    folder: Folder
-
-
-def load_on_all(
-    path: Folder | str,
-    weights: Iterable[LocalTensor],
-    control: Control,
-    *,
-    with_state: bool = True,
-    strict: bool = True,
-    cast: bool = False,
-    aliases: Mapping[str, str] | None = None,
-    more: Mapping[Path, Iterable[LocalTensor]] | None = None,
-) -> LoadedTraining:
-    """Loads a checkpoint, or the newest of a run, into the weights, and into new tensors for the state of an optimizer
-    that steps on them as they are held. `more` as in `content_of`, options as in `read_on_all`.
-
-    Raises EngineError on all ranks. Nothing is written to the weights before all ranks know that the checkpoint fits.
-    """
-    checkpoint, weights = open_on_all(path, control), list(weights)
-    state: dict[str, dict[str, LocalTensor | Scalar]] = {}
-    error = None
-    try:
-        state = new_state(checkpoint, weights) if with_state else {}
-    except EngineError as mistake:
-        error = str(mistake)
-    control.vote(error)
-    wanted = content_of(weights, state, {}, more).tensors
-    read_on_all(checkpoint, wanted, control, strict, cast, aliases)
-    return LoadedTraining(state, checkpoint.facts, checkpoint.folder)

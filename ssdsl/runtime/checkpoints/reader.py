@@ -10,10 +10,12 @@ import pathlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path as Folder
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -21,7 +23,7 @@ from torch.distributed.checkpoint.metadata import (
     MetadataIndex,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from ..errors import EngineError
@@ -72,7 +74,6 @@ class Checkpoint:
 
     folder: Folder
     facts: dict[str, Any]
-    tensors: dict[Path, TensorStorageMetadata]
     _names: dict[Path, str] = field(repr=False)
     _metadata: Metadata = field(repr=False)
     _sums: dict[str, dict[str, int]] = field(repr=False)
@@ -86,9 +87,13 @@ class Checkpoint:
         sums = _read(folder / SUMS, _facts) if (folder / SUMS).exists() else {}
         paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}
         names = {_path(paths.get(name, (name,))): name for name in metadata.state_dict_metadata}
-        found = {path: metadata.state_dict_metadata[name] for path, name in names.items()}
-        tensors = {path: t for path, t in found.items() if isinstance(t, TensorStorageMetadata)}
-        return cls(folder, facts, tensors, names, metadata, sums)
+        return cls(folder, facts, names, metadata, sums)
+
+    @cached_property
+    def tensors(self) -> dict[Path, TensorStorageMetadata]:
+        """The sizes, types and places of the tensors, by their paths."""
+        found = {path: self._metadata.state_dict_metadata[name] for path, name in self._names.items()}
+        return {path: t for path, t in found.items() if isinstance(t, TensorStorageMetadata)}
 
     def under(self, *path: str) -> dict[Path, TensorStorageMetadata]:
         """The tensors whose paths have this prefix, by the rest of their paths."""
@@ -102,9 +107,7 @@ class Checkpoint:
         for path, name in self._names.items():
             if path not in names:
                 names.setdefault((*path[:-1], first[path[-1]]), name)
-        tensors = {path: self._metadata.state_dict_metadata[name] for path, name in names.items()}
-        kept = {path: t for path, t in tensors.items() if isinstance(t, TensorStorageMetadata)}
-        return replace(self, tensors=kept, _names=names)
+        return replace(self, _names=names)
 
     def whole(self, path: Path) -> torch.Tensor:
         """A tensor in full."""
@@ -157,12 +160,10 @@ class Checkpoint:
             expected = {index: sums.get(str(self._place(index).offset)) for index in copies}
             planner = _Scatter(copies, stored, expected)
             reader.read_data(planner.plan(), planner).wait()
-        except EngineError:
+        except (EngineError, MemoryError):
             raise
         except FileNotFoundError as error:
             raise EngineError(f"`{file}` is missing", DAMAGED) from error
-        except MemoryError:
-            raise
         except Exception as error:  # torch.load raises many kinds of errors for bytes that are no tensor
             raise EngineError(f"`{file}` is damaged: {error}", DAMAGED) from error
 
@@ -189,7 +190,7 @@ class _Copy:
         target.copy_(stored)
 
 
-class _Scatter(LoadPlanner):
+class _Scatter(DefaultLoadPlanner):
     """Reads each stored box once, however many wanted boxes overlap it, and copies the regions."""
 
     def __init__(
@@ -198,6 +199,7 @@ class _Scatter(LoadPlanner):
         stored: dict[MetadataIndex, tuple[torch.Size, torch.dtype]],
         sums: dict[MetadataIndex, int | None],
     ) -> None:
+        super().__init__()
         self.copies, self.stored, self.sums = copies, stored, sums
 
     def plan(self) -> LoadPlan:
@@ -218,22 +220,6 @@ class _Scatter(LoadPlanner):
             raise ValueError(f"the bytes of `{index.fqn}` are not those that were written")
         for copy in self.copies[index]:
             copy.carry_out(tensor)
-
-    # what a planner of `dcp.load` does; here the regions are known
-    def set_up_planner(self, *arguments: Any, **options: Any) -> None:
-        """Does nothing: the tensors are known."""
-
-    def create_local_plan(self) -> LoadPlan:
-        raise NotImplementedError
-
-    def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
-        raise NotImplementedError
-
-    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        raise NotImplementedError
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        raise NotImplementedError
 
 
 def _read(file: Folder, parse: Callable[[bytes], Any]) -> Any:

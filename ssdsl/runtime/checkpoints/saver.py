@@ -13,10 +13,9 @@ import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path as Folder
-from typing import TypeVar
 
 import torch
 
@@ -29,7 +28,6 @@ from .folder import STATE, SUMS, KeptCheckpoints, begin, finish, remove, write_s
 from .plain import to_json
 from .writer import Written, finish_metadata, sums_text, write_part, write_scalars
 
-T = TypeVar("T")
 SHARED = "save to a disk that all nodes have in common"
 APPEARS_S = 5.0
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -150,22 +148,20 @@ def _own_scalars(content: Content) -> dict[Path, Scalar]:
 
 def _save(control: Control, run: Folder, step: int, staged: _Staged | Exception, keep: int | None) -> None:
     """Does everything after the copy."""
-    name: bytes | None = b""
-    error: str | None = None
-    if isinstance(staged, Exception):
-        error = _said(staged, run)
-    elif control.rank == 0:
-        name, error = _tried(run, lambda: begin(run, step).name.encode())
-    control.vote(error)
-    folder = run / control.broadcast(name or b"").decode()
-    assert isinstance(staged, _Staged)
+    name = b""
+    with control.together(), _failing(run):
+        if isinstance(staged, Exception):
+            raise staged
+        if control.rank == 0:
+            name = begin(run, step).name.encode()
+    folder = run / control.broadcast(name).decode()
     try:
-        message, error = _tried(run, lambda: _write(folder, control.rank, staged))
-        control.vote(error)
-        messages = control.gather(message or b"")
-        if messages is not None:
-            _, error = _tried(run, lambda: _finish(folder, messages, staged, keep))
-        control.vote(error)
+        with control.together(), _failing(run):
+            message = _write(folder, control.rank, staged)
+        messages = control.gather(message)
+        with control.together(), _failing(run):
+            if messages is not None:
+                _finish(folder, messages, staged, keep)
     except EngineError:
         if control.rank == 0:
             with contextlib.suppress(OSError, EngineError):
@@ -210,21 +206,18 @@ def _discard(folder: Folder) -> None:
         remove(folder)
 
 
-def _tried(run: Folder, work: Callable[[], T]) -> tuple[T | None, str | None]:
-    """Runs `work`; returns its result, or the text of its failure for the other ranks."""
+@contextlib.contextmanager
+def _failing(run: Folder) -> Iterator[None]:
+    """A context in which any failure becomes an EngineError that says why nothing was saved."""
     try:
-        return work(), None
+        yield
+    except EngineError:
+        raise
     except Exception as error:
-        return None, _said(error, run)
-
-
-def _said(error: Exception, run: Folder) -> str:
-    if isinstance(error, EngineError):
-        return str(error)
-    if (isinstance(error, OSError) and error.errno in FULL) or any(sign in str(error) for sign in FULL_TEXTS):
-        reason, help_ = "its disk is full", "free some space, or save elsewhere"
-    elif isinstance(error, OSError):
-        reason, help_ = (error.strerror or str(error)).lower(), "name a folder that every rank may write to"
-    else:
-        reason, help_ = f"{type(error).__name__}: {error}", "the checkpoint before it is whole"
-    return str(EngineError(f"cannot save to `{run}`: {reason}", help_))
+        if (isinstance(error, OSError) and error.errno in FULL) or any(sign in str(error) for sign in FULL_TEXTS):
+            reason, change = "its disk is full", "free some space, or save elsewhere"
+        elif isinstance(error, OSError):
+            reason, change = (error.strerror or str(error)).lower(), "name a folder that every rank may write to"
+        else:
+            reason, change = f"{type(error).__name__}: {error}", "the checkpoint before it is whole"
+        raise EngineError(f"cannot save to `{run}`: {reason}", change) from error

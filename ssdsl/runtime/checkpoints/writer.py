@@ -15,6 +15,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -23,13 +24,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import (
-    SavePlan,
-    SavePlanner,
-    TensorWriteData,
-    WriteItem,
-    WriteItemType,
-)
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
 from ..errors import EngineError
@@ -64,10 +59,11 @@ class Written:
         return found
 
 
-class _TensorSource(SavePlanner):
+class _TensorSource(DefaultSavePlanner):
     """Gives the writer the tensors of its items, and counts their bytes."""
 
     def __init__(self, tensors: dict[MetadataIndex, torch.Tensor]) -> None:
+        super().__init__()
         self.tensors = tensors
         self.sums: dict[MetadataIndex, int] = {}
 
@@ -75,19 +71,6 @@ class _TensorSource(SavePlanner):
         tensor = self.tensors[write_item.index].contiguous()
         self.sums[write_item.index] = sum_of(tensor)
         return tensor
-
-    # what a planner of `dcp.save` does; here the ranks agree by other means
-    def set_up_planner(self, *arguments: Any, **options: Any) -> None:
-        """Does nothing: the tensors are known."""
-
-    def create_local_plan(self) -> SavePlan:
-        raise NotImplementedError
-
-    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
-        raise NotImplementedError
-
-    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
-        raise NotImplementedError
 
 
 def sum_of(tensor: torch.Tensor) -> int:

@@ -45,10 +45,9 @@ def compare(batch: Mapping[str, torch.Tensor], control: Control) -> None:
     digest = hashlib.sha256()
     for name in sorted(batch):
         digest.update(bytes_of(batch[name].detach().cpu()))
-    said = control.all_gather(digest.digest())
-    if other := [rank for rank, text in enumerate(said) if text != said[0]]:
+    if (other := control.outlier(digest.digest())) is not None:
         raise EngineError(
-            f"rank {other[0]} was given another batch than rank 0: a step takes the global one, the same on all",
+            f"rank {other} was given another batch than rank 0: a step takes the global one, the same on all",
             "give all ranks the same batch, or let `engine.loader(dataset, ...)` load for each what it needs",
         )
 

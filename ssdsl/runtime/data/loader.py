@@ -3,10 +3,8 @@
 The batches and their order are those of a single device, whatever the plan. `for batch in loader` is one epoch.
 """
 
-import copy
 import inspect
 import io
-import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
@@ -19,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..errors import EngineError
 from ..ranks.control import Control
 from .batch_spec import BatchSpec, CheckedBatch
-from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, raised
+from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, blamed, raised
 from .sample_order import SampleOrder
 from .workers import Workers
 
@@ -66,18 +64,12 @@ class Loader:
             batch_size = feed.samples
         self.dataset, self.feed, self.control, self.feeds = dataset, feed, control, feeds
         self.seed, self.workers, self.batch_size, self.drop_last = seed, workers, batch_size, drop_last
-        error = None
-        try:
+        with control.together(), blamed("len(dataset)", "correct the data set"):
             self.is_stream = _is_stream(dataset, sampler, batch_sampler)
             length = None if self.is_stream or not hasattr(dataset, "__len__") else len(dataset)
             drops = drop_last and batch_size is not None
             self.order = SampleOrder(length, batch_size, shuffle, drops, sampler, batch_sampler)
             self._check_arguments(shuffle or sampler is not None or batch_sampler is not None)
-        except EngineError as wrong:
-            error = str(wrong)
-        except Exception as wrong:
-            error = f"len(dataset) raised {raised(wrong)}\n  help: correct the data set"
-        control.vote(error)
         inputs = tuple(names) or tuple(feed.shapes)
         self.maker = Collator(feed, inputs, collate_fn, seed, batch_size is None, whole)
         self.epoch = self.batches = 0  # position of the next batch: its epoch, and how many batches of it were yielded
@@ -135,14 +127,6 @@ class Loader:
         """The batches of all epochs before `end`, or without end; a resumed loader continues where it was."""
         while end is None or self.epoch < end:
             yield from self
-
-    def fed(self, feed: BatchSpec, feeds: Feeds = lambda samples: None) -> "Loader":
-        """A loader of the same batches for another program, such as that of evaluation, from the beginning."""
-        made = copy.copy(self)
-        made.feed, made.feeds, made.maker = feed, feeds, replace(self.maker, feed=feed)
-        made.epoch = made.batches = 0
-        made.begun, made.state, made._kept = False, None, None
-        return made
 
     def close(self) -> None:
         """Ends the workers that are kept from one epoch to the next."""
@@ -215,13 +199,9 @@ class Loader:
         if feed is None:
             reason = f"batch {self.batches - 1} has {samples} samples, and the program is for {self.feed.samples}"
             raise EngineError(reason, f"give batches of {self.feed.samples}, or drop_last=True if it is the last")
-        error = None
-        try:
+        with self.control.together():
             if not feed.is_idle:
                 feed.check(loaded.tensors, samples)
-        except EngineError as wrong:
-            error = str(wrong)
-        self.control.vote(error)
         return CheckedBatch(feed.cut(loaded.tensors, list(range(samples))), feed, self, self._position())
 
     def _loaded(self) -> Generator[LoadedBatch, None, None]:
@@ -260,13 +240,9 @@ class Loader:
         """Raises EngineError unless all ranks have the same data, and are at the same batch."""
         facts = {"samples": self.order.samples, "of a batch": self.batch_size, "shuffled": self.order.shuffle}
         facts |= {"seed": self.seed, "epoch": self.epoch, "batches behind": self.batches}
-        said = [json.loads(text) for text in self.control.all_gather(json.dumps(facts).encode())]
-        for rank, other in enumerate(said):
-            for name, value in other.items():
-                if value != said[0][name]:
-                    values = f"{said[0][name]} on rank 0, {value} on rank {rank}"
-                    reason = f"the ranks' loaders differ in `{name}`: {values}"
-                    raise EngineError(reason, "make the same loader, of the same data, on every rank")
+        if (found := self.control.difference(facts)) is not None:
+            reason = f"the ranks' loaders differ in `{found[0]}`: {found[1]}"
+            raise EngineError(reason, "make the same loader, of the same data, on every rank")
 
     def _nothing(self) -> tuple[str, str]:
         """The error and its help for an epoch without a batch."""

@@ -84,13 +84,9 @@ class Collator:
         if in_part := len(items) < samples:
             own.mark()
         collate = self.collate or (default_convert if self.batched else default_collate)
-        try:
+        name = getattr(collate, "__name__", type(collate).__name__)
+        with blamed(name, "correct it, or give another collate_fn"):
             batch = collate(items[0] if self.batched else items)
-        except EngineError:
-            raise
-        except Exception as error:
-            name = getattr(collate, "__name__", type(collate).__name__)
-            raise EngineError(f"{name} raised {raised(error)}", "correct it, or give another collate_fn") from error
         if in_part and own.has_drawn():
             raise EngineError(MIXES, "give the loader whole=True: each rank then collates the whole batch")
         return batch
@@ -184,6 +180,18 @@ def state_of(dataset: Any) -> Any:
     """The position of an iterable data set, if it can tell."""
     state = getattr(dataset, "state_dict", None)
     return copy.deepcopy(state()) if callable(state) and hasattr(dataset, "load_state_dict") else None
+
+
+@contextlib.contextmanager
+def blamed(what: str, change: str) -> Iterator[None]:
+    """A context for a call of the user's code, `what`: an exception becomes an EngineError that says where it is
+    from."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as error:
+        raise EngineError(f"{what} raised {raised(error)}", change) from error
 
 
 def raised(error: BaseException) -> str:

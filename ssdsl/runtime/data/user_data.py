@@ -6,9 +6,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..errors import EngineError
 from ..program.user_module import import_file
-from .rank_dataset import raised
+from .rank_dataset import blamed
 
 PREFIX = "ssdsl_data_"  # in the name under which the file is imported
 
@@ -28,10 +27,8 @@ def load_data(spec: str) -> Any:
     """The result of the user's function. Raises EngineError."""
     path, _, function = spec.rpartition(":")
     file = Path(path)
-    try:
+    with blamed(f"`--data {spec}`", "correct the file"):
         return data_of(getattr(import_file(file, f"{PREFIX}{file.stem}"), function))
-    except Exception as error:
-        raise EngineError(f"`--data {spec}` raised {raised(error)}", "correct the file") from error
 
 
 def data_of(function: Callable[[], Any]) -> Any:

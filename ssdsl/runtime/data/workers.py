@@ -1,7 +1,7 @@
 """The processes that load data: those of DataLoader, with its own arguments."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -24,33 +24,15 @@ class Workers:
 
     def loader(self, dataset: Any, jobs: Iterable[BatchRequest] | None) -> "DataLoader[LoadedBatch]":
         """A DataLoader that yields each item as the data set makes it."""
-        return DataLoader(
-            dataset,
-            batch_size=None,
-            sampler=jobs,
-            collate_fn=_as_it_is,
-            num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
-            prefetch_factor=self.prefetch_factor,
-            persistent_workers=self.persistent_workers and jobs is not None,
-            timeout=self.timeout,
-            worker_init_fn=_Start(self.worker_init_fn),
-            multiprocessing_context=self.multiprocessing_context,
-            generator=torch.Generator(),  # DataLoader draws from it; the global generator belongs to the user
-        )
+        options = {**vars(self), "persistent_workers": self.persistent_workers and jobs is not None}
+        options["worker_init_fn"] = _Start(self.worker_init_fn)
+        draws = torch.Generator()  # DataLoader draws from it; the global generator belongs to the user
+        return DataLoader(dataset, batch_size=None, sampler=jobs, collate_fn=_as_it_is, generator=draws, **options)
 
     @classmethod
     def of(cls, loader: "DataLoader[Any]") -> "Workers":
         """The workers of an existing DataLoader."""
-        return cls(
-            loader.num_workers,
-            loader.pin_memory,
-            loader.prefetch_factor,
-            loader.persistent_workers,
-            loader.timeout,
-            loader.worker_init_fn,
-            loader.multiprocessing_context,
-        )
+        return cls(**{field.name: getattr(loader, field.name) for field in fields(cls)})
 
 
 def _as_it_is(item: Any) -> Any:

@@ -11,37 +11,31 @@ from typing import Any
 import torch
 
 from ..errors import EngineError
-from .heartbeat import Heartbeat
 from .stall import StalledRank, place
 from .watchdog import Watchdog, last_words
 
 
-def report_failure(
-    error: BaseException, rank: int, heartbeat: Heartbeat | None, watchdog: Watchdog | None, folder: Path | None
-) -> None:
+def report_failure(error: BaseException, rank: int, watchdog: Watchdog | None, folder: Path | None) -> None:
     """Reports on stderr, and in the rank's files, where the rank failed and why.
 
     A call on other ranks may fail because one of them has ended the run. Then that rank's reason is reported.
     """
-    if heartbeat is not None:
-        heartbeat.stop()
+    where, text, verdict = f"rank {rank}", _text(error), None
     if watchdog is not None:
+        watchdog.heartbeat.stop()
         watchdog.end()
-    verdict = watchdog.verdict() if watchdog is not None and isinstance(error, RuntimeError) else None
-    if heartbeat is not None and isinstance(verdict, StalledRank):
-        last_words(heartbeat, verdict, folder, whole=False)
-        return
-    says_all = isinstance(error, SystemExit | EngineError)
-    text = str(error) if says_all else "".join(traceback.format_exception(error))
+        verdict = watchdog.verdict() if isinstance(error, RuntimeError) else None
+        if isinstance(verdict, StalledRank):
+            last_words(watchdog.heartbeat, verdict, folder, whole=False)
+            return
+        known = watchdog.heartbeat.known
+        where += f", role {known['role']}, {place(known)}" if known["role"] else ""
     if isinstance(verdict, str):
         text = f"it lost a rank that failed: {verdict}"
-    where = f"rank {rank}"
-    if heartbeat is not None:
-        where += f", role {heartbeat.known['role']}, {place(heartbeat.known)}" if heartbeat.known["role"] else ""
     message = f"{where}:\n{text}"
-    if heartbeat is not None:
-        heartbeat.failed(message, mistake=text if isinstance(error, EngineError) else None)
-        if watchdog is not None and not heartbeat.known["wait"]:  # not if it only lost another
+    if watchdog is not None:
+        watchdog.heartbeat.failed(message, mistake=text if isinstance(error, EngineError) else None)
+        if not known["wait"]:  # not if it only lost another
             last = (text.strip().splitlines() or [""])[-1]
             watchdog.failed(f"{where}: {last}")
     if folder is not None:
@@ -49,6 +43,12 @@ def report_failure(
             beside.write_text(message)
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)
+
+
+def _text(error: BaseException) -> str:
+    """The words of an error; of a bug, its traceback."""
+    says_all = isinstance(error, SystemExit | EngineError)
+    return str(error) if says_all else "".join(traceback.format_exception(error))
 
 
 @contextlib.contextmanager

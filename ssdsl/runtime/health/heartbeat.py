@@ -1,7 +1,8 @@
 """Heartbeat: writes this rank's status to a file twice a second, for the ranks and the launcher that wait for it.
 
 A separate thread inspects the main one, so the tasks of a step pay nothing. The file has a fixed size that is allocated
-at the start: a rank can still say why it failed when the disk is full.
+at the start: a rank can still say why it failed when the disk is full. This module needs neither torch nor the rest of
+the runtime.
 """
 
 import contextlib
@@ -111,8 +112,8 @@ class Heartbeat:
             if self.look is not None:
                 self.known["step"], self.known["doing"] = self.look()
             self.known["wait"] = self.wait() if self.wait is not None else ""
-            self.known["waits"], self.known["line"] = _stack()
-            self.known["waits"] = self.known["waits"] or self.known["wait"] != ""
+            self.known["waits"] = self.known["wait"] != "" or _is_waiting()
+            self.known["line"] = "{}, line {}".format(*line) if (line := role_line()) is not None else ""
             now = (self.known["step"], self.known["doing"], self.known["wait"])
             if now != self.seen[:3] or self.known["doing"] is not self.seen[1]:
                 self.seen, self.known["since"] = now, time.time()
@@ -129,20 +130,22 @@ class Heartbeat:
             os.pwrite(self.file, text.ljust(SIZE), 0)
 
 
-def _stack() -> tuple[bool, str]:
-    """Whether some thread waits for other ranks, and the line of a role's file that runs."""
-    waits, line = False, ""
-    for thread, frame in sys._current_frames().items():
-        if thread == threading.get_ident():
-            continue
-        waits = waits or _waits(frame)
+def role_line() -> tuple[str, int] | None:
+    """The role's file and the line in it that a thread of this process runs now."""
+    for frame in sys._current_frames().values():
         walked: FrameType | None = frame
-        while walked is not None and not line:
-            name = os.path.basename(walked.f_code.co_filename)
+        while walked is not None:
+            name = walked.f_code.co_filename.rpartition("/")[2]
             if name.startswith("role_"):
-                line = f"{name}, line {walked.f_lineno}"
+                return name, walked.f_lineno or 0
             walked = walked.f_back
-    return waits, line
+    return None
+
+
+def _is_waiting() -> bool:
+    """Whether some other thread waits for other ranks."""
+    mine = threading.get_ident()
+    return any(_waits(frame) for thread, frame in sys._current_frames().items() if thread != mine)
 
 
 def _waits(frame: FrameType) -> bool:

@@ -4,6 +4,7 @@ import os
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -107,18 +108,14 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
         for name, value in (("NCCL_HOSTID", f"rank {rank}"), ("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")):
             os.environ.setdefault(name, value)  # NCCL refuses two ranks of one host on a GPU
     timeout = timedelta(seconds=timeout_s)
-    bound = (
-        chosen if backend == "nccl" else None
-    )  # then NCCL's communicators are made at once, and barriers use that GPU
+    bound = chosen if backend == "nccl" else None  # NCCL then makes communicators at once, and barriers use that GPU
+    name, where = "first", dict[str, Any]()
     if "RANK" not in os.environ:
-        alone = torch._C._distributed_c10d.HashStore()
-        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=timeout, device_id=bound)
-        return chosen, "first"
-    if not has_store():
-        dist.init_process_group(backend, timeout=timeout, device_id=bound)
-        return chosen, "first"
-    name, store = rendezvous(rank, ranks, timeout)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout, device_id=bound)
+        where = {"store": torch._C._distributed_c10d.HashStore(), "rank": 0, "world_size": 1}
+    elif has_store():
+        name, store = rendezvous(rank, ranks, timeout)
+        where = {"store": store, "rank": rank, "world_size": ranks}
+    dist.init_process_group(backend, timeout=timeout, device_id=bound, **where)
     return chosen, name
 
 

@@ -20,16 +20,23 @@ def check_range(index: torch.Tensor, size: int) -> None:
         )
 
 
+def in_part(index: torch.Tensor, n: int, start: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """An index into `size` positions as one into the `n` from `start`, and where it points elsewhere: there it is
+    0."""
+    check_range(index, size)
+    local = index - start
+    outside = (local < 0) | (local >= n)
+    return local.masked_fill_(outside, 0), outside
+
+
 def embedding_part(ids: torch.Tensor, table: torch.Tensor, start: int, size: int) -> torch.Tensor:
     """Rows of a split vocabulary of `size`: this part has the rows from `start`, and returns zeros for the others. The
     parts' results add up.
 
     ids [...], table [rows of this part, hidden] -> [..., hidden].
     """
-    check_range(ids, size)
-    local = ids - start
-    outside = (local < 0) | (local >= table.shape[0])
-    return F.embedding(local.masked_fill(outside, 0), table).masked_fill(outside.unsqueeze(-1), 0.0)
+    local, outside = in_part(ids, table.shape[0], start, size)
+    return F.embedding(local, table).masked_fill(outside.unsqueeze(-1), 0.0)
 
 
 def _zeros(x: torch.Tensor) -> torch.Tensor:
@@ -78,10 +85,7 @@ class _Picked(torch.autograd.Function):
 def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
     """Gather along a split axis of `size`: this part has the positions from `start`, and returns zeros for the others.
     The parts' results add up."""
-    check_range(index, size)
-    local = index - start
-    outside = (local < 0) | (local >= x.shape[dim])
-    return _Picked.apply(x, dim, local.masked_fill_(outside, 0), outside)  # type: ignore[no-any-return, no-untyped-call]
+    return _Picked.apply(x, dim, *in_part(index, x.shape[dim], start, size))  # type: ignore[no-any-return, no-untyped-call]
 
 
 def nll_part(

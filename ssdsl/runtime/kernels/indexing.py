@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .embedding_and_norm import check_range
+from .embedding_and_norm import in_part
 
 
 def index_part(
@@ -23,7 +23,7 @@ def index_part(
         if index is None:
             local.append(None)
             continue
-        here, gone = _in_part(torch.where(index < 0, index + size, index), n, start, size)
+        here, gone = in_part(torch.where(index < 0, index + size, index), n, start, size)
         local.append(here)
         outside = gone if outside is None else outside | gone
     return _Indexed.apply(x, outside, *local)  # type: ignore[no-any-return, no-untyped-call]
@@ -32,7 +32,7 @@ def index_part(
 def index_select_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
     """What an index [n] selects along an axis of `size` that is split: this part has positions from `start`, and zeros
     for the rest; parts add up."""
-    local, outside = _in_part(index, x.shape[dim], start, size)
+    local, outside = in_part(index, x.shape[dim], start, size)
     return _Indexed.apply(x, outside, *[None] * (dim % x.dim()), local)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -49,7 +49,7 @@ def scatter_add_part(
 ) -> torch.Tensor:
     """x with the elements of src added at the positions that the index has of this part, which begins at `start` of
     `size` along the axis."""
-    local, outside = _in_part(index, x.shape[dim], start, size)
+    local, outside = in_part(index, x.shape[dim], start, size)
     added = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
     return x.scatter_add(dim, local, added)
 
@@ -67,7 +67,7 @@ def scatter_reduce_part(
     """x with the elements of src reduced into the positions that the index has of this part, as by scatter_reduce. The
     elements of other parts go, as zeros, to a position behind the last one, which is cut off."""
     n = x.shape[dim]
-    local, outside = _in_part(index, n, start, size)
+    local, outside = in_part(index, n, start, size)
     reduced = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
     longer = torch.cat([x, torch.zeros_like(x.narrow(dim, 0, 1))], dim)
     found = longer.scatter_reduce(dim, local.masked_fill_(outside, n), reduced, reduce, include_self=include_self)
@@ -78,19 +78,10 @@ def index_add_part(
     x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, alpha: float, start: int, size: int
 ) -> torch.Tensor:
     """x with the slices of source, times alpha, added at the positions that the index [n] has of this part."""
-    local, outside = _in_part(index.long(), x.shape[dim], start, size)
+    local, outside = in_part(index.long(), x.shape[dim], start, size)
     along = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
     added = (source if alpha == 1 else source * alpha).masked_fill(outside.view(along), 0)
     return x.scatter_add(dim, local.view(along).expand(source.shape), added)
-
-
-def _in_part(index: torch.Tensor, n: int, start: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """An index into `size` positions as one into the `n` from `start`, and where it points elsewhere: there it is
-    0."""
-    check_range(index, size)
-    local = index - start
-    outside = (local < 0) | (local >= n)
-    return local.masked_fill_(outside, 0), outside
 
 
 class _Indexed(torch.autograd.Function):

@@ -19,7 +19,7 @@ def nearest_part(
 ) -> torch.Tensor:
     """Nearest-neighbour resampling. Uses torch's kernel along whole axes, and where every position is copied equally
     often."""
-    scaled = _Scaled.of(x, space, output_size, factors, parts)
+    scaled = _Scaled(x, space, output_size, factors, parts)
     for part, results, factor in scaled.parts():
         if not resampling_weights.is_even(part.size, results, factor):
             sources = resampling_weights.nearest(part.size, results, factor)
@@ -40,7 +40,7 @@ def linear_part(
 ) -> torch.Tensor:
     """Linear interpolation. Uses torch's kernel along whole axes, and where torch rounds alike at every position
     (factors that are powers of two)."""
-    scaled, dtype = _Scaled.of(x, space, output_size, factors, parts), x.dtype
+    scaled, dtype = _Scaled(x, space, output_size, factors, parts), x.dtype
     for part, results, factor in scaled.parts():
         times = results // part.size
         if align_corners or results % part.size or times & (times - 1) or factor not in (None, times):
@@ -59,30 +59,23 @@ def linear_part(
 class _Scaled:
     """The axes of space that are resampled: their new sizes, and which of them are still to be done."""
 
-    def __init__(self, rank: int, sizes: list[int], factors: list[float | None], parts: dict[int, Part]) -> None:
-        self.first = rank - len(sizes)
-        self.whole = sizes
-        self.factors = factors
-        self.left = parts
-        self.done: set[int] = set()
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         x: torch.Tensor,
         space: int,
         output_size: Sequence[int] | None,
         factors: Sequence[float] | None,
         parts: Sequence[Part],
-    ) -> "_Scaled":
-        by_axis = {part.axis: part for part in parts}
-        sizes = [by_axis[k].size if k in by_axis else x.shape[k] for k in range(x.dim() - space, x.dim())]
+    ) -> None:
+        self.first = x.dim() - space
+        self.left = {part.axis: part for part in parts}
+        self.factors: list[float | None] = [*factors] if factors else [None] * space
+        self.done: set[int] = set()
         if output_size is None:
             assert factors is not None, "a size or factors are given"
-            wanted = [int(n * factor) for n, factor in zip(sizes, factors, strict=True)]
-        else:
-            wanted = [*output_size]
-        return cls(x.dim(), wanted, [*factors] if factors else [None] * space, by_axis)
+            sizes = (self.left[k].size if k in self.left else x.shape[k] for k in range(self.first, x.dim()))
+            output_size = [int(n * factor) for n, factor in zip(sizes, factors, strict=True)]
+        self.whole = [*output_size]
 
     def parts(self) -> list[tuple[Part, int, float | None]]:
         """Each part with the size of its whole axis of results, and its factor."""

@@ -5,6 +5,7 @@ A tensor is sent as boxes of its factors: an axis of 12 = 3 · 4 is viewed as [3
 last half of each of its 3 rows, 6 elements.
 """
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -188,15 +189,8 @@ def shape_of(shape: tuple[tuple[Any, ...], ...], at: At, message: Message) -> tu
     """The factors of the local tensor at these time indices, axis by axis, with sizes of unequal parts filled in."""
     if not message.uneven:
         return shape
-    position = -1
-    axes = []
-    for axis in shape:
-        sizes = []
-        for n in axis:
-            position += 1
-            sizes.append(_uneven(position, n, at, message))
-        axes.append(tuple(sizes))
-    return tuple(axes)
+    positions = itertools.count()
+    return tuple(tuple(_uneven(next(positions), n, at, message) for n in axis) for axis in shape)
 
 
 def _box(box: Box, at: At, message: Message) -> Box:

@@ -238,16 +238,17 @@ def _own_node_s(clock: OperatorClock) -> float:
     """Seconds that the clock adds to an autograd node."""
     leaf = torch.zeros(1, requires_grad=True)
 
-    def backward() -> None:
+    def chain() -> torch.Tensor:
         end = leaf
         for _ in range(MANY):
             end = end.view(1)
-        end.backward()  # type: ignore[no-untyped-call]
+        return end
+
+    def backward() -> None:
+        chain().backward()  # type: ignore[no-untyped-call]
 
     def followed() -> None:
-        end = leaf
-        for _ in range(MANY):
-            end = end.view(1)
+        end = chain()
         clock.follow([end])
         end.backward()  # type: ignore[no-untyped-call]
 

@@ -7,14 +7,15 @@ the program's table.
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import torch
 
 from ..errors import EngineError
+from ..health.heartbeat import role_line
 from ..ranks.world import AwaitedMessage, GroupCall, World
 from .table import FlatEntry, RoleEntry, SignalEntry, Site, Table, TransferEntry
 
@@ -97,11 +98,8 @@ class Sites:
 
     def _site(self, line: int, layer: str) -> Site | None:
         """The site at a line of the role's file, in a function that runs for a layer."""
-        if not 0 < line <= len(self.lines):
-            return None
-        inside = (re.match(r"def (\w+)", self.lines[n]) for n in range(line - 1, -1, -1))
-        function = next((found[1] for found in inside if found), "")
-        return self.known.get((function, layer, self.lines[line - 1].partition(" = ")[0].strip()))
+        place = place_in(self.lines, line, layer)
+        return self.known.get(place) if place is not None else None
 
     def _exchange(self, exchange: AwaitedMessage) -> str:
         message = self.messages.get(exchange.number)
@@ -109,6 +107,15 @@ class Sites:
         what = f"the gradient of {what}" if exchange.gradient else what
         way = "from" if exchange.verb == "receive" else "to"
         return f"{exchange.verb} of {what} {way} rank {exchange.peer}{_said(message)}"
+
+
+def place_in(lines: Sequence[str], line: int, layer: str) -> tuple[str, str, str] | None:
+    """The key of a line in a role's file: its function, the layer that this runs for, and the line's left-hand side.
+    None for a line that the file does not have."""
+    if not 0 < line <= len(lines):
+        return None
+    inside = (re.match(r"def (\w+)", lines[n]) for n in range(line - 1, -1, -1))
+    return next((found[1] for found in inside if found), ""), layer, lines[line - 1].partition(" = ")[0].strip()
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
@@ -128,15 +135,3 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 def _said(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:
     """The plan's statement as a text: `; megatron.ssp:15: split model by heads into tp`."""
     return f"; {site.plan}" if site is not None and site.plan else ""
-
-
-def role_line() -> tuple[str, int] | None:
-    """The role's file and the line in it that a thread of this process runs now."""
-    for frame in sys._current_frames().values():
-        walked: FrameType | None = frame
-        while walked is not None:
-            name = walked.f_code.co_filename.rpartition("/")[2]
-            if name.startswith("role_"):
-                return name, walked.f_lineno or 0
-            walked = walked.f_back
-    return None

@@ -1,13 +1,14 @@
 """One rank's part of a program: its role's code with constants, messages and the rank's part of each batch."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
+from typing import Literal
 
 import torch
 
 from ..data.batch_spec import BatchSpec
 from ..errors import EngineError
-from ..layout.cut import Piece
+from ..layout.cut import Piece, elements_at
 from ..layout.parts import kept_outputs, pieces_of
 from ..ranks.rank_setup import completions_of, messages_of, role_of
 from ..ranks.world import World
@@ -20,6 +21,7 @@ from .provenance import Sites
 from .table import RoleEntry
 
 Tensors = dict[str, torch.Tensor]
+Gather = Literal["all", "first"]  # the ranks that get whole outputs
 
 
 class RankProgram:
@@ -105,6 +107,20 @@ class RankProgram:
         if not self._adds_loss:
             return 0.0
         return float(losses[0] if len(losses) == 1 else torch.stack(losses).sum())
+
+    def outputs(self, names: Collection[str], gather: Gather) -> dict[str, torch.Tensor]:
+        """Some outputs of the last step, whole, on the CPU, of all ranks or of the first; called by all ranks alike."""
+        mine = {output.name: (output, parts) for output, parts in self.runner.parts}
+        found = {}
+        for entry in (o for o in self.table.outputs if o.name in names):
+            whole = torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype))
+            if entry.name in mine and mine[entry.name][0].owns:
+                for places, part in mine[entry.name][1]:
+                    whole[elements_at(places)] = part.detach().cpu()
+            self.world.control.merge(whole)
+            if gather == "all" or self.world.rank == 0:
+                found[entry.name] = whole
+        return found
 
     @cached_property
     def _adds_loss(self) -> bool:

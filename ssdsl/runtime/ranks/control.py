@@ -4,12 +4,16 @@ They use a CPU group of their own. So they do not mix with the step's collective
 """
 
 import ctypes
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import Any
 
 import torch
 
 from ..errors import EngineError
-from .transport import Transport
+from .transport import Merge, Transport
 
 
 class _Word(IntEnum):
@@ -27,8 +31,8 @@ class Control:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._group = transport.new_control_group()
-        self._word = torch.zeros(1, dtype=torch.int64)
-        self.waits = False  # buffer for the votes
+        self._word = torch.zeros(1, dtype=torch.int64)  # buffer for the votes
+        self.waits = False
 
     @property
     def rank(self) -> int:
@@ -46,9 +50,7 @@ class Control:
         Raises EngineError on all ranks, with the texts of the failing ones. Costs one all_reduce of a number.
         """
         self._word.fill_(_Word.ERROR if error is not None else _Word.MORE if more else _Word.END)
-        self.waits = True
-        self.transport.all_reduce(self._word, self._group, "max")
-        self.waits = False
+        self._reduce(self._word, "max")
         word = int(self._word)
         if word == _Word.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
@@ -58,18 +60,31 @@ class Control:
             raise EngineError(reason, "let all ranks run the same loop: as many steps, and no exit of one alone")
         return word == _Word.MORE
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A context: an error of one rank inside it is raised on all ranks, as by `vote`."""
+        error = None
+        try:
+            yield
+        except EngineError as found:
+            error = str(found)
+        self.vote(error)
+
     def leave(self) -> None:
         """Announces that this rank's script ends; returns when the others' do, or have been told."""
         self._word[0] = _Word.LEFT
-        self.transport.all_reduce(self._word, self._group, "max")
+        self._reduce(self._word, "max")
 
     def sum(self, numbers: list[float]) -> list[float]:
         """The sum over ranks of each number, in float64."""
         total = torch.tensor(numbers, dtype=torch.float64)
-        self.waits = True
-        self.transport.all_reduce(total, self._group)
-        self.waits = False
+        self._reduce(total)
         return total.tolist()
+
+    def _reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
+        self.waits = True
+        self.transport.all_reduce(x, self._group, merge)
+        self.waits = False
 
     def all_gather(self, payload: bytes) -> list[bytes]:
         """The payloads of all ranks, in order."""
@@ -85,6 +100,20 @@ class Control:
         rows = all_bytes.view(self.size, longest)
         return [bytes_of(row[:size]) for row, size in zip(rows, sizes.tolist(), strict=True)]
 
+    def outlier(self, payload: bytes) -> int | None:
+        """The first rank whose payload is not that of rank 0; None if all are alike."""
+        said = self.all_gather(payload)
+        return next((rank for rank, other in enumerate(said) if other != said[0]), None)
+
+    def difference(self, facts: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The first fact in which a rank differs from rank 0, and its values on the two; None if all are alike."""
+        said = [json.loads(told) for told in self.all_gather(json.dumps(facts, default=str).encode())]
+        for rank, other in enumerate(said):
+            for name in {**said[0], **other}:
+                if other.get(name) != said[0].get(name):
+                    return name, f"{said[0].get(name)} on rank 0, {other.get(name)} on rank {rank}"
+        return None
+
     def gather(self, payload: bytes) -> list[bytes] | None:
         """The payloads of all ranks, on rank 0; None on the others."""
         found = self.all_gather(payload)
@@ -92,20 +121,17 @@ class Control:
 
     def broadcast(self, payload: bytes | None) -> bytes:
         """The payload of rank 0, on all ranks."""
-        size = torch.tensor([len(payload) if self.rank == 0 and payload is not None else 0])
-        self.transport.all_reduce(size, self._group, "max")
-        if int(size) == 0:
-            return b""
-        sent = torch.zeros(int(size), dtype=torch.uint8)
-        if self.rank == 0 and payload is not None:
-            sent.copy_(_as_tensor(payload))
-        self.transport.all_reduce(sent, self._group, "max")
+        size = torch.tensor([len(payload or b"")])
+        self.share(size)
+        sent = _as_tensor(payload or b"") if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
+        if int(size):
+            self.share(sent)
         return bytes_of(sent)
 
     def merge(self, tensor: torch.Tensor) -> None:
         """Overwrites a tensor, each element of which is zero on all ranks but one, with that rank's elements."""
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
-        self.transport.all_reduce(flat, self._group, "max")
+        self._reduce(flat, "max")
         tensor.detach().copy_(flat.view(tensor.dtype).view(tensor.shape))
 
     def share(self, tensor: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ from ..layout.parts import KeptOutput, Placed
 from ..layout.transfers import Message, Mover, SentSignal
 from ..profile.recorder import Recorder
 from ..ranks.world import World
+from .flat_params import FlatWeights
 from .gradient_accumulator import GradientAccumulator
 from .joins import At, Input
 from .split_backward import Waiting, collecting, finish, first_half
@@ -187,9 +188,7 @@ class Runner:
 
     def send(self, message: int, **at: int) -> None:
         """Posts this rank's end of a message, without waiting."""
-        part = tuple(at.values())
-        self.doing = f"message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at)
         if isinstance(found, SentSignal):
             word = torch.zeros(1, dtype=torch.uint8, device=self.device) if found.forward.sends else None
             self.mover.start(found, found.forward, word, message, part)
@@ -201,9 +200,7 @@ class Runner:
 
     def send_gradient(self, message: int, **at: int) -> None:
         """Posts this rank's end of a message that carries a gradient back, without waiting."""
-        part = tuple(at.values())
-        self.doing = f"gradient of message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at, gradient=True)
         assert not isinstance(found, SentSignal) and found.backward is not None
         gradient = self.gradients.pop((found.target_slot, part))
         if gradient is None and found.backward.sends:  # its readers need no gradient
@@ -214,22 +211,24 @@ class Runner:
 
     def wait(self, message: int, **at: int) -> None:
         """Waits for a message, and stores its value for the block that reads it."""
-        part = tuple(at.values())
-        self.doing = f"message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at)
         value = self.mover.wait(message, part)
         if value is not None and not isinstance(found, SentSignal):
             self.values[found.target_slot, part] = value
 
     def wait_gradient(self, message: int, **at: int) -> None:
         """Waits for a gradient, and adds it to those of the value's other readers."""
-        part = tuple(at.values())
-        self.doing = f"gradient of message {message} at {list(part)}"
-        found = self.messages[message]
+        found, part = self._end_of(message, at, gradient=True)
         assert not isinstance(found, SentSignal)
         gradient = self.mover.wait(message, part, gradient=True)
         if gradient is not None:
             self.gradients.add((found.source_slot, part), gradient)
+
+    def _end_of(self, message: int, at: dict[str, int], *, gradient: bool = False) -> tuple[Message, At]:
+        """This rank's end of a message, and the part that it carries; sets the rank's status."""
+        part = tuple(at.values())
+        self.doing = f"{'gradient of ' if gradient else ''}message {message} at {list(part)}"
+        return self.messages[message], part
 
     def free(self, slot: str, *at: int) -> None:
         """Frees a part of a value after its last reader."""
@@ -239,21 +238,18 @@ class Runner:
 
     def scatter_gradients(self, flat: int) -> None:
         """Reduces the gradients that a backward has left to the ranks that hold parts of them."""
-        self.doing = f"gradients {flat}"
-        with self._span("reduce", flat):
-            self.weights.flat(flat).scatter_gradients()
+        with self._on_flat("gradients", flat, "reduce") as weights:
+            weights.scatter_gradients()
 
     def start_reduce(self, flat: int) -> None:
         """Starts to complete the gradients of a flat parameter."""
-        self.doing = f"gradients {flat}"
-        with self._span("reduce", flat):
-            self.weights.flat(flat).start_reduce()
+        with self._on_flat("gradients", flat, "reduce") as weights:
+            weights.start_reduce()
 
     def wait_reduce(self, flat: int) -> None:
         """Waits until a flat parameter's gradients are complete for the optimizer."""
-        self.doing = f"gradients {flat}"
-        with self._span("reduce", flat):
-            self.weights.flat(flat).wait_reduce()
+        with self._on_flat("gradients", flat, "reduce") as weights:
+            weights.wait_reduce()
 
     def update(self) -> None:
         """Runs the optimizer."""
@@ -264,18 +260,19 @@ class Runner:
 
     def gather(self, flat: int) -> None:
         """Gathers the weights that other ranks updated."""
-        self.doing = f"weights {flat}"
-        with self._span("optimizer", flat), torch.no_grad():
-            self.weights.flat(flat).gather()
+        with self._on_flat("weights", flat, "optimizer") as weights, torch.no_grad():
+            weights.gather()
 
     @contextmanager
-    def _span(self, name: str, flat: int) -> Iterator[None]:
-        if self.recorder is None:
-            yield
-            return
-        clock = self.world.clock
-        with self.recorder.span(name), clock.task(name, flat) if clock is not None else nullcontext():
-            yield
+    def _on_flat(self, doing: str, flat: int, span: str) -> Iterator[FlatWeights]:
+        """A context for work on a flat parameter: sets the rank's status, and records the time if a recorder is set."""
+        self.doing = f"{doing} {flat}"
+        recorder, clock = self.recorder, self.world.clock
+        with (
+            recorder.span(span) if recorder is not None else nullcontext(),
+            clock.task(span, flat) if clock is not None else nullcontext(),
+        ):
+            yield self.weights.flat(flat)
 
 
 def _edges(block: Block, outputs: Sequence[torch.Tensor]) -> list[GradientEdge | None]:

@@ -20,15 +20,13 @@ from ..layout.cut import Piece
 from ..layout.parts import LocalTensor, ReplicaOwners, local_tensors, pieces_of
 from ..profile.recorder import Recorder
 from ..program.program import CompiledProgram
-from ..program.rank_program import RankProgram
+from ..program.rank_program import Gather, RankProgram
 from ..ranks.rank_setup import join_world, role_of, tie_groups, weights_of
 from ..ranks.world import World
 from ..step.weights import Weights
 from .engine_checkpoints import EngineCheckpoints
-from .evaluation import Gather, gathered
-from .loss_scale import Scaler
 from .optimizer import Groups, Make, Optimizer, stepped
-from .precision import HALF
+from .precision import HALF, Scaler
 from .programs import Outputs, Programs
 from .step_end import StepEnd, StepOptions
 
@@ -157,13 +155,12 @@ class Engine:
         with self._together():
             sparse = self.table.sparse
             made = Optimizer(make, self.ending.weights, list(dict.fromkeys(names)), groups, options, sparse)
-        said = self.control.all_gather(made.options().encode())
-        if other := [rank for rank, text in enumerate(said) if text != said[0]]:
+        if (other := self.control.outlier(made.options().encode())) is not None:
             raise EngineError(
-                f"the optimizer's options on rank {other[0]} are not those on rank 0",
+                f"the optimizer's options on rank {other} are not those on rank 0",
                 "give all ranks the same options: they step on copies and parts of the same weights",
             )
-        self.ending.optimizer = made
+        self.ending.made = made
         return self.optim
 
     # -- data ----------------------------------------------------------------------------------------------------------
@@ -243,7 +240,7 @@ class Engine:
         unless `allow_nan` (then nothing was updated).
         """
         if update:
-            self._need_optimizer()
+            _ = self.optim  # raises where there is none
         wish = StepOptions(clip, update, scale, allow_nan)
         with self.world.enter():
             share, part = self._find("train", batch)
@@ -259,9 +256,6 @@ class Engine:
         if isinstance(batch, CheckedBatch):
             self._keeper.note(batch)
         return loss
-
-    def _need_optimizer(self) -> None:
-        _ = self.optim
 
     def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
         """The program for a batch, and this rank's part of the batch."""
@@ -353,7 +347,7 @@ class Engine:
                 "let it return more beside the loss, as in `return {'loss': loss, 'logits': logits}`",
             )
         asked: tuple[str | int, ...] = outputs or tuple(int(name) if name.isdigit() else name for name in returned)
-        found = gathered(share, [*map(str, asked)], self.control, gather)
+        found = share.outputs([*map(str, asked)], gather)
         return {name: found[str(name)] for name in asked if str(name) in found}
 
     def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:
@@ -414,13 +408,9 @@ class Engine:
     @contextmanager
     def _together(self) -> Iterator[None]:
         """A context: an error of one rank inside it is raised on all ranks."""
-        error: EngineError | None = None
         self._running.runner.doing = f"what step {self.micro_steps} begins with"
-        try:
+        with self.control.together():
             yield
-        except EngineError as found:
-            error = found
-        self.control.vote(str(error) if error is not None else None)
 
     def watch_gradients(self, watch: Callable[[], None]) -> None:
         """Calls `watch` in each step, when the gradients are complete and the optimizer has not stepped yet."""

@@ -16,7 +16,6 @@ from ..data.loader import Loader
 from ..errors import EngineError
 from ..layout.parts import LocalTensor, untrained
 from ..ranks.control import Control
-from .optimizer import Optimizer
 from .schedulers import schedulers_of
 
 if TYPE_CHECKING:
@@ -58,12 +57,8 @@ class EngineCheckpoints:
         engine, state = self.engine, self.engine.programs.state
         held = [*engine.held(), *(self._untrained() if engine.rank == 0 else ())]
         facts = self._facts() | {"more": more}
-        found = content(held, engine.ending.weights, self._optimizer(), facts, engine.ending.kept)
+        found = content(held, engine.ending.weights, engine.ending.made, facts, engine.ending.kept)
         self.saver.save(folder, engine.steps, replace(found, aliases=state.aliases), keep, wait)
-
-    def _optimizer(self) -> Optimizer | None:
-        ending = self.engine.ending
-        return ending.optimizer if ending.has_optimizer else None
 
     def _untrained(self) -> list[LocalTensor]:
         """Weights and buffers that no role uses. Rank 0 saves them, so that a checkpoint holds the whole model."""
@@ -99,13 +94,13 @@ class EngineCheckpoints:
 
         self.saver.wait()
         engine, state = self.engine, self.engine.programs.state
-        checkpoint = open_on_all(folder, engine.control).named(state.aliases)
+        checkpoint = open_on_all(folder, engine.control, state.aliases)
         still = self._untrained()
         engine.ending.kept = restore(
             checkpoint,
             [*engine.held(), *still],
             engine.ending.weights,
-            self._optimizer(),
+            engine.ending.made,
             engine.control,
             strict=strict,
             cast=cast or engine.precision is not None,
@@ -137,7 +132,7 @@ class EngineCheckpoints:
     def _check_complete(self, facts: Mapping[str, Any]) -> None:
         """Raises EngineError if the saved run had an optimizer, scheduler or loader that this one has not made yet."""
         saved, missing = facts.get("optimizer"), []
-        if saved is not None and not self.engine.ending.has_optimizer:
+        if saved is not None and self.engine.ending.made is None:
             missing.append("an optimizer")
         elif saved is not None and len(saved["schedulers"]) > len(schedulers_of(self.engine.optim)):
             missing.append("a learning-rate scheduler")

@@ -61,12 +61,6 @@ class OptimizedParam:
         if self.is_master:
             self.held.tensor.copy_(self.parameter)
 
-    @torch.no_grad()
-    def take(self) -> None:
-        """Copies the trained tensor's value to the master."""
-        if self.is_master:
-            self.parameter.copy_(self.held.tensor)
-
 
 def stepped(
     flats: Iterable[FlatWeights], held: Sequence[LocalTensor], masters: InitialState | None

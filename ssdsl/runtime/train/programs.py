@@ -58,15 +58,12 @@ class InFolder:
         program = CompiledProgram.read(folder, self.folder)
         has = [output.name for output in program.table.outputs]
         if lacking := [name for name in outputs or () if name not in has]:
+            returned = ", ".join(["its loss", *has])
             raise EngineError(
-                f"the program in `{folder}` does not return `{lacking[0]}` (it returns its loss{_and(has)})",
+                f"the program in `{folder}` does not return `{lacking[0]}` (it returns {returned})",
                 "use `ssdsl.engine(...)`, which compiles for the outputs that are asked for",
             )
         return program
-
-
-def _and(names: list[str]) -> str:
-    return "".join(f", {name}" for name in names)
 
 
 class InMemory:

@@ -72,26 +72,24 @@ class _Session:
     def __init__(self, rank: int, owns_group: bool) -> None:
         self.rank, self.owns_group = rank, owns_group
         self.engine: Engine | None = None
-        self.heartbeat: Heartbeat | None = None
         self.watchdog: Watchdog | None = None
         self.hook = sys.excepthook
 
     def start_watchdog(self, attempt: str, timeout: float) -> None:
         """Starts the watchdog: from now on a rank that does not move ends the run, with a report."""
-        self.heartbeat = Heartbeat(None, self.rank)
-        self.watchdog = Watchdog(self.heartbeat, dist.get_world_size(), timeout)
+        self.watchdog = Watchdog(Heartbeat(None, self.rank), dist.get_world_size(), timeout)
         self.watchdog.use_attempt(attempt)
 
     def report(self, doing: str) -> None:
         """Tells the watchdog what the rank does."""
-        if self.heartbeat is not None:
-            self.heartbeat.report(doing)
+        if self.watchdog is not None:
+            self.watchdog.heartbeat.report(doing)
 
     def follow(self, engine: Engine) -> None:
         """From now on the watchdog asks the engine what the rank does."""
-        if self.heartbeat is not None:
-            self.heartbeat.report("training", engine.training.name)
-            self.heartbeat.follow(engine.now, engine.waits)
+        if self.watchdog is not None:
+            self.watchdog.heartbeat.report("training", engine.training.name)
+            self.watchdog.heartbeat.follow(engine.now, engine.waits)
 
     def failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Reports an exception that ends the script."""
@@ -148,5 +146,4 @@ class _Session:
     def _stop(self) -> None:
         if self.watchdog is not None:
             self.watchdog.end()
-        if self.heartbeat is not None:
-            self.heartbeat.stop()
+            self.watchdog.heartbeat.stop()

@@ -14,8 +14,8 @@ import torch
 from ..errors import EngineError
 from ..program.rank_program import RankProgram
 from ..ranks.control import Control
-from .loss_scale import Scaler
 from .optimizer import OptimizedParam, Optimizer
+from .precision import Scaler
 
 EPSILON = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
 
@@ -52,25 +52,16 @@ class StepEnd:
         self.updated = False
         self.norm: float | None = None
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
-        self._optimizer: Optimizer | None = None
+        self.made: Optimizer | None = None  # by Engine.optimizer
         self.kept: dict[str, torch.Tensor] = {}  # accumulated gradients of steps without update
         self._loss = 0.0
 
     @property
-    def has_optimizer(self) -> bool:
-        """Whether an optimizer was made."""
-        return self._optimizer is not None
-
-    @property
     def optimizer(self) -> Optimizer:
         """The optimizer. Raises EngineError if none was made."""
-        if self._optimizer is None:
+        if self.made is None:
             raise EngineError("the engine has no optimizer", "make one: `engine.optimizer(torch.optim.AdamW, lr=1e-3)`")
-        return self._optimizer
-
-    @optimizer.setter
-    def optimizer(self, optimizer: Optimizer) -> None:
-        self._optimizer = optimizer
+        return self.made
 
     @property
     def loss_scale(self) -> float:

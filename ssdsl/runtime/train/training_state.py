@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..checkpoints.content import MODEL, STATE, Content, Path, Scalar, content_of
+from ..checkpoints.content import Content, Scalar, content_of
 from ..checkpoints.loader import new_state, read_on_all
 from ..checkpoints.reader import Checkpoint
 from ..errors import EngineError
@@ -90,26 +90,17 @@ def restore(
     optimizer, or a damaged file.
     """
     kept = tensors_of(held, weights)
-    wanted: dict[Path, LocalTensor] = {(*MODEL, one.name): one for one in kept}
     state: dict[str, dict[str, LocalTensor | Scalar]] = {}
     facts = checkpoint.facts.get("optimizer")
-    error = None
-    if optimizer is not None and facts is not None:
-        try:
+    with control.together():
+        if optimizer is not None and facts is not None:
             _fit(optimizer, facts)
-            owned = [replace(w.held, tensor=w.parameter.detach()) for w in weights]
-            state = new_state(checkpoint, owned)
-        except EngineError as mistake:
-            error = str(mistake)
-    control.vote(error)
-    for name, values in state.items():
-        wanted.update({(*STATE, name, key): value for key, value in values.items() if isinstance(value, LocalTensor)})
+            state = new_state(checkpoint, [replace(w.held, tensor=w.parameter.detach()) for w in weights])
     stored = {name for (name,) in checkpoint.under(*GRADIENTS)}
     gradients = {w.name: torch.zeros_like(w.parameter.detach()) for w in weights if w.name in stored}
-    wanted.update(
-        {(*GRADIENTS, w.name): replace(w.held, tensor=gradients[w.name]) for w in weights if w.name in stored}
-    )
-    read_on_all(checkpoint, wanted, control, strict=strict, cast=cast)
+    room = [replace(w.held, tensor=gradients[w.name]) for w in weights if w.name in stored]
+    wanted = content_of(kept, state, {}, {GRADIENTS: room})
+    read_on_all(checkpoint, wanted.tensors, control, strict=strict, cast=cast)
     for weight in weights:
         weight.give_back()
     if optimizer is not None and facts is not None:

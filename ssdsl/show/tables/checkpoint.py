@@ -7,7 +7,7 @@ from ssdsl.show.view import Column, ColumnKind, View
 
 if TYPE_CHECKING:
     from ssdsl.run.checkpoints.difference import TensorDiffers
-    from ssdsl.runtime.checkpoints import Checkpoint
+    from ssdsl.runtime.checkpoints.reader import Checkpoint
 
 TENSORS = (
     Column("tensor", ColumnKind.PATH, "bold cyan"),

@@ -31,7 +31,7 @@ def verdict_view(comparisons: "tuple[Comparison, ...]") -> View:
 
 def equal_text(comparisons: "tuple[Comparison, ...]", devices: int) -> str:
     """The last line for a plan that computes what one device computes, without tensors that are NaN on both."""
-    from ssdsl.run.verify.uncompared import compared_steps  # which loads torch, as the comparisons did
+    from ssdsl.run.verify.verify import compared_steps  # which loads torch, as the comparisons did
 
     compared, steps = compared_steps(comparisons)
     count = sum(c.is_compared and not c.in_float64 for c in comparisons)
@@ -43,7 +43,7 @@ def equal_text(comparisons: "tuple[Comparison, ...]", devices: int) -> str:
 
 def verdict_json(comparisons: "tuple[Comparison, ...]", devices: int) -> dict[str, Any]:
     """The verdict as JSON, with every tensor and its tolerance."""
-    from ssdsl.run.verify.uncompared import compared_steps
+    from ssdsl.run.verify.verify import compared_steps
 
     differ = sum(c.differs for c in comparisons)
     rows = [{**_numbers(c), "allowed": c.allowed, "limit": c.limit, "differs": c.differs} for c in comparisons]

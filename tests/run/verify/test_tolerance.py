@@ -10,7 +10,7 @@ import torch
 from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.compare import Comparison, Limit, compare, tensors
-from ssdsl.run.verify.error_growth import Growth, SingleDevice, growth_between, largest_of
+from ssdsl.run.verify.error_growth import SingleDevice, growth_between, largest_of
 from ssdsl.run.verify.perturb import RoundedScalars, nudged, real_of
 from ssdsl.run.verify.precision import computing_in, in_type, precision
 from ssdsl.run.verify.single_device import Trained, reference, train
@@ -172,7 +172,7 @@ def test_a_gradient_that_cancels_rounds_as_its_addends_do(size: float, differs: 
     plan = copy.deepcopy(single)
     single.grads[0]["ignored"], plan.grads[0]["ignored"] = (torch.full((1, 16), x) for x in (1e-31, size))
     growth = largest_of([growth_between(single, copy.deepcopy(single))])
-    growth.grads[0]["ignored"] = 3e-31
+    growth["gradient", "step 0 ignored"] = 3e-31
     found = {c.name: c for c in compare(plan, single, growth, torch.float64)}
     assert found["step 0 ignored"].differs == differs
 
@@ -240,16 +240,16 @@ def test_runs_that_are_not_finite_do_not_count() -> None:
     single = Trained((1.0,), ({"w": torch.tensor([1.0, math.inf])},), {}, {})
     nan = growth_between(single, Trained((math.nan,), ({"w": torch.tensor([math.nan, 2.0])},), {}, {}))
     off = growth_between(single, Trained((1.5,), ({"w": torch.tensor([1.25, math.nan])},), {}, {}))
-    assert nan == Growth((math.inf,), ({"w": math.inf},), {}, {})
-    assert largest_of([nan, off, nan]) == off == Growth((0.5,), ({"w": 0.25},), {}, {})
+    assert nan == {("loss", "step 0"): math.inf, ("gradient", "step 0 w"): math.inf}
+    assert largest_of([nan, off, nan]) == off == {("loss", "step 0"): 0.5, ("gradient", "step 0 w"): 0.25}
     assert largest_of([nan, nan]) == nan
 
 
 def test_what_no_run_can_measure_is_said_to_be_not_compared() -> None:
     given = model()
     device = SingleDevice(given, SGD)
-    growth = device.growth.times(1.0)
-    growth.grads[0]["loud.bias"] = math.inf
+    growth = dict(device.growth)
+    growth["gradient", "step 0 loud.bias"] = math.inf
     found = compare(device.trained, device.trained, growth)
     [unknown] = [c for c in found if c.limit is Limit.UNKNOWN]
     assert unknown.name == "step 0 loud.bias" and "infinite or NaN" in reason(unknown)

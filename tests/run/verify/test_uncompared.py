@@ -10,8 +10,7 @@ from ssdsl.model.trace import capture
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.compare import Comparison, compare
 from ssdsl.run.verify.error_growth import SingleDevice
-from ssdsl.run.verify.uncompared import nothing_compared
-from ssdsl.run.verify.verify import difference
+from ssdsl.run.verify.verify import difference, nothing_compared
 from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
 from ssdsl.text.render import render
 

@@ -136,15 +136,6 @@ def test_a_last_batch_may_be_kept() -> None:
                     assert torch.equal(own[-1][name], piece.of(whole))
 
 
-def test_a_loader_serves_another_program() -> None:
-    def run(control: Control) -> list[CheckedBatch]:
-        loader = Loader(Noisy(), feeds("sequence")[control.rank], control, batch_size=BATCH, shuffle=True)
-        assert len(next(iter(loader))) == 1
-        return list(loader.fed(feeds("pipeline")[control.rank]).epochs(2))
-
-    assert_parts("pipeline", together(4, run), alone(Noisy, shuffle=True))
-
-
 def test_length() -> None:
     def run(control: Control) -> tuple[int, int]:
         feed = feeds("one")[0]
