@@ -87,7 +87,8 @@ def _options() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="seed of random numbers, such as dropout's")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--backend", choices=("gloo", "nccl"), default=None, help="nccl with cuda, else gloo, if not given")
-    add("--optimizer", default="adamw", help="the name of an optimizer of torch.optim")
+    names = sorted(optimizers())
+    add("--optimizer", type=str.lower, choices=names, metavar="NAME", default="adamw", help="one of torch.optim")
     add("--lr", type=float, default=1e-3, help="learning rate")
     add("--clip", type=float, default=None, help="largest norm of all gradients together")
     add("--accumulate", type=int, default=1, help="batches whose gradients are added up for a step")
@@ -173,7 +174,7 @@ def _other_optimizer(folder: Path, name: str) -> str | None:
         saved = (Checkpoint.open(folder).facts.get("optimizer") or {}).get("class")
     except EngineError:  # `resume` says why
         return None
-    if saved is None or saved.lower() not in optimizers() or saved.lower() == name.lower():
+    if saved is None or saved.lower() not in optimizers() or saved.lower() == name:
         return None
     reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"
     return str(EngineError(reason, f"give --optimizer {saved.lower()}, or another folder with --resume"))

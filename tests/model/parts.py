@@ -20,8 +20,16 @@ from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.graph import Graph, Operand, Operator, Origin, Stage
 from ssdsl.model.ops.families.experts import OF_ROWS
 from ssdsl.model.ops.families.random import FUNCTIONS
-from ssdsl.model.ops.rows import kernel_functions
+from ssdsl.model.ops.rows import ROWS
 from ssdsl.runtime.ranks.world import Group, World
+
+
+def kernel_functions() -> tuple[str, ...]:
+    """The runtime's functions that kernels of parts call."""
+    kernels = (k for op in ROWS.values() for k in (op.kernel, op.ring) if k is not None)
+    calls = [*(k.call for k in kernels), *(op.windows for op in ROWS.values() if op.windows)]
+    return tuple(dict.fromkeys(call.partition("(")[0] for call in calls))
+
 
 KERNELS = {n: getattr(runtime, n) for n in ("Part", "contiguous", "first", "first_time", *kernel_functions(), *OF_ROWS)}
 DRAWS = {n: getattr(runtime, n) for n in FUNCTIONS}

@@ -55,13 +55,6 @@ def _together(operator: Operator) -> list[frozenset[int]]:
     return [frozenset(i for i, n in enumerate(names) if n in words) for words in sets if set(words) <= set(names)]
 
 
-def kernel_functions() -> tuple[str, ...]:
-    """The runtime's functions that kernels of parts call."""
-    kernels = (k for op in ROWS.values() for k in (op.kernel, op.ring) if k is not None)
-    calls = [*(k.call for k in kernels), *(op.windows for op in ROWS.values() if op.windows)]
-    return tuple(dict.fromkeys(call.partition("(")[0] for call in calls))
-
-
 def modules(operators: Iterable[Operator]) -> tuple[str, ...]:
     """The Python modules that a program with these operators imports, because they define some of them."""
     named = {o.row.module for o in operators if not o.target.startswith("aten::")}
