@@ -1,12 +1,18 @@
-"""A call of every command that is right, in a folder with the model and the plan of the README."""
+"""A call of every command that is right, with the model and the plan of the README; a command run in this process."""
 
+import io
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from typer.main import get_command
 
 from ssdsl.cli.app import app
+from ssdsl.cli.main import main
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = "--model mymodel.py:net"
@@ -42,6 +48,27 @@ CALLS = {
     "checkpoint to-safetensors": "checkpoint to-safetensors runs net.safetensors",
     "checkpoint from-safetensors": "checkpoint from-safetensors net.safetensors from_safetensors",
 }
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call(*words: str, folder: Path, **environment: str) -> Done:
+    """Runs a command in this process, where torch is loaded already."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["ssdsl", *words])
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def commands() -> Iterator[tuple[str, object]]:

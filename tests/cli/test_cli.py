@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import ssdsl as package
 from ssdsl.cli.main import main
 from ssdsl.run.results import RankResult, RunResult
+from tests.cli.commands import Done, call
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = """\
@@ -36,15 +36,6 @@ def ssdsl(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Co
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     command = [sys.executable, "-m", "ssdsl", *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
 
 
 @pytest.fixture
@@ -90,9 +81,9 @@ def test_the_package_shows_its_names() -> None:
     assert (Path(package.__path__[0]) / "py.typed").exists()
 
 
-def test_help_of_a_plan_lists_its_params() -> None:
-    for words in (["run", "examples/megatron.ssp", "--help"], ["check", "-h", "megatron"]):
-        text = ssdsl(*words).stdout
+def test_help_of_a_plan_lists_its_params(here: Callable[..., Done]) -> None:
+    for words in (["run", str(ROOT / "examples/megatron.ssp"), "--help"], ["check", "-h", "megatron"]):
+        text = here(*words).stdout
         assert "T=N" in text and "tensor-parallel width" in text and "--set" in text
 
 
@@ -111,7 +102,7 @@ def test_help_of_a_plan_lists_its_params() -> None:
     ],
 )
 def test_wrong_usage_is_2_and_on_stderr(words: list[str], said: str) -> None:
-    done = ssdsl(*words, COLUMNS="200")
+    done = call(*words, folder=ROOT, COLUMNS="200")
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr and "Traceback" not in done.stderr
 
@@ -296,6 +287,7 @@ def test_verify(here: Callable[..., Done], model: str, optimizer: list[str]) -> 
     assert "equal:" in done.stdout
 
 
+@pytest.mark.slow  # tests/run/test_random.py compares numbers that are drawn, README.md runs `verify`
 def test_verify_a_model_that_draws(here: Callable[..., Done], tmp_path: Path) -> None:
     model = str(Path(__file__).parent.parent / "models" / "noisy.py") + ":net"
     words = ["--seed", "7", "--steps", "2", "--optimizer", "sgd", "--generator", "philox"]

@@ -5,13 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from ssdsl.model import graph_errors
 from ssdsl.text.diagnostic import REGISTRY
+from tests.cli.commands import Done, call
 from tests.cli.test_cli import MODEL
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,7 +24,8 @@ split model by batch into dp
 assign model to gpus
 """
 WITHOUT = """\
-import sys
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
 
 class Without:
     def find_spec(self, name, path=None, target=None):
@@ -35,8 +37,34 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name == "torch" else find(name, package)
 from ssdsl.cli.main import main
-main()
+
+def ended():
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+
+ends = []
+for words in json.loads(sys.argv[1]):
+    sys.argv, out, err = ["ssdsl", *words], io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = ended()
+    ends.append((status, out.getvalue(), err.getvalue()))
+print(json.dumps(ends))
 """
+COMMANDS = [
+    "check plan.ssp --model net.graph --cluster a100x8",
+    "prove plan.ssp --model net.graph",
+    "simulate plan.ssp --model net.graph --cluster a100x8",
+    "show plan.ssp dims --model net.graph",
+    "show plan.ssp program --model net.graph",
+    "show plan.ssp schedule --model net.graph",
+    "sweep plan.ssp --model net.graph --set D=2,4 --cluster a100x8",
+    "search plan.ssp --model net.graph --devices 1..4 --cluster a100x8 --out found.ssp",
+    "diff plan.ssp plan.ssp --model net.graph --set D=4",
+    "compile plan.ssp --model net.graph --out program",
+    "check plan.ssp --model mine.py:net",  # kept by the capture of the fixture
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,43 +73,46 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("graphs")
     (found / "mine.py").write_text(MODEL)
     (found / "plan.ssp").write_text(PLAN)
-    done = ssdsl("capture", "mine.py:net", "--out", "net.graph", folder=found, torch=True)
+    command = [sys.executable, "-m", "ssdsl", "capture", "mine.py:net", "--out", "net.graph"]
+    done = subprocess.run(command, cwd=found, env=environment(found), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith("net.graph: "), done.stderr
     return found
 
 
-def ssdsl(*words: str, folder: Path, torch: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs a command, where torch cannot be imported unless it may."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-m", "ssdsl", *words] if torch else [sys.executable, "-c", WITHOUT, *words]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "XDG_CACHE_HOME": str(folder / "cache")}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "check plan.ssp --model net.graph --cluster a100x8",
-        "prove plan.ssp --model net.graph",
-        "simulate plan.ssp --model net.graph --cluster a100x8",
-        "show plan.ssp dims --model net.graph",
-        "show plan.ssp program --model net.graph",
-        "show plan.ssp schedule --model net.graph",
-        "sweep plan.ssp --model net.graph --set D=2,4 --cluster a100x8",
-        "search plan.ssp --model net.graph --devices 1..4 --cluster a100x8 --out found.ssp",
-        "diff plan.ssp plan.ssp --model net.graph --set D=4",
-        "compile plan.ssp --model net.graph --out program",
-        "check plan.ssp --model mine.py:net",  # kept by the capture of the fixture
-    ],
-)
-def test_commands_that_do_not_run_need_no_torch(command: str, folder: Path) -> None:
-    done = ssdsl(*command.split(), folder=folder)
+def without_torch(commands: Iterable[str], folder: Path) -> list[Done]:
+    """Runs commands in a process that cannot import torch."""
+    words = json.dumps([command.split() for command in commands])
+    command = [sys.executable, "-c", WITHOUT, words]
+    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [Done(*ended) for ended in json.loads(done.stdout)]
+
+
+def ssdsl(*words: str, folder: Path) -> Done:
+    """Runs a command in this process."""
+    return call(*words, folder=folder, XDG_CACHE_HOME=str(folder / "cache"))
+
+
+@pytest.fixture(scope="module")
+def ended(folder: Path) -> dict[str, Done]:
+    """How each command ended, all of them in one process without torch."""
+    return dict(zip(COMMANDS, without_torch(COMMANDS, folder), strict=True))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_that_do_not_run_need_no_torch(command: str, ended: dict[str, Done]) -> None:
+    done = ended[command]
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
 def test_a_graph_says_what_its_model_says(folder: Path) -> None:
     graph, model = (
-        ssdsl("check", "plan.ssp", "--model", name, "--json", folder=folder, torch=True).stdout
+        ssdsl("check", "plan.ssp", "--model", name, "--json", folder=folder).stdout
         for name in ("net.graph", "mine.py:net")
     )
     assert json.loads(graph) == json.loads(model)
@@ -100,7 +131,10 @@ WRONG = {
 @pytest.mark.parametrize("code", WRONG)
 def test_what_is_wrong_is_said(code: str, folder: Path, golden: Callable[[Path, str], None]) -> None:
     (folder / "function.py").write_text(OWN_OPERATOR)
-    done = ssdsl(*WRONG[code].split(), folder=folder, torch=code != "E0322")
+    if code == "E0322":
+        (done,) = without_torch([WRONG[code]], folder)
+    else:
+        done = ssdsl(*WRONG[code].split(), folder=folder)
     assert done.returncode == 1 and not (folder / "function.graph").exists()
     golden(ERRORS / f"{code}.err", done.stderr)
 
@@ -151,7 +185,7 @@ def test_without_the_cache_nothing_is_kept(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODEL)
     (tmp_path / "plan.ssp").write_text(PLAN)
     for words in (["--no-cache"], []):
-        done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", *words, folder=tmp_path, torch=True)
+        done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", *words, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert len(json.loads(ssdsl("cache", "--json", folder=tmp_path).stdout)) == (0 if words else 1)
 
@@ -159,6 +193,6 @@ def test_without_the_cache_nothing_is_kept(tmp_path: Path) -> None:
 def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"{MODEL}\nimport time\nSTART = time.time()\n")
     (tmp_path / "plan.ssp").write_text(PLAN)
-    done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", folder=tmp_path, torch=True)
+    done = ssdsl("check", "plan.ssp", "--model", "mine.py:net", folder=tmp_path)
     said = "the graph of mine.py:net is not kept for the next command: it read the clock"
     assert done.returncode == 0 and said in " ".join(done.stderr.split())

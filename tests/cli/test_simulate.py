@@ -16,6 +16,7 @@ from ssdsl.cli.terminal import results
 from ssdsl.cluster.load import cluster_file, read_cluster_file
 from ssdsl.model.load.model import Model
 from ssdsl.text.source import Source
+from tests.cli.commands import call
 from tests.simulate.steps import graph_of, model_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -69,8 +70,9 @@ def here(
 
 
 def test_the_environment_sets_width_and_colour(tmp_path: Path) -> None:
-    """As a user runs it, in a process of its own."""
+    """As a user runs it, in a process of its own, which finds the graph that the call before it kept."""
     (tmp_path / "net.py").write_text(MODEL)
+    assert call("show", "data_parallel", "dims", "--model", "net.py:net", folder=tmp_path).returncode == 0
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
     words = ["show", "data_parallel", "schedule", "--model", "net.py:net"]
     done = subprocess.run(

@@ -1,14 +1,21 @@
 """docs/training.md: its scripts train, go on from each other, and say what stands there."""
 
+import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
+
+from tests.cli.commands import call
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")
@@ -16,17 +23,25 @@ BLOCKS = re.findall(r"^```python\n(?:# (\w+\.py)\n)?(.*?)^```", PAGE, re.M | re.
 FILES = {name: text for name, text in BLOCKS if name}
 GOING_ON = [text for name, text in BLOCKS if not name]
 COMMANDS = re.findall(r"^ssdsl (.*)$", PAGE, re.M)
+OF_TRANSFORMERS = FILES["hf.py"].replace("loss {", "llama {")  # what it prints is told apart
 (MISTAKE,) = re.findall(r"^rank 0: error: (.*?)^```", PAGE, re.M | re.S)
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs Python in the folder of the page's files."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page's files, and one that is all that trains together."""
     folder = tmp_path_factory.mktemp("page")
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    (folder / "all.py").write_text("\n".join([FILES["train.py"], *GOING_ON]))
+    first = [OF_TRANSFORMERS] if find_spec("transformers") else []
+    (folder / "all.py").write_text("\n".join([*first, FILES["train.py"], *GOING_ON]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    """Runs Python in the folder of the page's files."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1"}
 
     def python(*words: str) -> subprocess.CompletedProcess[str]:
@@ -38,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def trained(run: Run) -> subprocess.CompletedProcess[str]:
-    """train.py, with all that goes on with it."""
+    """train.py, with all that goes on with it, behind hf.py."""
     return run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "all.py")
 
 
@@ -47,10 +62,22 @@ def numbers(said: str, word: str) -> list[float]:
     return [float(number) for number in re.findall(rf"(?<![a-z]){word} (\d+\.\d+)", said)]
 
 
-def test_a_plan_trains_as_one_device(run: Run, trained: subprocess.CompletedProcess[str]) -> None:
-    alone = run("alone.py")
-    assert alone.returncode == 0, alone.stderr
-    losses, plan = numbers(alone.stdout, "loss"), numbers(trained.stdout, "loss")
+def here(script: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a script prints in this process, where torch is loaded already."""
+    monkeypatch.syspath_prepend(str(script.parent))
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    out = io.StringIO()
+    with chdir(script.parent), redirect_stdout(out), torch.random.fork_rng():
+        runpy.run_path(str(script), run_name="__main__")
+    sys.modules.pop("net", None)
+    return out.getvalue()
+
+
+def test_a_plan_trains_as_one_device(
+    folder: Path, trained: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = numbers(here(folder / "alone.py", monkeypatch), "loss")
+    plan = numbers(trained.stdout, "loss")
     assert len(plan) == len(losses) == 24, trained.stderr
     assert plan[-1] < plan[0] / 2  # dropout draws other numbers on one device
 
@@ -67,11 +94,13 @@ def test_the_mistake_is_the_one_that_stands_there(trained: subprocess.CompletedP
     assert 'all.py", line' not in trained.stderr
 
 
-def test_its_checkpoint_is_a_file_for_torch(run: Run, trained: subprocess.CompletedProcess[str]) -> None:
+def test_its_checkpoint_is_a_file_for_torch(
+    folder: Path, trained: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (command,) = (words for words in COMMANDS if words.startswith("checkpoint to-torch"))
-    for words in (["-m", "ssdsl", *shlex.split(command)], ["use.py"]):
-        done = run(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = call(*shlex.split(command), folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    here(folder / "use.py", monkeypatch)
 
 
 @pytest.mark.slow
@@ -83,10 +112,9 @@ def test_a_compiled_folder_trains(run: Run) -> None:
     assert len(numbers(done.stdout, "loss")) == 2, done.stdout + done.stderr
 
 
-def test_a_model_of_transformers(run: Run) -> None:
+def test_a_model_of_transformers(trained: subprocess.CompletedProcess[str]) -> None:
     pytest.importorskip("transformers")
-    done = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "hf.py")
-    assert len(numbers(done.stdout, "loss")) == 2, done.stdout + done.stderr
+    assert len(numbers(trained.stdout, "llama")) == 2, trained.stdout + trained.stderr
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A training script that torchrun starts again: `restarting.py FOLDER KILLS`, of which KILLS is "yes" or "no".
+"""A training script that torchrun starts again: `restarting.py FOLDER`.
 
 Its first attempt loses rank 1 in the middle of a step, its second one rank 0 while a checkpoint is written.
 """
@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -55,18 +56,22 @@ def dies_in_a_save(engine: Engine) -> None:
         os.fsync = lambda handle: die() if engine.steps >= 9 else synced(handle)
 
 
-def main(folder: Path, kills: bool) -> None:
+AXES, PARAMS = {"x": ("batch", "seq"), "y": ("batch", "seq")}, {"D": 2, "Z": 1}
+
+
+def model_and_batch() -> tuple[Net, dict[str, torch.Tensor]]:
     torch.manual_seed(0)
-    data, attempt = Data(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    example = {n: torch.stack([data[i][n] for i in range(4)]) for n in ("x", "y")}
-    axes = {"x": ("batch", "seq"), "y": ("batch", "seq")}
-    engine = ssdsl.engine("zero", Net(), example, axes=axes, params={"D": 2, "Z": 1}, timeout=60)
+    data = Data()
+    return Net(), {n: torch.stack([data[i][n] for i in range(4)]) for n in ("x", "y")}
+
+
+def train(engine: Engine, folder: Path, attempt: int, fail: Callable[[Engine], None]) -> None:
+    """Trains to the last step from where a run in this folder has come; writes what it resumed, and the losses."""
     engine.optimizer(torch.optim.AdamW, lr=1e-2)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(engine.optim, 0.1, total_steps=STEPS)
-    loader = engine.loader(data, 4, shuffle=True, seed=5)
+    loader = engine.loader(Data(), 4, shuffle=True, seed=5)
     resumed = engine.resume(folder / "run")
-    if kills and attempt < 2:
-        (dies_in_a_step, dies_in_a_save)[attempt](engine)
+    fail(engine)
     losses: list[tuple[int, str]] = []
     for batch in loader.epochs():
         losses.append((engine.steps, engine.step(batch, clip=1.0).hex()))
@@ -80,5 +85,11 @@ def main(folder: Path, kills: bool) -> None:
             break
 
 
+def main(folder: Path) -> None:
+    attempt, (net, example) = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), model_and_batch()
+    engine = ssdsl.engine("zero", net, example, axes=AXES, params=PARAMS, timeout=60)
+    train(engine, folder, attempt, (dies_in_a_step, dies_in_a_save, lambda _: None)[attempt])
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] == "yes")
+    main(Path(sys.argv[1]))

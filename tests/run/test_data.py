@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from ssdsl.runtime.data.sample_order import SampleOrder
 from ssdsl.runtime.data.user_data import CalledEachEpoch, load_data
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
+from tests.cli.commands import Done, call
 
 ROOT = Path(__file__).parents[2]
 ERRORS = ROOT / "tests/errors"
@@ -144,13 +143,11 @@ NET = """\
 SPLIT = "mesh gpus(dp = 2)\nsplit model by batch into dp\nassign model to gpus\n"
 
 
-def ssdsl(folder: Path, data: str) -> "subprocess.CompletedProcess[str]":
+def ssdsl(folder: Path, data: str) -> Done:
     (folder / "net.py").write_text(textwrap.dedent(NET))
     (folder / "p.ssp").write_text(SPLIT)
     words = ["run", "p.ssp", "--model", "net.py:net", "--data", data, "--steps", "5", "--out", "out"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
-    command = [sys.executable, "-m", "ssdsl", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return call(*words, folder=folder)
 
 
 def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from ssdsl.model.zoo import ZOO
+from ssdsl.run.in_process.run_in_process import program_of, run_in_process
+from tests.verify.conftest import TRAINING
 
 SIZE = ZOO["gpt"].sizes["tiny"]
 GPT = SimpleNamespace(**SIZE.numbers)
@@ -104,14 +106,31 @@ LEDGER: dict[str, tuple[Row, ...]] = {
 }
 
 
-@pytest.mark.parametrize("plan", dict.fromkeys(name.partition(" rank ")[0] for name in LEDGER))
+PLANS = dict.fromkeys(name.partition(" rank ")[0] for name in LEDGER)
+
+
+@pytest.mark.parametrize("plan", PLANS)
 def test_ledger(program: Callable[..., Any], plan: str) -> None:
-    name, _, setting = plan.partition(" ")
-    param, _, value = setting.partition("=")
-    result = program(name, "gpt:tiny", **({param: int(value)} if param else {})).train()
+    made = made_of(program, plan)
+    finished = run_in_process(program_of(made.compiled.program, made.model), TRAINING)
+    for rank, counts in finished.counts.items():
+        counted = {kind: (n["calls"] / TRAINING.steps, n["bytes"] / TRAINING.steps) for kind, n in counts.items()}
+        assert counted == added(LEDGER.get(f"{plan} rank {rank}") or LEDGER[plan])
+
+
+@pytest.mark.thinned(8)
+@pytest.mark.parametrize("plan", PLANS)
+def test_ledger_of_processes(program: Callable[..., Any], plan: str) -> None:
+    result = made_of(program, plan).train()
     for rank in result.ranks:
         counted = {kind: (t.calls / result.steps, t.bytes / result.steps) for kind, t in rank.comm.items()}
         assert counted == added(LEDGER.get(f"{plan} rank {rank.rank}") or LEDGER[plan])
+
+
+def made_of(program: Callable[..., Any], plan: str) -> Any:
+    name, _, setting = plan.partition(" ")
+    param, _, value = setting.partition("=")
+    return program(name, "gpt:tiny", **({param: int(value)} if param else {}))
 
 
 def added(rows: tuple[Row, ...]) -> dict[str, tuple[int, int]]:

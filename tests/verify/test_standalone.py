@@ -1,17 +1,12 @@
 """A compiled folder runs with torchrun where torch is and ssdsl is not; the command line does the whole way."""
 
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.bare import Bare, bare
-from tests.cli.commands import write_readme
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.cli.commands import call, write_readme
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +21,7 @@ def test_it_is_not_there(torch_alone: Bare, tmp_path: Path, package: str) -> Non
 
 
 def test_the_folder_runs_with_torch_alone(torch_alone: Bare, tmp_path: Path) -> None:
-    losses = trained(torch_alone, tmp_path, 4, "megatron", "--model", "gpt")
+    losses = trained(torch_alone, tmp_path, 2, "megatron", "--model", "gpt", "--set", "T=1")
     assert len(losses) == 3 and all(5.5 < loss < 7.5 for loss in losses)  # log(512) = 6.2: it has learnt nothing yet
 
 
@@ -40,9 +35,7 @@ def test_so_does_one_whose_ranks_make_the_weights(torch_alone: Bare, tmp_path: P
 def trained(torch_alone: Bare, folder: Path, processes: int, *words: str) -> list[float]:
     """The losses of three steps of a program that is compiled here, and run there."""
     program = folder / "program"
-    command = [sys.executable, "-m", "ssdsl", "compile", *words, "--out", str(program)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    compiled = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    compiled = call("compile", *words, "--out", str(program), folder=folder)
     assert compiled.returncode == 0, compiled.stderr
     assert compiled.stdout.strip() == f"torchrun --nproc-per-node={processes} {program / 'main.py'}"
     agent = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--master-port={free_port()}"]

@@ -42,7 +42,7 @@ def test_data_parallel(program: Callable[..., Any], model: str) -> None:
     program("data_parallel", f"{model}:tiny").verify()
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("plan", "model"),
     [

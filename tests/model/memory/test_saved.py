@@ -48,6 +48,7 @@ def test_values_lie_where_the_table_says(family: str) -> None:
             assert (places[name].root, places[name].strides) == (root, values[name].stride()), name
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("family", CASES)
 def test_autograd_keeps_what_the_table_says(family: str, dtype: torch.dtype) -> None:

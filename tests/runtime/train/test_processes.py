@@ -30,7 +30,7 @@ def session(leader: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("workers", (0, 2))
+@pytest.mark.parametrize("workers", (pytest.param(0, marks=pytest.mark.slow), 2))
 def test_an_error_of_one_rank_ends_all(workers: int) -> None:
     own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.runtime.train.one_rank_fails", str(workers)]
