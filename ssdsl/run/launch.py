@@ -27,6 +27,8 @@ PATIENCE_S = 10.0  # ranks find a hanging rank by themselves; they may take so m
 END_S = 4.0  # torchrun may take so long to end the run after a rank has written its error
 
 
+# options of torchrun: ranks are copies of one process that has loaded torch, and each starts in a third of the time
+FORKED = ("--start-method", "forkserver", "--run-path", str(Path(__file__).with_name("forked_rank.py")))
 BASIC = ("steps", "seed", "device", "optimizer", "lr", "timeout_s")  # arguments of every program
 
 
@@ -120,7 +122,8 @@ def launch(
         _need_gpus(processes // nodes.count)
     mark, ranks = uuid4().hex, nodes.share(processes)
     program = [str(folder / "main.py"), *training.arguments(), "--out", str(out), *(["--dump"] if dump else [])]
-    command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *program]
+    forked = FORKED if training.device == "cpu" and sys.platform == "linux" else ()
+    command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *forked, *program]
     reader = _StatusReader(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
     with writing(out), sigterm_raises():
         _clear(out)

@@ -13,14 +13,16 @@ MARK = "SSDSL_RUN"  # the environment variable that marks every process of a run
 
 
 def stop(agent: "Popen[bytes]", mark: str) -> None:
-    """Ends torchrun, which ends its ranks; kills remaining processes after a moment."""
+    """Ends torchrun, which ends its ranks; kills remaining processes after a moment, and waits until all have
+    ended."""
+    ranks = _marked(mark)
     agent.terminate()
     with contextlib.suppress(TimeoutExpired):
         agent.wait(GRACE_S)
     agent.kill()
     agent.wait()
     end = time.monotonic() + GRACE_S
-    while (left := _marked(mark)) and time.monotonic() < end:
+    while ((left := _marked(mark)) or any(map(_lives, ranks))) and time.monotonic() < end:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -49,6 +51,14 @@ def _marked(mark: str) -> list[int]:
     """The processes that inherited the mark, on Linux; torchrun gives each rank its own session."""
     wanted = f"{MARK}={mark}".encode()
     return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _environment(path)]
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process has not ended. A process on its way out has given up its memory, and with it its mark."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _environment(path: Path) -> list[bytes]:

@@ -6,15 +6,21 @@ which works even if the disk is full.
 
 import ctypes
 import json
+import multiprocessing
 import os
 import signal
 import sys
+from multiprocessing import forkserver
 
 PR_SET_PDEATHSIG = 1
 SHUTDOWN_S = "2"
+PRELOADED = ["torch", "torch.distributed", "torch._dynamo"]  # the last by every optimizer of torch.optim
 
 
 def main(arguments: list[str]) -> int:
+    if "forkserver" in arguments:  # it loads torch while this process does
+        multiprocessing.set_forkserver_preload(PRELOADED)
+        forkserver.ensure_running()
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
 

@@ -1,0 +1,30 @@
+"""The start of a rank that is a copy of a process with torch loaded: runs a program's `main.py` as Python would.
+
+torchrun runs this file in the copy (`--run-path`), with the path of `main.py` and its arguments.
+"""
+
+import ctypes
+import runpy
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the copied process ends, as it does with torchrun
+    del sys.argv[0]
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except Exception:  # torchrun would keep it to itself
+        traceback.print_exc()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
