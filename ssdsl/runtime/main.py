@@ -174,7 +174,7 @@ def _other_optimizer(folder: Path, name: str) -> str | None:
         saved = (Checkpoint.open(folder).facts.get("optimizer") or {}).get("class")
     except EngineError:  # `resume` says why
         return None
-    if saved is None or saved.lower() not in optimizers() or saved.lower() == name:
+    if saved is None or saved.lower() not in optimizers() or saved.lower() == name.lower():
         return None
     reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"
     return str(EngineError(reason, f"give --optimizer {saved.lower()}, or another folder with --resume"))
