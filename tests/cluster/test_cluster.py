@@ -122,8 +122,8 @@ def test_a_ring_uses_the_links_of_all_its_ranks() -> None:
 
 def test_times() -> None:
     cluster = load_cluster("a100x1024")
-    assert sum(cluster.exchange([(0, 1, 235e9)])) == pytest.approx(1, rel=1e-3)
-    assert sum(cluster.exchange([(3, 3, 1e9)])) == cluster.collective_time("all_reduce", 1e9, (3,)) == 0
+    assert sum(cluster.exchange([((0, 1), 235e9)])) == pytest.approx(1, rel=1e-3)
+    assert sum(cluster.exchange([((3, 3), 1e9)])) == cluster.collective_time("all_reduce", 1e9, (3,)) == 0
     both = tuple(range(16))
     reduced = cluster.collective_time("all_reduce", 1e9, both)
     assert reduced == cluster.ring(both).collective_time("all_reduce", 1e9, 16)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -88,9 +89,10 @@ CUTS = {  # those of Zhuang et al. 2023, and others
 def crossing(move: Move, source: Submesh, target: Submesh) -> Counter[int]:
     """The elements that each host gets from other hosts."""
     found: Counter[int] = Counter()
-    for sender, receiver, elements in move.pairs(source, target):
-        if HOSTS.node(sender) != HOSTS.node(receiver):
-            found[HOSTS.node(receiver)] += elements
+    for ranks, elements in move.paths(source, target):
+        for sender, receiver in pairwise(ranks):
+            if HOSTS.node(sender) != HOSTS.node(receiver):
+                found[HOSTS.node(receiver)] += elements
     return found
 
 

@@ -1,6 +1,7 @@
 """The time of communication: alpha-beta on the links that groups of ranks span."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Message, Move, Transfer
@@ -53,17 +54,22 @@ class Network:
         return self._messages[key]
 
     def _moved(self, move: Move, source_mesh: Submesh, target_mesh: Submesh, itemsize: int) -> Cost:
-        pieces = [(s, t, n * itemsize) for s, t, n in move.pairs(source_mesh, target_mesh) if s != t]
-        if not pieces:
+        paths = [(ranks, n * itemsize) for ranks, n in move.paths(source_mesh, target_mesh)]
+        hops = [(source, target, size) for ranks, size in paths for source, target in pairwise(ranks)]
+        received: dict[str, dict[int, int]] = {}  # bytes by level and device
+        for source, target, size in hops:
+            if source != target and size:
+                here = received.setdefault(self.cluster.level((source, target)), {})
+                here[target] = here.get(target, 0) + size
+        if not received:
             return FREE
-        received: dict[tuple[int, str], int] = {}
-        for source, target, size in pieces:
-            key = target, self.cluster.level((source, target))
-            received[key] = received.get(key, 0) + size
-        (_, level), most = max(received.items(), key=lambda found: found[1])
-        sent = CommCost("send", level, 1, most, target_mesh.size)
-        occupied_s, latency_s = self.cluster.exchange(pieces)
-        return Cost(0.0, occupied_s, (sent,) if most else (), latency_s)
+        if move.broadcast:
+            sent = [CommCost("broadcast", at, 1, max(n.values()), len(n)) for at, n in received.items()]
+        else:  # all of it at the level over which one device receives most
+            at = max(received, key=lambda level: max(received[level].values()))
+            sent = [CommCost("send", at, 1, max(received[at].values()), target_mesh.size)]
+        occupied_s, latency_s = self.cluster.exchange(paths)
+        return Cost(0.0, occupied_s, tuple(sent), latency_s)
 
     def _ranks(self, submesh: Submesh) -> Ranks:
         if submesh not in self._busy:
