@@ -130,6 +130,15 @@ def test_times() -> None:
     assert cluster.collective_time("all_to_all", 1e9, both) == cluster.link(both).collective_time("all_to_all", 1e9, 16)
 
 
+def test_a_message_is_passed_on_while_it_arrives() -> None:
+    """Two messages of a gigabyte leave one after the other; one goes through both hosts in the time of one."""
+    cluster = load_cluster("p3x64")
+    hop = cluster.link((0, 8)).message_latency
+    assert cluster.exchange([((0, 8), 1e9), ((0, 16), 1e9)]) == pytest.approx((2e9 / 2.8e9, hop))
+    assert cluster.exchange([((0, 8, 16), 1e9)]) == pytest.approx((1e9 / 2.8e9, 2 * hop + 2**19 / 2.8e9))
+    assert cluster.exchange([((0, 8, 16), 1600)]) == pytest.approx((1600 / 2.8e9, 2 * hop + 100 / 2.8e9))
+
+
 def test_sending_may_differ_from_reducing() -> None:
     link = Link("loopback", 1e9, 1e-4, send_bandwidth=2e9, send_latency=0.0)
     assert link.message_latency + 2e9 / link.message_bandwidth == 1.0
