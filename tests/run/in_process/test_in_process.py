@@ -120,6 +120,7 @@ def broadcast(change: bool, left_out: int | None = None) -> list[list[float]]:
         work = world.transport.start_broadcast(x, 1, group)
         if world.rank == 1 and change:
             x += 1
+        world.transport.barrier()
         work.wait()
         return x.tolist()
 
