@@ -17,8 +17,8 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
 Ranks = tuple[int, ...]
-MOST_CHUNK = 2**19  # bytes that NCCL passes on at once (a step of its buffers of 4 MiB); of small messages
-CHUNKS = 16  # a part, as of its protocols for low latency
+MOST_CHUNK = 2**19  # the bytes that NCCL passes on at once: one of eight steps of a buffer of 4 MiB
+CHUNKS = 16  # of a message with smaller chunks, as in NCCL's protocols for low latency
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,8 @@ class Move:
 
 
 def _around(sender: int, receivers: list[int]) -> tuple[int, ...]:
-    """The sender, then those of a higher rank, then those of a lower one; without itself, unless it is alone."""
+    """The sender, the receivers of higher ranks, then those of lower ranks. A sender that has to keep the box, too, is
+    a path of its own only where nobody else gets it."""
     if len(receivers) == 1:
         return sender, receivers[0]
     return sender, *sorted({*receivers} - {sender}, key=lambda rank: (rank < sender, rank))

@@ -66,6 +66,9 @@ def everything(transport):
     found.append(x.clone())
     transport.start_broadcast(found[6], 1, group).wait()
     assert found[6].tolist() == [10, 11, 12, 13]
+    found.append(torch.tensor(rank == 1))
+    transport.start_broadcast(found[7], 1, group).wait()
+    assert found[7]
     return found
 
 for plain, staged in zip(everything(Distributed()), everything(Staged()), strict=True):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,8 @@ from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.program.provenance import Sites
+from ssdsl.runtime.ranks.world import AwaitedMessage, World
 from ssdsl.show.tables.communication import communications
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
@@ -88,6 +91,15 @@ def test_processes(program: Callable[..., Written], tmp_path: Path) -> None:
     found = program(path, CUBE, hosts_of(1))
     assert '"broadcast": true' in (found.folder / "program.json").read_text()
     found.verify_processes()
+
+
+def test_a_rank_says_among_whom_it_waits() -> None:
+    found = program_of(compiled(CUBE, plan_of(*ENDS["a host each"]), hosts_of(1)), captured(CUBE)[0])
+    sites, world = Sites(found.table, found.table.roles[0], ""), World(SimpleNamespace())
+    world.call = AwaitedMessage("broadcast", 0, False, (0, 1, 2))
+    assert sites.waits(world) == "broadcast of `gelu` among ranks 0, 1, 2; plan.ssp:6: assign b to second"
+    world.call = AwaitedMessage("receive", 0, True, (2,))
+    assert sites.waits(world).startswith("receive of the gradient of `gelu` from rank 2;")
 
 
 @pytest.mark.thinned(2)

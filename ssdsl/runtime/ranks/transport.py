@@ -200,5 +200,6 @@ class Distributed:
         return StartedExchange(works[: len(into)], works[len(into) :])
 
     def start_broadcast(self, x: torch.Tensor, source: int, group: Any) -> PendingWork:
-        work: PendingWork = dist.broadcast(x, source, group, async_op=True)
+        octets = x.view(-1).view(torch.uint8)  # gloo broadcasts numbers of some dtypes only
+        work: PendingWork = dist.broadcast(octets, source, group, async_op=True)
         return work

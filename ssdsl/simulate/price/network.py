@@ -1,5 +1,6 @@
 """The time of communication: alpha-beta on the links that groups of ranks span."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -55,21 +56,23 @@ class Network:
 
     def _moved(self, move: Move, source_mesh: Submesh, target_mesh: Submesh, itemsize: int) -> Cost:
         paths = [(ranks, n * itemsize) for ranks, n in move.paths(source_mesh, target_mesh)]
-        hops = [(source, target, size) for ranks, size in paths for source, target in pairwise(ranks)]
-        received: dict[str, dict[int, int]] = {}  # bytes by level and device
-        for source, target, size in hops:
-            if source != target and size:
-                here = received.setdefault(self.cluster.level((source, target)), {})
-                here[target] = here.get(target, 0) + size
+        received: dict[tuple[int, str, str], int] = {}  # bytes by device, kind and level
+        for ranks, size in paths:
+            for source, target in pairwise(ranks):
+                if source != target:
+                    key = target, "send" if len(ranks) == 2 else "broadcast", self.cluster.level((source, target))
+                    received[key] = received.get(key, 0) + size
         if not received:
             return FREE
-        if move.broadcast:
-            sent = [CommCost("broadcast", at, 1, max(n.values()), len(n)) for at, n in received.items()]
-        else:  # all of it at the level over which one device receives most
-            at = max(received, key=lambda level: max(received[level].values()))
-            sent = [CommCost("send", at, 1, max(received[at].values()), target_mesh.size)]
+        if move.broadcast:  # the hops to a host, and those inside, have levels of their own
+            ways = Counter((kind, level) for _, kind, level in received)
+            found = [(*way, max(n for key, n in received.items() if key[1:] == way), ways[way]) for way in ways]
+        else:
+            (_, kind, level), most = max(received.items(), key=lambda item: item[1])
+            found = [(kind, level, most, target_mesh.size)]
+        sent = tuple(CommCost(kind, level, 1, most, devices) for kind, level, most, devices in found if most)
         occupied_s, latency_s = self.cluster.exchange(paths)
-        return Cost(0.0, occupied_s, tuple(sent), latency_s)
+        return Cost(0.0, occupied_s, sent, latency_s)
 
     def _ranks(self, submesh: Submesh) -> Ranks:
         if submesh not in self._busy:
