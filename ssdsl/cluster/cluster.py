@@ -6,7 +6,7 @@ Ranks are placed in order: 0..7 on the first node of eight devices, the next eig
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ssdsl.cluster.device import Device, Overlap
@@ -16,6 +16,8 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
 Ranks = tuple[int, ...]
+MOST_CHUNK = 2**19  # the bytes that NCCL passes on at once: one of eight steps of a buffer of 4 MiB
+CHUNKS = 16  # of a message with smaller chunks, as in NCCL's protocols for low latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,28 +189,35 @@ class Cluster:
         link = self.link(ranks, busy) if kind == "all_to_all" else self.ring(ranks, busy)
         return link.collective_time(kind, size_bytes, len(ranks))
 
-    def exchange(self, pieces: Iterable[tuple[int, int, float]]) -> tuple[float, float]:
+    def exchange(self, paths: Iterable[tuple[Ranks, float]]) -> tuple[float, float]:
         """Two times in seconds, for messages that are sent at once: how long they occupy their links, and how long the
-        last byte takes to arrive. Each message has a sender, a receiver, and its bytes.
+        last byte takes to arrive. Each message has its sender and its receiver, or all ranks that pass it on from one
+        to the next, and its bytes.
 
         Messages share the links of their devices, and the adapters of their units (nodes, racks) if a level says what
-        one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap.
+        one device has of an adapter alone. The busiest of these counts, in one direction; latencies overlap. A message
+        is passed on in chunks while it arrives, so all hops of a path are busy at once; a later hop begins behind the
+        first chunk, and latencies of hops add up.
         """
         sends: dict[int, float] = {}  # seconds by device
         gets: dict[int, float] = {}
         leaves: dict[tuple[int, int], float] = {}  # seconds by unit
         enters: dict[tuple[int, int], float] = {}
         latency = 0.0
-        for source, target, size in pieces:
-            if source == target:
-                continue
-            own, other = self._joined(source, target)
-            latency = max(latency, own.latency)
-            alone, shared = size / own.alone, size / own.shared
-            sends[source] = sends.get(source, 0.0) + alone
-            gets[target] = gets.get(target, 0.0) + alone
-            leaves[own.number] = leaves.get(own.number, 0.0) + shared
-            enters[other.number] = enters.get(other.number, 0.0) + shared
+        for ranks, size in paths:
+            arrives = chunk = 0.0
+            for source, target in pairwise(ranks):
+                if source == target:
+                    continue
+                own, other = self._joined(source, target)
+                arrives += own.latency + chunk / own.alone
+                chunk = min(size / CHUNKS, MOST_CHUNK)
+                alone, shared = size / own.alone, size / own.shared
+                sends[source] = sends.get(source, 0.0) + alone
+                gets[target] = gets.get(target, 0.0) + alone
+                leaves[own.number] = leaves.get(own.number, 0.0) + shared
+                enters[other.number] = enters.get(other.number, 0.0) + shared
+            latency = max(latency, arrives)
         return max((s for busy in (sends, gets, leaves, enters) for s in busy.values()), default=0.0), latency
 
     def _joined(self, source: int, target: int) -> tuple[_Unit, _Unit]:

@@ -200,4 +200,4 @@ def _submesh(submesh: layout.Submesh) -> SubmeshEntry:
 
 def _move(move: comm.Move) -> MoveEntry:
     pieces = tuple(Parcel(p.source, p.target, p.source_box, p.target_box) for p in move.pieces)
-    return MoveEntry(move.aligned, pieces, move.source_shape.axes, move.target_shape.axes)
+    return MoveEntry(move.aligned, pieces, move.source_shape.axes, move.target_shape.axes, move.broadcast)

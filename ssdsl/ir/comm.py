@@ -134,26 +134,49 @@ class Move:
     """One direction of a transfer. Devices at the same coordinates on the `aligned` axes exchange `pieces`.
 
     A box is a (start, length) for every factor of the local tensor, which has shape `source_shape` / `target_shape`.
+    With `broadcast`, pieces that are one box of one device leave it once, and go from receiver to receiver.
     """
 
     aligned: tuple[str, ...]
     pieces: tuple[BoxPiece, ...]
     source_shape: Shape
     target_shape: Shape
+    broadcast: bool = False
 
-    def pairs(self, source: Submesh, target: Submesh) -> Iterator[tuple[int, int, int]]:
-        """The rank that sends, the rank that receives, and the elements of each piece, for all aligned coordinates."""
+    @property
+    def repeats(self) -> bool:
+        """Whether some device sends one box to several."""
+        return len({(p.source, p.source_box) for p in self.pieces}) < len(self.pieces)
+
+    def paths(self, source: Submesh, target: Submesh) -> Iterator[tuple[tuple[int, ...], int]]:
+        """The ranks along which each piece travels, its sender first, and its elements, for all aligned coordinates.
+
+        A broadcast goes around its ranks in their order, as around a ring of NCCL: it enters each other host once.
+        """
         first = dict.fromkeys(self.aligned, 0)
-        pieces = [
-            (source.rank(first, p.source), target.rank(first, p.target), math.prod(n for _, n in p.target_box))
-            for p in self.pieces
-        ]
+        leaving: dict[object, tuple[int, list[int], int]] = {}
+        for number, p in enumerate(self.pieces):
+            sender, elements = source.rank(first, p.source), math.prod(n for _, n in p.source_box)
+            one = leaving.setdefault((p.source, p.source_box) if self.broadcast else number, (sender, [], elements))
+            one[1].append(target.rank(first, p.target))
         sides = [{a: (n, stride) for a, n, stride in side.strides} for side in (source, target)]
         shifts = [(0, 0)]
         for axis in self.aligned:
             (n, sends), (_, gets) = (side[axis] for side in sides)
             shifts = [(s + c * sends, t + c * gets) for s, t in shifts for c in range(n)]
-        return ((s + here, t + there, elements) for here, there in shifts for s, t, elements in pieces)
+        return (
+            (_around(sender + here, [r + there for r in receivers]), elements)
+            for here, there in shifts
+            for sender, receivers, elements in leaving.values()
+        )
+
+
+def _around(sender: int, receivers: list[int]) -> tuple[int, ...]:
+    """The sender, the receivers of higher ranks, then those of lower ranks. A sender that has to keep the box, too, is
+    a path of its own only where nobody else gets it."""
+    if len(receivers) == 1:
+        return sender, receivers[0]
+    return sender, *sorted({*receivers} - {sender}, key=lambda rank: (rank < sender, rank))
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,12 +122,21 @@ def test_a_ring_uses_the_links_of_all_its_ranks() -> None:
 
 def test_times() -> None:
     cluster = load_cluster("a100x1024")
-    assert sum(cluster.exchange([(0, 1, 235e9)])) == pytest.approx(1, rel=1e-3)
-    assert sum(cluster.exchange([(3, 3, 1e9)])) == cluster.collective_time("all_reduce", 1e9, (3,)) == 0
+    assert sum(cluster.exchange([((0, 1), 235e9)])) == pytest.approx(1, rel=1e-3)
+    assert sum(cluster.exchange([((3, 3), 1e9)])) == cluster.collective_time("all_reduce", 1e9, (3,)) == 0
     both = tuple(range(16))
     reduced = cluster.collective_time("all_reduce", 1e9, both)
     assert reduced == cluster.ring(both).collective_time("all_reduce", 1e9, 16)
     assert cluster.collective_time("all_to_all", 1e9, both) == cluster.link(both).collective_time("all_to_all", 1e9, 16)
+
+
+def test_a_message_is_passed_on_while_it_arrives() -> None:
+    """Two messages of a gigabyte leave one after the other; one goes through both hosts in the time of one."""
+    cluster = load_cluster("p3x64")
+    hop = cluster.link((0, 8)).message_latency
+    assert cluster.exchange([((0, 8), 1e9), ((0, 16), 1e9)]) == pytest.approx((2e9 / 2.8e9, hop))
+    assert cluster.exchange([((0, 8, 16), 1e9)]) == pytest.approx((1e9 / 2.8e9, 2 * hop + 2**19 / 2.8e9))
+    assert cluster.exchange([((0, 8, 16), 1600)]) == pytest.approx((1600 / 2.8e9, 2 * hop + 100 / 2.8e9))
 
 
 def test_sending_may_differ_from_reducing() -> None:

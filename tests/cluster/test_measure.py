@@ -44,7 +44,7 @@ def test_it_becomes_the_laptop() -> None:
     assert device.name == FOUND.processor and device.memory_bytes == 4 << 30
     assert device.achievable_flops("float32") == pytest.approx(8.12e10)
     assert laptop.collective_time("all_reduce", 1.1e9, (0, 1)) == pytest.approx(1 + 2.2e-4)
-    assert sum(laptop.exchange([(0, 1, 2.6e9)])) == pytest.approx(1 + 8e-5)
+    assert sum(laptop.exchange([((0, 1), 2.6e9)])) == pytest.approx(1 + 8e-5)
 
 
 def test_a_relative_config_home_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

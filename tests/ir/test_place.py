@@ -24,7 +24,7 @@ def mesh_on(cluster: Cluster, draw: random.Random) -> Mesh:
 
 def seconds(cluster: Cluster, source: Submesh, target: Submesh) -> object:
     """How long all devices of one submesh take to send to all of another, and rings along the axes of both."""
-    exchange = cluster.exchange([(s, t, 1e6) for s in source.ranks() for t in target.ranks()])
+    exchange = cluster.exchange([((s, t), 1e6) for s in source.ranks() for t in target.ranks()])
     rings = [cluster.ring(group) for mesh in (source, target) for a, _ in mesh.axes for group in mesh.groups((a,))]
     return exchange, rings
 

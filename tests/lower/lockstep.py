@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard
-from ssdsl.runtime.ranks.transport import Ends, StartedExchange
+from ssdsl.runtime.ranks.transport import Ends, PendingWork, StartedExchange, Works
 from ssdsl.runtime.ranks.world import World
 
 T = TypeVar("T")
@@ -125,6 +125,11 @@ class Lockstep:
             leaving.append(Message(box, piece))
         boxes = [self.mail.setdefault((peer, self.rank, tag), deque()) for peer, _ in into]
         return StartedExchange([Message(box, x) for box, (_, x) in zip(boxes, into, strict=True)], leaving)
+
+    def start_broadcast(self, x: torch.Tensor, source: int, group: tuple[int, ...]) -> PendingWork:
+        if source == self.rank:
+            return Works(self.start_exchange((), [(rank, x) for rank in group if rank != source], None, -1).leaving)
+        return self.start_exchange([(source, x)], (), None, -1).arriving[0]
 
 
 class Tensors:

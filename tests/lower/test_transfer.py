@@ -5,6 +5,7 @@ import json
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -108,7 +109,8 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
         time=(),
         uneven={},
     )
-    written = SimpleNamespace(messages=[decoded(TransferEntry, json.loads(to_json(entry)))])
+    messages = [decoded(TransferEntry, json.loads(to_json(entry)))]
+    written = SimpleNamespace(meshes=(), groups=(), messages=messages)
     here, there = ranks_of(world, source), ranks_of(world, target)
     generator = torch.Generator().manual_seed(0)
     before, after, produced, needed = layouts
@@ -121,6 +123,8 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
         movers = {}
         for rank in sorted({*senders[0], *receivers[0]}):
             lockstep.rank = rank
+            world.broadcasts.clear()
+            rank_setup.join_world(written, world)
             transfer = rank_setup.messages_of(written, world)[0]
             leg = getattr(transfer, side)
             movers[rank] = transfers.Mover(torch.device("cpu"), world)
@@ -158,6 +162,27 @@ def test_gradients_may_lie_otherwise_than_values(lockstep, tensors, world, name:
             plan_move(produced, target, needed, source, shape),
         )
         travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, produced, needed))
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_several_need_may_be_broadcast(lockstep, tensors, world, name: str) -> None:
+    source, target = PLACES[name]
+    shape, _ = SHAPES["2-D"]
+    for before, after in pairs(tensors, name, "2-D", 40):
+        ways = (before, source, after, target), (after, target, before, source)
+        forth, back = (replace(plan_move(*way, shape), broadcast=True) for way in ways)
+        travel(lockstep, tensors, world, source, target, shape, forth, back, (before, after, after, before))
+
+
+def test_a_broadcast_goes_around_its_ranks() -> None:
+    """From rank 2, or 3, to the ranks behind it, then to those in front; alone each piece has a path of its own."""
+    mesh = Mesh("m", (("pp", 3), ("tp", 2)), 0)
+    one, all_ = Submesh(mesh, (("pp", 1),)), Submesh(mesh)
+    move = plan_move(Layout((REPLICATE,)), one, Layout((REPLICATE, REPLICATE)), all_, Shape(((8,),)))
+    assert move.repeats
+    around = replace(move, broadcast=True)
+    assert [*around.paths(one, all_)] == [((2, 4, 0), 8), ((3, 5, 1), 8)]
+    assert [*move.paths(one, all_)] == [((2, 0), 8), ((2, 2), 8), ((2, 4), 8), ((3, 1), 8), ((3, 3), 8), ((3, 5), 8)]
 
 
 # -- who sends ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_evaluation, compile_plan, compile_source
+from ssdsl.ir.comm import Transfer
 from ssdsl.ir.param import GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
@@ -144,6 +145,12 @@ assign model to gpus
 """
 
 
+SENT = """
+mesh one(a = 1)
+mesh two(node = 3)
+assign model - model["*h.0*"] to two
+assign model["*h.0*"] to one
+"""
 NESTED = (
     "split model.weights by row into gpu\nsplit model.optimizer by row into node, gpu",
     "split model.grads by row into gpu\nsplit model.optimizer by row into node, gpu",
@@ -163,6 +170,16 @@ def test_wrong_reductions_are_refuted(state: str) -> None:
     assert is_shared is (state not in NESTED)
     assert prove(program).failures == ()
     kinds = tuple(kind for kind in MUTATIONS if kind.startswith(("completion", "flat", "param_partial", "reduction")))
+    accepted = [m for m in mutants(program, kinds, most=12) if not prove(m.program).failures]
+    assert [str(m) for m in accepted if not is_harmless(m)] == []
+
+
+def test_wrong_broadcasts_are_refuted() -> None:
+    """A broadcast has the receivers of one box of one sender: the proof compares it with what each of them needs."""
+    program = compile_source(Source("plan.ssp", SENT), graph_of(MODEL), {}, HERE, SLOW).program
+    moves = [m for message in program.messages if isinstance(message, Transfer) for m in (message.forward,)]
+    assert any(m.broadcast for m in moves) and prove(program).failures == ()
+    kinds = ("piece_dropped", "piece_doubled", "pieces_exchanged", "box_shifted", "aligned_changed")
     accepted = [m for m in mutants(program, kinds, most=12) if not prove(m.program).failures]
     assert [str(m) for m in accepted if not is_harmless(m)] == []
 

@@ -63,6 +63,12 @@ def everything(transport):
     transport.reduce_scatter(found[3], x, group)
     transport.all_to_all(found[4], x, group)
     transport.start_exchange([(1 - rank, found[5])], [(1 - rank, x)], group, 7).wait()
+    found.append(x.clone())
+    transport.start_broadcast(found[6], 1, group).wait()
+    assert found[6].tolist() == [10, 11, 12, 13]
+    found.append(torch.tensor(rank == 1))
+    transport.start_broadcast(found[7], 1, group).wait()
+    assert found[7]
     return found
 
 for plain, staged in zip(everything(Distributed()), everything(Staged()), strict=True):

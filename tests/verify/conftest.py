@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_plan
 from ssdsl.model.load.model import Model
@@ -107,10 +108,10 @@ def starter() -> Iterator["subprocess.Popen[str]"]:
 def program(starter: "subprocess.Popen[str]", tmp_path: Path) -> Callable[..., Program]:
     """Compile a plan, by name or by path, for a model; params by keyword."""
 
-    def make(plan: str | Path, spec: str = "gpt", **params: int) -> Program:
+    def make(plan: str | Path, spec: str = "gpt", cluster: Cluster | None = None, **params: int) -> Program:
         model, graph = captured(spec)
         path = plan if isinstance(plan, Path) else plan_path(plan)
-        compiled = compile_plan(path, graph, params)
+        compiled = compile_plan(path, graph, params, cluster)
         write_program(compiled.program, model, tmp_path / "program", compiled.source)
         return Program(model, compiled, tmp_path / "program", tmp_path / "results", starter)
 

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from bench.fuzz.trial import SLOW, try_plan
 from bench.routes import CASES, HOSTS, End, plan_of
+from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import AllGather, Move, Transfer, kind_of
 from ssdsl.ir.function import Reshard
@@ -85,12 +87,13 @@ CUTS = {  # those of Zhuang et al. 2023, and others
 }
 
 
-def crossing(move: Move, source: Submesh, target: Submesh) -> Counter[int]:
+def crossing(move: Move, source: Submesh, target: Submesh, cluster: Cluster = HOSTS) -> Counter[int]:
     """The elements that each host gets from other hosts."""
     found: Counter[int] = Counter()
-    for sender, receiver, elements in move.pairs(source, target):
-        if HOSTS.node(sender) != HOSTS.node(receiver):
-            found[HOSTS.node(receiver)] += elements
+    for ranks, elements in move.paths(source, target):
+        for sender, receiver in pairwise(ranks):
+            if cluster.node(sender) != cluster.node(receiver):
+                found[cluster.node(receiver)] += elements
     return found
 
 

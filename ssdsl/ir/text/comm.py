@@ -96,7 +96,7 @@ def message_lines(message: Message, functions: tuple[str, ...]) -> Iterator[str]
 def _move(what: str, move: Move, source: Submesh, target: Submesh) -> Iterator[str]:
     alike = f" at equal {names_text(move.aligned)}" if move.aligned else ""
     sizes = [", ".join(map(str, shape.sizes)) for shape in (move.source_shape, move.target_shape)]
-    yield f"  {what}{alike}: [{sizes[0]}] to [{sizes[1]}]"
+    yield f"  {what}{alike}: [{sizes[0]}] to [{sizes[1]}]{', broadcast' if move.broadcast else ''}"
     ends = [[a for a, _ in submesh.axes if a not in move.aligned] for submesh in (source, target)]
     for piece in move.pieces:
         if piece.source or piece.target or not _is_whole(piece, move):

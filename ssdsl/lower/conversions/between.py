@@ -5,6 +5,7 @@ time, while another one in the same function needs all parts joined.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ssdsl.ir.function import Concat, Merge, Sum
 from ssdsl.ir.layout import Shard
@@ -114,14 +115,15 @@ class ReadsBetween:
             here = inside(layout, parts.times)
             check_path(there.lowering.plan, parts.size, here, here.travelling())
         ends = RouteEnd(source.submesh, made.type.layout, needed), RouteEnd(target.submesh, arrives, produced)
-        leaving, arriving = find_route(there.lowering, *ends, parts)
-        arrives = with_shares(arrives, target.submesh, arriving)
-        var = self.home.completed(made, need.shape, leaving)
-        forward, backward = parts.move(source.submesh, var.type.layout, target.submesh, arrives), None
+        route = find_route(there.lowering, *ends, parts)
+        arrives = with_shares(arrives, target.submesh, route.arriving)
+        var = self.home.completed(made, need.shape, route.leaving)
+        move = partial(parts.move, broadcast=route.broadcast)
+        forward, backward = move(source.submesh, var.type.layout, target.submesh, arrives), None
         type_, back = replace(made.type, layout=arrives), None
         if made.gradient is not None and var.gradient is not None:
             back = replace(made.gradient, layout=arrives)
-            backward = parts.move(target.submesh, arrives, source.submesh, var.gradient.layout)
+            backward = move(target.submesh, arrives, source.submesh, var.gradient.layout)
         return _Arrival(type_, back, var.name, SentVersions(forward, backward, uneven))
 
     def _uneven(self) -> tuple[tuple[int, TimeIndex], ...]:

@@ -3,16 +3,18 @@
 A tensor may travel in any layout. Where devices that are close to each other hold the same, or need the same, each of
 them can send or receive a share, which fast links gather: t devices that need a tensor whole get a t-th of it each over
 the slow link. Gradients take the same way back. So a route is a shortest path over (submesh, layout): conversions on
-the source's devices, one exchange between the submeshes, conversions on the target's devices.
+the source's devices, one exchange between the submeshes, conversions on the target's devices. What devices of several
+hosts need may be broadcast: it leaves its sender once, and each host passes it on to the next while it arrives.
 
 Sources: scatter/gather of Megatron-LM (Narayanan et al. 2021, section 4.1), where both ends have an axis of one size;
-for any two meshes Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", arXiv 2211.05322.
+for any two meshes, and broadcasts, Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", arXiv
+2211.05322.
 """
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh, is_apart
@@ -25,6 +27,15 @@ Shares = Mapping[str, Shard]  # the digits that divide a tensor among devices th
 NO_SHARES: Shares = {}
 Way = TypeVar("Way")
 CLEARLY = 0.99  # of a time: what takes less is faster, what takes more is as fast
+
+
+class Route(NamedTuple):
+    """The shares in which a tensor leaves its source and arrives at its target, and whether pieces that several devices
+    need are broadcast."""
+
+    leaving: Shares = NO_SHARES
+    arriving: Shares = NO_SHARES
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +72,23 @@ class Parts:
         """The layout without digits that leave a device more than one box of a part."""
         return keep_boxes(layout, self.shape, self.times, self.uneven)
 
-    def move(self, source: Submesh, before: Layout, target: Submesh, after: Layout) -> Move:
-        """The boxes that bring a part from one submesh and layout to another."""
-        return plan_move(inside(before, self.times), source, inside(after, self.times), target, self.size)
+    def move(self, source: Submesh, before: Layout, target: Submesh, after: Layout, *, broadcast: bool = False) -> Move:
+        """The boxes that bring a part from one submesh and layout to another; with `broadcast` each leaves a device
+        once."""
+        move = plan_move(inside(before, self.times), source, inside(after, self.times), target, self.size)
+        return replace(move, broadcast=True) if broadcast and move.repeats else move
 
 
-def find_route(lowering: Lowering, source: RouteEnd, target: RouteEnd, parts: Parts) -> tuple[Shares, Shares]:
-    """The shares in which a tensor leaves its source and arrives at its target; none where they save no time, or where
-    the links are unknown or `routes = false`. `target.value` has one box for each device."""
+def find_route(lowering: Lowering, source: RouteEnd, target: RouteEnd, parts: Parts) -> Route:
+    """The fastest route of a tensor: the one with the fewest shares, and with broadcasts only where all others are
+    clearly slower. Plain where links are unknown or `routes = false`. `target.value` has one box for each device."""
     if lowering.cluster is None or not lowering.cluster.routes:
-        return NO_SHARES, NO_SHARES
-    ways = itertools.product(_choices(lowering, source, parts), _choices(lowering, target, parts))
-    return first_as_fast((_time(lowering, source, target, way, parts), way) for way in ways)  # the fewest shares
+        return Route()
+    ways = [*itertools.product(_choices(lowering, source, parts), _choices(lowering, target, parts))]
+    times = [_times(lowering, source, target, way, parts) for way in ways]
+    least = min(time for time, _ in times)
+    broadcasts = [(t, Route(*way, True)) for (_, t), way in zip(times, ways, strict=True) if t < CLEARLY * least]
+    return first_as_fast(broadcasts or [(t, Route(*way)) for (t, _), way in zip(times, ways, strict=True)])
 
 
 def first_as_fast(ways: Iterable[tuple[float, Way]]) -> Way:
@@ -121,17 +137,20 @@ def _share(ranks: int, layouts: list[Layout], axis: int, parts: Parts) -> Shard 
     return None
 
 
-def _time(lowering: Lowering, source: RouteEnd, target: RouteEnd, way: tuple[Shares, Shares], parts: Parts) -> float:
-    """The seconds of a value's way, and of its gradient's way back."""
+def _times(
+    lowering: Lowering, source: RouteEnd, target: RouteEnd, way: tuple[Shares, Shares], parts: Parts
+) -> tuple[float, float]:
+    """The seconds of a value's way, and of its gradient's way back: without broadcasts, and with them."""
     left, arrived = source.travelling(way[0]), target.travelling(way[1])
     time = _within(lowering, source.submesh, source.value, left.value, parts)
-    time += _between(lowering, left.submesh, left.value, arrived.submesh, arrived.value, parts)
+    single, several = _between(lowering, left.submesh, left.value, arrived.submesh, arrived.value, parts)
     time += _within(lowering, target.submesh, arrived.value, target.value, parts)
     if source.gradient is None or target.gradient is None or left.gradient is None:
-        return time
+        return time + single, time + several
     time += _within(lowering, target.submesh, target.gradient, arrived.value, parts, sums=True)
-    time += _between(lowering, target.submesh, arrived.value, source.submesh, left.gradient, parts)
-    return time + _within(lowering, source.submesh, left.gradient, source.gradient, parts, sums=True)
+    back = _between(lowering, target.submesh, arrived.value, source.submesh, left.gradient, parts)
+    time += _within(lowering, source.submesh, left.gradient, source.gradient, parts, sums=True)
+    return time + single + back[0], time + several + back[1]
 
 
 def _within(
@@ -145,8 +164,11 @@ def _within(
 
 def _between(
     lowering: Lowering, source: Submesh, before: Layout, target: Submesh, after: Layout, parts: Parts
-) -> float:
+) -> tuple[float, float]:
+    """The seconds of one direction: without broadcasts, and with them."""
     assert lowering.cluster is not None
     move = parts.move(source, before, target, after)
-    pairs = move.pairs(source, target)
-    return sum(lowering.cluster.exchange((sender, receiver, n * parts.itemsize) for sender, receiver, n in pairs))
+    ways = (move, replace(move, broadcast=True)) if move.repeats else (move,)
+    paths = ([(ranks, n * parts.itemsize) for ranks, n in way.paths(source, target)] for way in ways)
+    times = [sum(lowering.cluster.exchange(found)) for found in paths]
+    return times[0], times[-1]

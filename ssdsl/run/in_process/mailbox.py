@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ssdsl.runtime.ranks.transport import Ends, Merge, Rows, StartedExchange
+from ssdsl.runtime.ranks.transport import Ends, Merge, Rows, StartedExchange, Works
 
 Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
@@ -206,6 +206,13 @@ class Threaded:
             shared.meet(group.number, rank)
             shared.wait(rank, lambda: not left, lambda: left[0].says)
         return StartedExchange(ends[: len(into)], ends[len(into) :])
+
+    def start_broadcast(self, x: torch.Tensor, source: int, group: RankGroup) -> Works:
+        self._join(f"broadcast from rank {source}", x, x, group)  # all are there; what is sent is read later
+        others = [(rank, x) for rank in group.ranks if rank != source]
+        into, parts = ([], others) if self._rank == source else ([(source, x)], [])
+        started = self.start_exchange(into, parts, group)
+        return Works((*started.arriving, *started.leaving))
 
     def _join(self, kind: str, into: torch.Tensor, x: torch.Tensor, line: RankGroup) -> None:
         assert self._rank in line.ranks and into.is_contiguous() and x.is_contiguous()

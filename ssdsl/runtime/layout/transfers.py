@@ -1,5 +1,4 @@
-"""Point-to-point transfers of values: sends and receives are posted without waiting, and awaited where the value is
-read.
+"""Transfers of values: sends, receives and broadcasts are posted without waiting, and awaited where the value is read.
 
 A tensor is sent as boxes of its factors: an axis of 12 = 3 · 4 is viewed as [3, 4], and the box ((0, 3), (2, 2)) is the
 last half of each of its 3 rows, 6 elements.
@@ -15,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ..ranks.transport import PendingWork
-from ..ranks.world import AwaitedMessage, World
+from ..ranks.transport import PendingWork, StartedExchange
+from ..ranks.world import AwaitedMessage, Group, World
 
 At = tuple[int, ...]
 Key = tuple[int, At, bool]  # message number, part number, whether it is the gradient
@@ -24,16 +23,30 @@ Box = tuple[tuple[int, int], ...]  # (start, length) per factor
 
 
 @dataclass(frozen=True)
+class Broadcast:
+    """The rank `source` sends a box to all others of a group. Ranks start a message's broadcasts in the order of their
+    `number`s."""
+
+    number: int
+    source: int
+    group: Group
+
+
+Peer = int | Broadcast
+Boxes = list[tuple[Peer, torch.Tensor]]
+
+
+@dataclass(frozen=True)
 class Leg:
     """This rank's end of one direction of a message: boxes to send to ranks, boxes to receive from ranks (from itself:
-    a copy).
+    a copy), and boxes that are broadcast.
 
     `sends_shape` and `gets_shape` are the local tensor's factors, axis by axis; a str is a size that depends on an
     index.
     """
 
-    sends: tuple[tuple[int, Box], ...]
-    gets: tuple[tuple[int, Box], ...]
+    sends: tuple[tuple[Peer, Box], ...]
+    gets: tuple[tuple[Peer, Box], ...]
     sends_shape: tuple[tuple[Any, ...], ...]
     gets_shape: tuple[tuple[Any, ...], ...]
 
@@ -76,7 +89,7 @@ class Waiting:
     """
 
     works: Sequence[PendingWork]
-    peers: list[int]
+    peers: list[Peer]
     buffers: list[tuple[Box, torch.Tensor]]
     shape: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
@@ -103,25 +116,41 @@ class Mover:
         """Sends this rank's boxes of a value, and posts the receives of its message."""
         self.sending = [sent for sent in self.sending if not sent[0].is_completed()]
         own: list[torch.Tensor] = []
-        parts: list[tuple[int, torch.Tensor]] = []
+        parts: Boxes = []
         for peer, box in leg.sends:
             assert value is not None
             piece = _boxed(value, shape_of(leg.sends_shape, at, message), _box(box, at, message)).contiguous()
             if peer == self.world.rank:
                 own.append(piece)
             else:
-                self.world.count("send", piece)
                 parts.append((peer, piece))
-        group, transport = self.world.transfers[message.lane][gradient], self.world.transport
-        with nullcontext() if leg.sends else transport.receiving():
+        with nullcontext() if leg.sends else self.world.transport.receiving():
             waiting = self._buffers(message, leg, own, at)
             into = [(peer, buffer) for peer, (_, buffer) in zip(waiting.peers, waiting.buffers, strict=True)]
-            started = transport.start_exchange(into, parts, group, number * 2 + gradient)
+            started = self._start(into, parts, self.world.transfers[message.lane][gradient], number * 2 + gradient)
         for work, (peer, piece) in zip(started.leaving, parts, strict=True):
-            self.sending.append((work, piece, AwaitedMessage("send", number, gradient, peer)))
+            self.sending.append((work, piece, _awaited("send", number, gradient, peer)))
         if leg.gets:
             waiting.works = started.arriving
             self.waiting[number, at, gradient] = waiting
+
+    def _start(self, into: Boxes, parts: Boxes, group: Any, tag: int) -> StartedExchange:
+        """Starts what goes between two ranks, and behind it each broadcast."""
+        arriving, leaving = ([(p, x) for p, x in boxes if isinstance(p, int)] for boxes in (into, parts))
+        for _, piece in leaving:
+            self.world.count("send", piece)
+        exchange = self.world.transport.start_exchange(arriving, leaving, group, tag)
+        broadcasts = [(p, x) for p, x in (*into, *parts) if isinstance(p, Broadcast)]
+        works: dict[Peer, PendingWork] = {}
+        for peer, x in sorted(broadcasts, key=lambda box: box[0].number):
+            if peer.source != self.world.rank:
+                self.world.count("broadcast", x)
+            works[peer] = self.world.transport.start_broadcast(x, peer.source, peer.group.process_group)
+        arrives, leaves = iter(exchange.arriving), iter(exchange.leaving)
+        return StartedExchange(
+            [works[p] if p in works else next(arrives) for p, _ in into],
+            [works[p] if p in works else next(leaves) for p, _ in parts],
+        )
 
     def _buffers(self, message: Message, leg: Leg, own: list[torch.Tensor], at: At) -> Waiting:
         peers, buffers, kept = [], [], []
@@ -146,7 +175,7 @@ class Mover:
             return None
         start = time.perf_counter()
         for work, peer in zip(waiting.works, waiting.peers, strict=True):
-            self.world.call = AwaitedMessage("receive", number, gradient, peer)
+            self.world.call = _awaited("receive", number, gradient, peer)
             work.wait()
         for _, buffer in waiting.buffers if self.device.type == "cuda" else ():
             buffer.record_stream(torch.cuda.current_stream(self.device))  # it may have been made in another one
@@ -166,6 +195,12 @@ class Mover:
             work.wait()
         self.world.call = None
         self.sending.clear()
+
+
+def _awaited(verb: str, number: int, gradient: bool, peer: Peer) -> AwaitedMessage:
+    if isinstance(peer, Broadcast):
+        return AwaitedMessage("broadcast", number, gradient, peer.group.ranks)
+    return AwaitedMessage(verb, number, gradient, (peer,))
 
 
 def _assembled(waiting: Waiting, device: torch.device) -> torch.Tensor:

@@ -105,8 +105,8 @@ class Sites:
         message = self.messages.get(exchange.number)
         what = f"`{message.value}`" if isinstance(message, TransferEntry) else "word that an earlier task is done"
         what = f"the gradient of {what}" if exchange.gradient else what
-        way = "from" if exchange.verb == "receive" else "to"
-        return f"{exchange.verb} of {what} {way} rank {exchange.peer}{_said(message)}"
+        way = {"receive": "from", "send": "to", "broadcast": "among"}[exchange.verb]
+        return f"{exchange.verb} of {what} {way} {_ranks(exchange.ranks)}{_said(message)}"
 
 
 def place_in(lines: Sequence[str], line: int, layer: str) -> tuple[str, str, str] | None:
@@ -129,7 +129,7 @@ def _line(code: CodeType, instruction: int) -> int:
 
 def _ranks(ranks: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, ranks[:MANY])) + (f", ... of {len(ranks)}" if len(ranks) > MANY else "")
-    return f"ranks {shown}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def _said(site: Site | FlatEntry | TransferEntry | SignalEntry | None) -> str:

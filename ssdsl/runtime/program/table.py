@@ -151,12 +151,14 @@ class Parcel(NamedTuple):
 
 @dataclass(frozen=True)
 class MoveEntry:
-    """One direction of a message. Ranks with equal coordinates on the `aligned` axes exchange `pieces`."""
+    """One direction of a message. Ranks with equal coordinates on the `aligned` axes exchange `pieces`. With
+    `broadcast`, those of one rank and one box are sent to all their receivers together."""
 
     aligned: tuple[str, ...]
     pieces: tuple[Parcel, ...]
     source_shape: Shape
     target_shape: Shape
+    broadcast: bool = False
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,11 @@ class Staged(Distributed):
         arriving = [Arriving(work, copy, x) for work, (_, copy), (_, x) in ends]
         return StartedExchange(arriving, [Works([work], copies) for work in started.leaving])
 
+    def start_broadcast(self, x: torch.Tensor, source: int, group: Any) -> PendingWork:
+        here = _copy(x) if source == self.rank else _empty(x)
+        work = super().start_broadcast(here, source, group)
+        return Works([work], here) if source == self.rank else Arriving(work, here, x)
+
 
 def _copy(x: torch.Tensor) -> torch.Tensor:
     return x.detach().to("cpu", copy=True)

@@ -1,14 +1,15 @@
 """Sets up one rank from the table: its role, groups, weights, and its end of every message."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 
 from ..layout.cut import Piece
 from ..layout.parts import pieces_of
-from ..layout.transfers import Leg, Message, SentSignal, ValueTransfer
+from ..layout.transfers import Box, Broadcast, Leg, Message, Peer, SentSignal, ValueTransfer
 from ..program.initial_state import InitialState
-from ..program.table import MoveEntry, RoleEntry, SignalEntry, Steps, SubmeshEntry, Table
+from ..program.table import MoveEntry, Parcel, RoleEntry, SignalEntry, Steps, SubmeshEntry, Table, TransferEntry
 from ..step.completion import CompletionStep, GradientCompletion, Levels
 from ..step.flat_params import Tie, make_flat_param
 from ..step.weights import Weights
@@ -20,6 +21,10 @@ def join_world(table: Table, world: World) -> None:
     world.join(table.meshes, [(group.mesh, group.axes) for group in table.groups])
     for _ in range(len(world.transfers), max((m.lane + 1 for m in table.messages), default=0)):
         world.transfers.append((world.transport.new_group(), world.transport.new_group()))
+    for way in (way for m in table.messages for way in _ways(m)):
+        for ranks in _broadcasts(*way, world).values():
+            if ranks not in world.broadcasts:
+                world.broadcasts[ranks] = world.new_group("broadcast", list(ranks))
 
 
 def role_of(table: Table, world: World) -> RoleEntry | None:
@@ -34,11 +39,11 @@ def messages_of(table: Table, world: World) -> dict[int, Message]:
     """All messages, with this rank's ends of them."""
     found: dict[int, Message] = {}
     for m in table.messages:
-        forward = _leg(m.forward, m.source, m.target, world)
+        forward, *back = (_leg(*way, world) for way in _ways(m))
         if isinstance(m, SignalEntry):
             found[m.number] = SentSignal(forward, lane=m.lane)
             continue
-        backward = _leg(m.backward, m.target, m.source, world) if m.backward is not None else None
+        backward = back[0] if back else None
         dtype = getattr(torch, m.dtype)
         found[m.number] = ValueTransfer(
             m.source_slot, m.target_slot, forward, backward, dtype, m.time, m.uneven, m.lane
@@ -46,15 +51,50 @@ def messages_of(table: Table, world: World) -> dict[int, Message]:
     return found
 
 
+def _ways(message: SignalEntry | TransferEntry) -> Iterator[tuple[MoveEntry, SubmeshEntry, SubmeshEntry]]:
+    """Yields a message's way there, and its gradient's back if it has one: what moves, from where, and to where."""
+    yield message.forward, message.source, message.target
+    if isinstance(message, TransferEntry) and message.backward is not None:
+        yield message.backward, message.target, message.source
+
+
 def _leg(move: MoveEntry, source: SubmeshEntry, target: SubmeshEntry, world: World) -> Leg:
     here, there = world.at(source.mesh, source.fixed), world.at(target.mesh, target.fixed)
+    broadcasts = _broadcasts(move, source, target, world)
+    numbers = {key: number for number, key in enumerate(broadcasts)}
+
+    def end(piece: Parcel, sender: int, peer: int) -> Peer:
+        key = sender, piece.source_box
+        if peer == world.rank or key not in broadcasts:
+            return peer
+        group = world.broadcasts[broadcasts[key]]
+        assert group is not None
+        return Broadcast(numbers[key], sender, group)
+
     sends, gets = [], []
     for piece in move.pieces:
         if here is not None and _free(here, source, move) == piece.source:
-            sends.append((_peer(target, world, move, here, piece.target), piece.source_box))
+            receiver = _peer(target, world, move, here, piece.target)
+            sends.append((end(piece, world.rank, receiver), piece.source_box))
         if there is not None and _free(there, target, move) == piece.target:
-            gets.append((_peer(source, world, move, there, piece.source), piece.target_box))
-    return Leg(tuple(sends), tuple(gets), move.source_shape, move.target_shape)
+            sender = _peer(source, world, move, there, piece.source)
+            gets.append((end(piece, sender, sender), piece.target_box))
+    return Leg(tuple(dict.fromkeys(sends)), tuple(gets), move.source_shape, move.target_shape)
+
+
+def _broadcasts(
+    move: MoveEntry, source: SubmeshEntry, target: SubmeshEntry, world: World
+) -> dict[tuple[int, Box], tuple[int, ...]]:
+    """The ranks of each broadcast, in the order in which they start, by the sender and its box."""
+    found: dict[tuple[int, Box], set[int]] = {}
+    for rank in _ranks(source, world) if move.broadcast else ():
+        at = world.at(source.mesh, source.fixed, rank)
+        assert at is not None
+        for piece in move.pieces:
+            if _free(at, source, move) == piece.source:
+                ranks = found.setdefault((rank, piece.source_box), {rank})
+                ranks.add(_peer(target, world, move, at, piece.target))
+    return {key: tuple(sorted(ranks)) for key, ranks in found.items() if len(ranks) > 2}
 
 
 def _free(at: dict[str, int], place: SubmeshEntry, move: MoveEntry) -> tuple[int, ...]:

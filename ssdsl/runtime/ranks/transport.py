@@ -122,6 +122,11 @@ class Transport(Protocol):
         """
         ...
 
+    def start_broadcast(self, x: torch.Tensor, source: int, group: Any) -> PendingWork:
+        """Starts to fill `x` on all ranks of a group with that of the rank `source`, which must not change until it is
+        sent."""
+        ...
+
 
 @cache
 def _receiving_stream(device: torch.device) -> torch.cuda.Stream:
@@ -193,3 +198,8 @@ class Distributed:
         if len(works) < len(calls):  # NCCL makes one of them
             works = works * len(calls)
         return StartedExchange(works[: len(into)], works[len(into) :])
+
+    def start_broadcast(self, x: torch.Tensor, source: int, group: Any) -> PendingWork:
+        octets = x.view(-1).view(torch.uint8)  # gloo broadcasts numbers of some dtypes only
+        work: PendingWork = dist.broadcast(octets, source, group, async_op=True)
+        return work

@@ -96,12 +96,12 @@ class GroupCall:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedMessage:
-    """A message that this rank waits for: `peer` has to send or receive it. `number` is the message's."""
+    """A message that this rank waits for: `ranks` have to send or receive it. `number` is the message's."""
 
     verb: str
     number: int
     gradient: bool
-    peer: int
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,7 @@ class World:
     meshes: dict[str, RankMesh] = field(default_factory=dict)
     groups: dict[tuple[str, tuple[str, ...]], Group] = field(default_factory=dict)
     transfers: list[tuple[Any, Any]] = field(default_factory=list)  # by lane: for values, for gradients
+    broadcasts: dict[tuple[int, ...], Group | None] = field(default_factory=dict)  # by ranks; None: without this one
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # calls and payload bytes by kind of communication
     waiting: list[Any] = field(default_factory=list)  # deferred gradients of weights (step/split_backward.py)
     gathered: Gathered = field(default_factory=Gathered)  # in the current forward

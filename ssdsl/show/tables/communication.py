@@ -173,19 +173,21 @@ def _called(flat: FlatParam) -> str:
 
 
 def _sent(move: Move, message: Message, gradient: bool, of: str, times: int, itemsize: int) -> Iterator[Communication]:
-    """The sends of the device that sends most; values that stay on a device are not sent."""
+    """The sends of the device that sends most; values that stay on a device are not sent, and broadcasts once."""
     source, target = message.ends(gradient)
     sent: Counter[tuple[int, ...]] = Counter()
     size: Counter[tuple[int, ...]] = Counter()
-    for piece in move.pieces:
-        if _place(source, move, piece.source) != _place(target, move, piece.target):
-            sent[piece.source] += 1
-            size[piece.source] += math.prod(n for _, n in piece.source_box)
+    leaving = [p for p in move.pieces if _place(source, move, p.source) != _place(target, move, p.target)]
+    if move.broadcast:
+        leaving = [*{(p.source, p.source_box): p for p in leaving}.values()]
+    for piece in leaving:
+        sent[piece.source] += 1
+        size[piece.source] += math.prod(n for _, n in piece.source_box)
     if sent:
         most = max(sent, key=lambda at: (size[at], sent[at]))
-        when = "backward" if gradient else "forward"
+        kind, when = "broadcast" if move.broadcast else "send", "backward" if gradient else "forward"
         calls, sizes = sent[most] * times, size[most] * times * itemsize
-        yield Communication("send", (f"to {target}",), when, of, source, calls, sizes)
+        yield Communication(kind, (f"to {target}",), when, of, source, calls, sizes)
 
 
 def _place(submesh: Submesh, move: Move, at: tuple[int, ...]) -> tuple[object, ...]:

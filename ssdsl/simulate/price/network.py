@@ -1,6 +1,8 @@
 """The time of communication: alpha-beta on the links that groups of ranks span."""
 
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Message, Move, Transfer
@@ -53,17 +55,24 @@ class Network:
         return self._messages[key]
 
     def _moved(self, move: Move, source_mesh: Submesh, target_mesh: Submesh, itemsize: int) -> Cost:
-        pieces = [(s, t, n * itemsize) for s, t, n in move.pairs(source_mesh, target_mesh) if s != t]
-        if not pieces:
+        paths = [(ranks, n * itemsize) for ranks, n in move.paths(source_mesh, target_mesh)]
+        received: dict[tuple[int, str, str], int] = {}  # bytes by device, kind and level
+        for ranks, size in paths:
+            for source, target in pairwise(ranks):
+                if source != target:
+                    key = target, "send" if len(ranks) == 2 else "broadcast", self.cluster.level((source, target))
+                    received[key] = received.get(key, 0) + size
+        if not received:
             return FREE
-        received: dict[tuple[int, str], int] = {}
-        for source, target, size in pieces:
-            key = target, self.cluster.level((source, target))
-            received[key] = received.get(key, 0) + size
-        (_, level), most = max(received.items(), key=lambda found: found[1])
-        sent = CommCost("send", level, 1, most, target_mesh.size)
-        occupied_s, latency_s = self.cluster.exchange(pieces)
-        return Cost(0.0, occupied_s, (sent,) if most else (), latency_s)
+        if move.broadcast:  # the hops to a host, and those inside, have levels of their own
+            ways = Counter((kind, level) for _, kind, level in received)
+            found = [(*way, max(n for key, n in received.items() if key[1:] == way), ways[way]) for way in ways]
+        else:
+            (_, kind, level), most = max(received.items(), key=lambda item: item[1])
+            found = [(kind, level, most, target_mesh.size)]
+        sent = tuple(CommCost(kind, level, 1, most, devices) for kind, level, most, devices in found if most)
+        occupied_s, latency_s = self.cluster.exchange(paths)
+        return Cost(0.0, occupied_s, sent, latency_s)
 
     def _ranks(self, submesh: Submesh) -> Ranks:
         if submesh not in self._busy:

@@ -13,10 +13,11 @@ from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
+from ssdsl.run.in_process.run_in_process import Place, RanksFailed, program_of, run_in_process, run_ranks
 from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.program.program import CompiledProgram
+from ssdsl.runtime.ranks.world import World
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)
@@ -107,6 +108,32 @@ def test_collectives_of_two_kinds(gpt: Any) -> None:
     by = "(all_reduce(tp) if tp.index else lambda x: reduce_scatter(tp, dim=0)(x).repeat(2, 1, 1))"
     wrong = failure(changed(program(gpt, "tensor_parallel", T=2), r"all_reduce_?\(tp\)", by, ("gpus",)))
     assert wrong.kind == "mismatch" or "reduce_scatter" in str(wrong)
+
+
+def broadcast(change: bool, left_out: int | None = None) -> list[list[float]]:
+    """What three ranks have behind a broadcast of the second one, which then may change what it sends."""
+
+    def body(world: World, place: Place) -> list[float]:
+        group, x = world.transport.new_group(), torch.full((2,), float(world.rank))
+        if world.rank == left_out:
+            return []
+        work = world.transport.start_broadcast(x, 1, group)
+        if world.rank == 1 and change:
+            x += 1
+        world.transport.barrier()
+        work.wait()
+        return x.tolist()
+
+    return run_ranks(3, body)
+
+
+def test_a_broadcast() -> None:
+    assert broadcast(change=False) == [[1.0, 1.0]] * 3
+    with pytest.raises(RanksFailed, match="a tensor that was changed while it travelled"):
+        broadcast(change=True)
+    with pytest.raises(RanksFailed, match="to join broadcast from rank 1") as caught:
+        broadcast(change=False, left_out=2)
+    assert caught.value.kind == "deadlock"
 
 
 def test_state_over_axes_of_which_a_gradient_is_partial_over_some(gpt: Any, tmp_path: Path) -> None:
