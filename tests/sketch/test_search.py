@@ -233,6 +233,14 @@ def test_a_list_follows_what_the_user_has_set() -> None:
     assert len(list(open_settings(parse(Source("x.ssp", text))))) == 9  # as `ssdsl sweep` does
 
 
+def test_a_default_that_is_not_listed_is_refused() -> None:
+    text = "param S = 2 in [2, 3]\nparam M = 6 in [S, 2 * S]\n\nmesh gpus(pp = S)\n"
+    with pytest.raises(PlanError) as raised:  # with S = 3 it is listed
+        sketch_of(Source("a.ssp", text), None, index_model(graph_of(MODEL)), range(2, 4))
+    assert raised.value.diagnostics[0].code == "E0282"
+    assert sketch_of(Source("a.ssp", text), None, index_model(graph_of(MODEL)), range(2, 4), {"S": (3,)})
+
+
 def test_a_width_of_which_one_number_is_left_is_set() -> None:
     found = searched(work(load_cluster("a100x8"), range(1, 2), "co_shard"))
     assert found.best is not None and found.best.values["D"] == 1  # 2 by default
