@@ -237,8 +237,6 @@ class Search:
         def found(left: int, bound: float) -> SearchResult:
             reasons = tuple((those[0], len(those)) for those in self._refusals.values())
             spent = time.monotonic() - began
-            known = sum(t.setting.refused is None for t in self._tried.values())
-            known += sum(count for _, count in reasons) + self._cannot_fit + self._elsewhere + left
             return SearchResult(
                 sketches=tuple(self.sketches),
                 baseline=base,
@@ -252,23 +250,25 @@ class Search:
                 devices=self.devices,
                 reasons=reasons,
                 miss=self._miss,
-                beaten=max(0, len(points) - known),
+                beaten=max(0, len(points) - self._settled - left),
             )
 
         yield found(len(points), 0.0)
         left, bound = 0, float("inf")  # where no point can be measured
+        settled = 0
         self._ahead = Ahead(self._looks.at)
         try:
             look, nearer = (partial(self._look, is_near) for is_near in (False, True))
             asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
             for answer in grid(points, *asked, soon=self._soon):
-                left, bound = answer.left, answer.bound
+                left, bound, settled = answer.left, answer.bound, self._settled
                 yield found(left, bound)
                 if len(self._tried) >= tries or time.monotonic() > self._until:
                     return
         except _TimeIsUp:
             if not self._tried:
                 left, bound = len(points), 0.0
+            left -= self._settled - settled  # what was looked at since
         finally:
             self._ahead.close()
         yield found(left, bound)
@@ -372,6 +372,12 @@ class Search:
             found = replace(found, tried=tuple(asked.get(id(t), t) for t in found.tried))
             if all(t.unproved is None for t in asked.values()):
                 return found
+
+    @property
+    def _settled(self) -> int:
+        """The number of settings that were simulated, or that a look has excluded."""
+        simulated = sum(t.setting.refused is None for t in self._tried.values())
+        return simulated + sum(map(len, self._refusals.values())) + self._cannot_fit + self._elsewhere
 
     # -- points --------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -141,6 +143,16 @@ def test_time_is_up() -> None:
     searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
     *_, found = searching.run(100, 1e-9)
     assert found.baseline.report.step_s > 0 and len(found.tried) <= 1
+
+
+@pytest.mark.parametrize("end", [2, 20, 40])
+def test_what_is_refused_before_time_is_up_is_not_left(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron", M=(1, 3, 5, 7))
+    monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=count().__next__))
+    *_, found = searching.run(100, end)
+    assert found.left > 0
+    others = found.refused, found.elsewhere, found.cannot_fit, found.left
+    assert found.simulated + found.beaten + sum(others) == found.settings
 
 
 def test_too_much_is_open(golden: Callable[[Path, str], None]) -> None:
