@@ -27,7 +27,7 @@ from ssdsl.sketch.family import family
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
 from ssdsl.sketch.texts import Texts
-from ssdsl.solve.grid import Point, Worth, grid
+from ssdsl.solve.grid import Grid, Point, Worth
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.workspace import Candidate, Workspace
 
@@ -250,28 +250,24 @@ class Search:
                 devices=self.devices,
                 reasons=reasons,
                 miss=self._miss,
-                beaten=max(0, len(points) - self._settled - left),
+                beaten=len(points) - self._settled - left,
             )
 
         yield found(len(points), 0.0)
-        left, bound = 0, float("inf")  # where no point can be measured
-        settled = 0
         self._ahead = Ahead(self._looks.at)
+        look, nearer = (partial(self._look, is_near) for is_near in (False, True))
+        asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
+        search = Grid(*asked, self._soon)
         try:
-            look, nearer = (partial(self._look, is_near) for is_near in (False, True))
-            asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
-            for answer in grid(points, *asked, soon=self._soon):
-                left, bound, settled = answer.left, answer.bound, self._settled
-                yield found(left, bound)
+            for _ in search.answers(points):
+                yield found(search.left, search.least)
                 if len(self._tried) >= tries or time.monotonic() > self._until:
                     return
         except _TimeIsUp:
-            if not self._tried:
-                left, bound = len(points), 0.0
-            left -= self._settled - settled  # what was looked at since
+            pass
         finally:
             self._ahead.close()
-        yield found(left, bound)
+        yield found(search.left, search.least)
 
     def refined(self, found: SearchResult) -> SearchResult:
         """The result with other cuts and other orders for pipelines that leave these open: tried for the best plan of

@@ -187,8 +187,9 @@ def shown(searching: Search, found: SearchResult) -> str:
     return "\n".join(line for view in views for line in view.notes)
 
 
-def test_every_setting_is_accounted_for() -> None:
-    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+@pytest.mark.parametrize("parts", [(), (1, 3, 5, 7)])  # all but the default of the second are refused
+def test_every_setting_is_accounted_for(parts: tuple[int, ...]) -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron", **({"M": parts} if parts else {}))
     *_, found = searching.run()
     assert found.beaten > 0
     others = found.refused, found.elsewhere, found.cannot_fit, found.left
