@@ -126,8 +126,23 @@ class SearchResult:
 
     @property
     def ranked(self) -> tuple[Tried, ...]:
-        """All plans that fit and are not refuted, the best first."""
-        return tuple(sorted((t for t in self.tried if t.fits and t.unproved is None), key=lambda t: t.cost))
+        """All plans that fit and are not refuted, the best first; a changed plan only if it is better than without its
+        last change. Of equal plans that one is first whose params have numbers nearer to the front of what is tried,
+        where the defaults are."""
+        fit = [t for t in self.tried if t.fits and t.unproved is None]
+        least = {(t.sketch.file, *t.opened.items(), *t.changes): t.cost for t in sorted(fit, key=lambda t: -t.cost[0])}
+
+        def is_better(t: Tried) -> bool:
+            before = least.get((t.sketch.file, *t.opened.items(), *t.changes[:-1]))
+            return not t.changes or before is None or t.cost < before
+
+        return tuple(sorted(filter(is_better, fit), key=lambda t: (t.cost, self._distance(t))))
+
+    def _distance(self, tried: Tried) -> tuple[int, ...]:
+        """How far the numbers of a plan's params are from the front of what is tried."""
+        sketch = next((s for s in self.sketches if s.file == tried.sketch.file), tried.sketch)
+        places = ((p.tried, tried.opened.get(p.name)) for p in sketch.open)
+        return tuple(known.index(number) if number in known else len(known) for known, number in places)
 
     @property
     def over(self) -> tuple[Tried, ...]:

@@ -22,7 +22,7 @@ from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import Search, SearchResult
+from ssdsl.sketch.search import PlanChange, Search, SearchResult
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -99,6 +99,23 @@ def test_families_and_ranks() -> None:
     costs = [t.setting.device_s for t in found.ranked]
     assert costs == sorted(costs) and found.ranked[0] is found.best
     assert {t.values["Z"] for t in found.tried if t.sketch.name == "zero"} == {1, 2, 3}
+
+
+def test_of_equal_plans_the_one_nearest_to_the_defaults_is_first() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+    *_, found = searching.run(1)
+    assert found.best is not None
+    other = replace(found.best, opened={**found.best.opened, "M": 8})
+    for tried in ((found.best, other), (other, found.best)):
+        assert [t.opened["M"] for t in replace(found, tried=tried).ranked] == [4, 8]
+
+
+def test_a_changed_plan_is_a_row_only_if_it_is_better() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+    *_, found = searching.run(1)
+    assert found.best is not None
+    changed = replace(found.best, changes=(PlanChange.ORDER,))
+    assert replace(found, tried=(*found.tried, changed)).ranked == (found.best,)
 
 
 def test_what_does_not_fit_is_told_apart() -> None:
