@@ -227,7 +227,7 @@ def test_where_all_settings_are_refused_it_says_what_would_do() -> None:
     searching = work(load_cluster("a100x8"), range(8, 9), "megatron", M=(3,))
     found = searched(searching)
     assert found.best is None and found.refused == found.settings
-    assert "E0203: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(searching, found)
+    assert "refused by E0203, such as: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(searching, found)
 
 
 def test_what_is_open() -> None:

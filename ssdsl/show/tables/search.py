@@ -157,8 +157,8 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
         yield "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     for diagnostic, count in found.reasons[:3]:
         mend = f"; {diagnostic.text(diagnostic.help)}" if found.best is None and diagnostic.help else ""
-        such = "such as " if count > 1 else ""
-        yield f"{count:,} refused by {diagnostic.code}: {such}{diagnostic.text(diagnostic.title)}{mend}"
+        such = ", such as" if count > 1 else ""
+        yield f"{count:,} refused by {diagnostic.code}{such}: {diagnostic.text(diagnostic.title)}{mend}"
     if over := found.over:
         nearest = "; ".join(f"{t.sketch.name} {t.setting.words} by {size(t.over_bytes)}" for t in over[:OVER_SHOWN])
         yield f"out of memory: {len(over)}, the nearest {nearest}"
