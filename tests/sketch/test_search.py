@@ -118,6 +118,14 @@ def test_a_changed_plan_is_a_row_only_if_it_is_better() -> None:
     assert replace(found, tried=(*found.tried, changed)).ranked == (found.best,)
 
 
+def test_devices_that_run_nothing_are_taken() -> None:
+    text = "param S = 4 in [2, 4]\n\nmesh gpus(pp = S)\n\nassign model to gpus[pp = 0]\n"
+    plan = sketch_of(Source("a.ssp", text), None, index_model(graph_of(MODEL)), range(1, 9))
+    *_, found = Search(graph_of(MODEL), load_cluster("a100x8"), [plan], plan, range(1, 9)).run()
+    assert found.best is not None and found.best.opened == {"S": 2}
+    assert found.best.setting.devices == 2 and found.baseline.setting.devices == 4
+
+
 def test_what_does_not_fit_is_told_apart() -> None:
     cluster = load_cluster("a100x8")
     group = cluster.groups[0]
@@ -227,7 +235,9 @@ def test_where_all_settings_are_refused_it_says_what_would_do() -> None:
     searching = work(load_cluster("a100x8"), range(8, 9), "megatron", M=(3,))
     found = searched(searching)
     assert found.best is None and found.refused == found.settings
-    assert "refused by E0203, such as: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(searching, found)
+    assert "refused by E0203, such as: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(
+        searching, found
+    )
 
 
 def test_what_is_open() -> None:
