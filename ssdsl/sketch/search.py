@@ -291,6 +291,8 @@ class Search:
             return found
         found, new = replace(found, tried=(*found.tried, *self._with_widths(found))), list[Tried]()
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
+            if time.monotonic() > self._until:
+                break
             cut = list(self._changed(best, PlanChange.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
             best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
             new += cut

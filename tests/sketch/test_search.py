@@ -180,6 +180,19 @@ def test_what_is_refused_before_time_is_up_is_not_left(end: int, monkeypatch: py
     assert found.simulated + found.beaten + sum(others) == found.settings
 
 
+def test_time_is_up_while_plans_are_refined(monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = work(load_cluster("laptop"), range(4, 5), "megatron")
+    *_, found = searching.run()
+
+    def refined(end: int) -> set[str]:
+        """The changed settings."""
+        monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=count().__next__))
+        searching._until = end
+        return {t.setting.words for t in searching.refined(found).tried if t.changes}
+
+    assert refined(1) == set() and refined(1000)  # another order for the second family
+
+
 def test_too_much_is_open(golden: Callable[[Path, str], None]) -> None:
     searching = work(load_cluster("a100x1024"), range(1, 1025), "megatron")
     with pytest.raises(PlanError) as raised:
