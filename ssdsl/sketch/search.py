@@ -325,11 +325,14 @@ class Search:
         """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
         less."""
         over: list[Tried] = []
+        shown = best.setting.params if best.changes else best.values  # not those that are fixed as the text says
         while len(over) < FEW and (sketch := sketched(best, over)) is not None:
             if over and sketch.source.text == over[-1].sketch.source.text:
                 over.append(over[-1])  # the same plan again; with less memory there may be another one
                 continue
             tried = replace(self._simulated(sketch, {}), opened=best.opened, changes=(*best.changes, change))
+            chosen = {name: value for name, value in tried.setting.params.items() if name in shown}
+            tried = replace(tried, setting=replace(tried.setting, params=chosen))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
                 return

@@ -126,6 +126,16 @@ def test_devices_that_run_nothing_are_taken() -> None:
     assert found.best.setting.devices == 2 and found.baseline.setting.devices == 4
 
 
+def test_a_changed_plan_names_the_params_that_the_plain_one_names() -> None:
+    source = read_source(EXAMPLES / "pipeline.ssp")
+    text = source.text.replace("param S", "param A = 1 in [1]\nparam S", 1)
+    plan = sketch_of(Source("a.ssp", text), EXAMPLES, index_model(graph_of(MODEL)), range(4, 5), {"M": (8,)})
+    searching = Search(graph_of(MODEL), load_cluster("laptop"), [plan], plan, range(4, 5))
+    *_, found = searching.run()
+    names = {frozenset(t.setting.params) for t in searching.refined(found).tried if t.setting.report is not None}
+    assert any(t.changes for t in searching.refined(found).tried) and len(names) == 1
+
+
 def test_what_does_not_fit_is_told_apart() -> None:
     cluster = load_cluster("a100x8")
     group = cluster.groups[0]
