@@ -17,13 +17,15 @@ def save_text(file: str, text: str | bytes) -> None:
 
 
 def check_folder(file: str | None) -> None:
-    """Raises PlanError where the file's folder does not exist or cannot be written: for use before long work whose
-    result goes into the file."""
+    """Raises PlanError where the file's folder does not exist or cannot be written, or where the file is a folder: for
+    use before long work whose result goes into the file."""
     if file is None:
         return
     folder = Path(file).resolve().parent
     if not folder.is_dir():
         raise PlanError(FileUnwritable(None, file, "no such file or directory"))
+    if Path(file).is_dir():
+        raise PlanError(FileUnwritable(None, file, "is a directory"))
     if not os.access(folder, os.W_OK):
         raise PlanError(FileUnwritable(None, file, "permission denied"))
 

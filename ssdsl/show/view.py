@@ -107,13 +107,14 @@ def _free(kept: list[int], widths: list[int], width: int) -> int:
 def _grown(
     columns: tuple[Column, ...], cells: list[list[str]], kept: list[int], least: list[int], width: int
 ) -> dict[int, int]:
-    """The width of each column: first all words become whole, then lines become long; columns that may not wrap come
-    first."""
+    """The width of each column: first all words become whole, columns that may not wrap first; then the lines of cells
+    become long, and at last those of headings."""
     whole = {at: _least(columns[at], [row[at] for row in cells], whole=True) for at in kept}
-    most = {at: max([len(columns[at].name), *(_longest(row[at]) for row in cells)]) for at in kept}
+    long = {at: max(_longest(row[at]) for row in cells) for at in kept}
+    most = {at: max(len(columns[at].name), long[at]) for at in kept}
     widths = {at: least[at] for at in kept}
     left = _free(kept, least, width)
-    for ends in (whole, most):
+    for ends in (whole, long, most):
         while left and (growing := [at for at in kept if widths[at] < ends[at]]):
             widths[min(growing, key=lambda at: (columns[at].fold, widths[at]))] += 1
             left -= 1

@@ -57,7 +57,8 @@ class Report:
 
     `bubble` is Zero Bubble's rate (Qi et al. 2023): (cost - busy) / cost, where cost is the largest `span_s` and busy
     the largest `compute_s + communication_s` of a device. `model_flops` counts a step's forward and backward once,
-    without recomputed or repeated work; `mfu` is model_flops over the devices' peak in the time of the step.
+    without recomputed or repeated work; `mfu` is model_flops over the devices' peak in the time of the step. `size` is
+    the number of devices that the plan takes, those that run nothing among them.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Report:
     model_flops: int
     mfu: float | None
     traffic: tuple[Traffic, ...]
+    size: int
     draw: Callable[[], Timeline] = field(compare=False, repr=False)
 
     @property

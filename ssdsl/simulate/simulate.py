@@ -109,6 +109,7 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         flops,
         _mfu(program, cluster, flops, step_s),
         tuple(_traffic(program, trace)),
+        program.plan.devices,
         lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
     )
 

@@ -54,7 +54,8 @@ def reason(report: Report, best: Report) -> str:
     if more[worst] <= LEAST * there.all:
         return ""
     if worst == "waiting":
-        if report.bubble * here.all - best.bubble * there.all >= more[worst] / 2:  # it explains most of the waiting
+        bubble = report.bubble * here.all - best.bubble * there.all
+        if more[worst] / 2 <= bubble <= 2 * more[worst]:  # it explains the waiting; else other devices wait elsewhere
             return f"bubble {report.bubble:.0%}, not {best.bubble:.0%}"
         return _times("waits", here.waiting, there.waiting)
     if worst == "communication" and (level := _level(report, best)):

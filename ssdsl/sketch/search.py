@@ -27,7 +27,7 @@ from ssdsl.sketch.family import family
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
 from ssdsl.sketch.texts import Texts
-from ssdsl.solve.grid import Point, Worth, grid
+from ssdsl.solve.grid import Grid, Point, Worth
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.workspace import Candidate, Workspace
 
@@ -126,8 +126,23 @@ class SearchResult:
 
     @property
     def ranked(self) -> tuple[Tried, ...]:
-        """All plans that fit and are not refuted, the best first."""
-        return tuple(sorted((t for t in self.tried if t.fits and t.unproved is None), key=lambda t: t.cost))
+        """All plans that fit and are not refuted, the best first; a changed plan only if it is better than without its
+        last change. Of equal plans that one is first whose params have numbers nearer to the front of what is tried,
+        where the defaults are."""
+        fit = [t for t in self.tried if t.fits and t.unproved is None]
+        least = {(t.sketch.file, *t.opened.items(), *t.changes): t.cost for t in sorted(fit, key=lambda t: -t.cost[0])}
+
+        def is_better(t: Tried) -> bool:
+            before = least.get((t.sketch.file, *t.opened.items(), *t.changes[:-1]))
+            return not t.changes or before is None or t.cost < before
+
+        return tuple(sorted(filter(is_better, fit), key=lambda t: (t.cost, self._distance(t))))
+
+    def _distance(self, tried: Tried) -> tuple[int, ...]:
+        """How far the numbers of a plan's params are from the front of what is tried."""
+        sketch = next((s for s in self.sketches if s.file == tried.sketch.file), tried.sketch)
+        places = ((p.tried, tried.opened.get(p.name)) for p in sketch.open)
+        return tuple(known.index(number) if number in known else len(known) for known, number in places)
 
     @property
     def over(self) -> tuple[Tried, ...]:
@@ -237,8 +252,6 @@ class Search:
         def found(left: int, bound: float) -> SearchResult:
             reasons = tuple((those[0], len(those)) for those in self._refusals.values())
             spent = time.monotonic() - began
-            known = sum(t.setting.refused is None for t in self._tried.values())
-            known += sum(count for _, count in reasons) + self._cannot_fit + self._elsewhere + left
             return SearchResult(
                 sketches=tuple(self.sketches),
                 baseline=base,
@@ -252,26 +265,24 @@ class Search:
                 devices=self.devices,
                 reasons=reasons,
                 miss=self._miss,
-                beaten=max(0, len(points) - known),
+                beaten=len(points) - self._settled - left,
             )
 
         yield found(len(points), 0.0)
-        left, bound = 0, float("inf")  # where no point can be measured
         self._ahead = Ahead(self._looks.at)
+        look, nearer = (partial(self._look, is_near) for is_near in (False, True))
+        asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
+        search = Grid(*asked, self._soon)
         try:
-            look, nearer = (partial(self._look, is_near) for is_near in (False, True))
-            asked = look, self._measure, self._families.__getitem__, nearer if self.costs is None else None
-            for answer in grid(points, *asked, soon=self._soon):
-                left, bound = answer.left, answer.bound
-                yield found(left, bound)
+            for _ in search.answers(points):
+                yield found(search.left, search.least)
                 if len(self._tried) >= tries or time.monotonic() > self._until:
                     return
         except _TimeIsUp:
-            if not self._tried:
-                left, bound = len(points), 0.0
+            pass
         finally:
             self._ahead.close()
-        yield found(left, bound)
+        yield found(search.left, search.least)
 
     def refined(self, found: SearchResult) -> SearchResult:
         """The result with other cuts and other orders for pipelines that leave these open: tried for the best plan of
@@ -280,6 +291,8 @@ class Search:
             return found
         found, new = replace(found, tried=(*found.tried, *self._with_widths(found))), list[Tried]()
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
+            if time.monotonic() > self._until:
+                break
             cut = list(self._changed(best, PlanChange.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
             best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
             new += cut
@@ -312,11 +325,14 @@ class Search:
         """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
         less."""
         over: list[Tried] = []
+        shown = best.setting.params if best.changes else best.values  # not those that are fixed as the text says
         while len(over) < FEW and (sketch := sketched(best, over)) is not None:
             if over and sketch.source.text == over[-1].sketch.source.text:
                 over.append(over[-1])  # the same plan again; with less memory there may be another one
                 continue
             tried = replace(self._simulated(sketch, {}), opened=best.opened, changes=(*best.changes, change))
+            chosen = {name: value for name, value in tried.setting.params.items() if name in shown}
+            tried = replace(tried, setting=replace(tried.setting, params=chosen))
             yield tried
             if tried.setting.refused is not None or not tried.over_bytes:
                 return
@@ -372,6 +388,12 @@ class Search:
             found = replace(found, tried=tuple(asked.get(id(t), t) for t in found.tried))
             if all(t.unproved is None for t in asked.values()):
                 return found
+
+    @property
+    def _settled(self) -> int:
+        """The number of settings that were simulated, or that a look has excluded."""
+        simulated = sum(t.setting.refused is None for t in self._tried.values())
+        return simulated + sum(map(len, self._refusals.values())) + self._cannot_fit + self._elsewhere
 
     # -- points --------------------------------------------------------------------------------------------------------
 

@@ -37,8 +37,8 @@ class Setting:
 
     @property
     def devices(self) -> int:
-        """The number of devices on which the plan runs."""
-        return sum(len(d.ranks) for d in self.report.devices) if self.report else 0
+        """The number of devices that the plan takes."""
+        return self.report.size if self.report else 0
 
     @property
     def device_s(self) -> float:

@@ -132,12 +132,14 @@ def sketch_of(
 
     Open params are those with `in`, with the numbers listed; those that are an axis's width, with the divisors of the
     number of devices; those that `widths` divides among stages, with the numbers of devices; and those that are a
-    number of parts, with the divisors of the dimensions that they cut. Raises PlanError if the text does not parse.
+    number of parts, with the divisors of the dimensions that they cut. Raises PlanError if the text does not parse, or
+    if a param is wrong with all params that the user does not set at their defaults.
     """
     script = parse(source)
     names = {s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement)}
     asked = {name: numbers for name, numbers in (asked or {}).items() if name in names}
     chosen = {name: numbers[0] for name, numbers in asked.items()}
+    params(script, chosen)  # a wrong one is no fact, and would be taken for one that is not open
     facts = facts_without_errors(script, model, chosen, folder)
     # once more with all other params at 1: at its default a split may not divide, and its dimension would be missed
     at_one = facts_without_errors(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder)

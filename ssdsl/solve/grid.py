@@ -79,37 +79,6 @@ Measure = Callable[[Point], Worth | None]
 Soon = Callable[[bool, Sequence[Point]], None]
 
 
-def grid(
-    points: Sequence[Point],
-    bound: Bound,
-    measure: Measure,
-    kind: Kind = lambda point: None,
-    nearer: Bound | None = None,
-    soon: Soon = lambda is_near, points: None,
-) -> Iterator[Answer]:
-    """Measures points: the first point first, then the most promising until none promises anything, at last a few of
-    each kind for the best of that kind.
-
-    `bound` gives a lower bound of a point's cost and share, or None for an invalid point. `nearer` does the same, and
-    is called for a point before it is measured. `kind` is called after `bound`. Points whose first numbers differ are
-    separate: measurements of one say nothing of the other. `soon` is told the points whose bound, or nearer bound, is
-    likely to be asked for next, the likeliest first.
-    """
-    search = _Grid(bound, measure, kind, nearer, soon)
-    spread = [*_spread(points)]
-    soon(False, spread)
-    for number, point in enumerate(spread):
-        search.unread = len(points) - number - 1
-        search.add(point)
-        if number == 0 or number == FIRST:
-            yield from search.step()
-    while (answer := next(search.step(), None)) is not None:
-        yield answer
-    for one in dict.fromkeys(o.kind for o in list(search.open.values())):
-        for _ in range(OF_A_KIND):
-            yield from search.step([one])
-
-
 class _More(NamedTuple):
     """By how much a point exceeded a bound: the ratio and the difference of costs, the difference of shares in units of
     the bound, and the ratio of the units."""
@@ -172,13 +141,29 @@ class _Open:
             del known[NEAREST:]
 
 
+def _any(point: Point) -> Hashable:
+    return None
+
+
+def _nobody(is_near: bool, points: Sequence[Point]) -> None:
+    pass
+
+
 @dataclass(slots=True)
-class _Grid:
+class Grid:
+    """A search for the best point.
+
+    `bound` gives a lower bound of a point's cost and share, or None for an invalid point. `nearer` does the same, and
+    is called for a point before it is measured. `kind` is called after `bound`. Points whose first numbers differ are
+    separate: measurements of one say nothing of the other. `soon` is told the points whose bound, or nearer bound, is
+    likely to be asked for next, the likeliest first.
+    """
+
     bound: Bound
     measure: Measure
-    kind: Kind
-    nearer: Bound | None
-    soon: Soon
+    kind: Kind = _any
+    nearer: Bound | None = None
+    soon: Soon = _nobody
     unread: int = 0  # the number of points without any bound yet
     open: dict[Point, _Open] = field(default_factory=dict)
     bounded: _Excess = field(default_factory=_Excess)  # of nearer bounds to the first
@@ -187,7 +172,36 @@ class _Grid:
     of_kind: dict[Hashable, Worth] = field(default_factory=dict)  # the best
     wrong: deque[float] = field(default_factory=lambda: deque([DOUBT] * RECENT, RECENT))
 
-    def add(self, point: Point) -> None:
+    def answers(self, points: Sequence[Point]) -> Iterator[Answer]:
+        """Measures points: the first point first, then the most promising until none promises anything, at last a few
+        of each kind for the best of that kind."""
+        spread = [*_spread(points)]
+        self.unread = len(points)
+        self.soon(False, spread)
+        for number, point in enumerate(spread):
+            self._add(point)
+            self.unread -= 1
+            if number == 0 or number == FIRST:
+                yield from self._step()
+        while (answer := next(self._step(), None)) is not None:
+            yield answer
+        for one in dict.fromkeys(o.kind for o in list(self.open.values())):
+            for _ in range(OF_A_KIND):
+                yield from self._step([one])
+
+    @property
+    def left(self) -> int:
+        """The number of points that may still beat the best, by their bounds; those without any bound yet are among
+        them."""
+        return self.unread + sum(o.may_win(self.best) for o in self.open.values())
+
+    @property
+    def least(self) -> float:
+        """The least of the bounds of these points."""
+        left = (o.least.cost for o in self.open.values() if o.may_win(self.best))
+        return 0.0 if self.unread else min(left, default=math.inf)
+
+    def _add(self, point: Point) -> None:
         if (least := self.bound(point)) is not None and least.share <= 1:
             added = self.open[point] = _Open(least, self.kind(point), _place(point), self.nearer is None)
             for known, near in ((self.bounded, added.bounded), (self.measured, added.measured)):
@@ -195,7 +209,7 @@ class _Grid:
                     if other[0] == point[0]:
                         added.see(near, other, _place(other))
 
-    def step(self, kinds: Sequence[Hashable] | None = None) -> Iterator[Answer]:
+    def _step(self, kinds: Sequence[Hashable] | None = None) -> Iterator[Answer]:
         """The next measurement, if one is worth it: for the best of all, or for the best of a kind."""
         best = self.best if kinds is None else self.of_kind.get(kinds[0], NONE)
         hurry, looks = (1.0, len(self.open)) if kinds is None else (EASIER, LOOKS)
@@ -251,9 +265,7 @@ class _Grid:
             for other, waiting in self.open.items():
                 if other[0] == point[0]:
                     waiting.see(waiting.measured, point, opened.place)
-        left = [o.least.cost for o in self.open.values() if o.may_win(self.best)]
-        least = 0.0 if self.unread else min(left, default=math.inf)
-        return Answer(point, found, least, len(left) + self.unread)
+        return Answer(point, found, self.least, self.left)
 
     def _estimate(self, point: _Open) -> Worth:
         """The likely cost and share of a point."""

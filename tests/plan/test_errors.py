@@ -12,7 +12,7 @@ from ssdsl.lang.errors.files import FileUnwritable
 from ssdsl.lang.errors.text import GIVEN
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import LARGEST_BYTES, read_source
-from ssdsl.lang.save import reason_of, save_text
+from ssdsl.lang.save import check_folder, reason_of, save_text
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
 from ssdsl.plan.interpret import interpret_all
@@ -91,6 +91,13 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, golden: Callable[[Path, s
         save_text(str(tmp_path / "file" / "costs.json"), "{}")
     text = "\n\n".join(map(render, caught.value.diagnostics)) + "\n"
     golden(FOLDER / "E0125.err", text.replace(str(tmp_path), "folder"))
+
+
+def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        check_folder(str(tmp_path))
+    assert "is a directory" in render(caught.value.diagnostics[0])
+    check_folder(str(tmp_path / "new.ssp"))
 
 
 def test_a_full_disk() -> None:

@@ -16,6 +16,8 @@ from ssdsl.model.ops.rows import ROWS
 from ssdsl.plan.interpret import interpret
 from ssdsl.plan.plan import Phase
 from ssdsl.solve import vee
+from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.render import render
 from ssdsl.text.source import Source
 
 ROW = ROWS["aten::linear"]
@@ -204,3 +206,13 @@ def _in_flight(device: list[Task]) -> int:
         most = max(most, alive)
         alive -= kind == "W"
     return most
+
+
+@pytest.mark.parametrize("name", ["zb_v", "dual_pipe_v", "v_half", "v_min"])
+def test_an_odd_stage_is_refused(name: str) -> None:
+    text = PLAN.format(name=name, p=2, sizes=8, stages=3, m=8, numbers="")
+    with pytest.raises(PlanError) as caught:
+        interpret(parse(Source("v.ssp", text)), model_of(3))
+    said = render(caught.value.diagnostics[0])
+    assert "each device has two stages" in said and "v.ssp:6:1" in said
+    assert "help: give the call other arguments" in said

@@ -104,3 +104,10 @@ def test_the_report_of_a_run(tmp_path: object) -> None:
     shown = [row[0] for row in steps_view(result).rows]
     assert shown[:2] == [0, 1] and shown[-1] == 99 and "..." in shown and len(shown) < 20
     assert all(printed(view, 80) for view in run_views(result))
+
+
+def test_cells_become_long_before_headings() -> None:
+    columns = (Column("a heading of words", ColumnKind.COUNT), Column("why", fold=True))
+    found = printed(View("", columns, ((7, "one two three four"),)), 30)
+    assert "one two three four" in found and "a heading of words" not in found
+    assert "a heading of words" in printed(View("", columns, ((7, "one two three four"),)), 40)

@@ -18,6 +18,11 @@ one_f_one_b(stage, {parts})
 """
 
 
+def report(parts: int, shares: str) -> Report:
+    graph = graph_of("gpt:350m,layers=8,batch=16", meta=True)
+    return step(compile_source(Source("plan.ssp", PLAN.format(parts=parts, shares=shares)), graph, {}, ROOT))
+
+
 @pytest.mark.parametrize(
     ("parts", "shares", "begins"),
     [
@@ -26,9 +31,10 @@ one_f_one_b(stage, {parts})
     ],
 )
 def test_a_bubble_is_named_where_most_of_the_waiting_is_in_it(parts: int, shares: str, begins: str) -> None:
-    graph = graph_of("gpt:350m,layers=8,batch=16", meta=True)
-
-    def report(parts: int, shares: str) -> Report:
-        return step(compile_source(Source("plan.ssp", PLAN.format(parts=parts, shares=shares)), graph, {}, ROOT))
-
     assert reason(report(parts, shares), report(16, "[1, 1]")).startswith(begins)
+
+
+def test_a_bubble_is_not_named_where_the_better_plan_waits_elsewhere_instead() -> None:
+    worse, better = report(2, "[1, 1.3]"), report(4, "[1, 1.7]")
+    assert better.step_s < worse.step_s < 1.1 * better.step_s and worse.bubble > better.bubble + 0.1
+    assert reason(worse, better).startswith("waits")

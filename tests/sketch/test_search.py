@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +22,7 @@ from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import Search, SearchResult
+from ssdsl.sketch.search import PlanChange, Search, SearchResult
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -99,6 +101,41 @@ def test_families_and_ranks() -> None:
     assert {t.values["Z"] for t in found.tried if t.sketch.name == "zero"} == {1, 2, 3}
 
 
+def test_of_equal_plans_the_one_nearest_to_the_defaults_is_first() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+    *_, found = searching.run(1)
+    assert found.best is not None
+    other = replace(found.best, opened={**found.best.opened, "M": 8})
+    for tried in ((found.best, other), (other, found.best)):
+        assert [t.opened["M"] for t in replace(found, tried=tried).ranked] == [4, 8]
+
+
+def test_a_changed_plan_is_a_row_only_if_it_is_better() -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+    *_, found = searching.run(1)
+    assert found.best is not None
+    changed = replace(found.best, changes=(PlanChange.ORDER,))
+    assert replace(found, tried=(*found.tried, changed)).ranked == (found.best,)
+
+
+def test_devices_that_run_nothing_are_taken() -> None:
+    text = "param S = 4 in [2, 4]\n\nmesh gpus(pp = S)\n\nassign model to gpus[pp = 0]\n"
+    plan = sketch_of(Source("a.ssp", text), None, index_model(graph_of(MODEL)), range(1, 9))
+    *_, found = Search(graph_of(MODEL), load_cluster("a100x8"), [plan], plan, range(1, 9)).run()
+    assert found.best is not None and found.best.opened == {"S": 2}
+    assert found.best.setting.devices == 2 and found.baseline.setting.devices == 4
+
+
+def test_a_changed_plan_names_the_params_that_the_plain_one_names() -> None:
+    source = read_source(EXAMPLES / "pipeline.ssp")
+    text = source.text.replace("param S", "param A = 1 in [1]\nparam S", 1)
+    plan = sketch_of(Source("a.ssp", text), EXAMPLES, index_model(graph_of(MODEL)), range(4, 5), {"M": (8,)})
+    searching = Search(graph_of(MODEL), load_cluster("laptop"), [plan], plan, range(4, 5))
+    *_, found = searching.run()
+    names = {frozenset(t.setting.params) for t in searching.refined(found).tried if t.setting.report is not None}
+    assert any(t.changes for t in searching.refined(found).tried) and len(names) == 1
+
+
 def test_what_does_not_fit_is_told_apart() -> None:
     cluster = load_cluster("a100x8")
     group = cluster.groups[0]
@@ -143,6 +180,29 @@ def test_time_is_up() -> None:
     assert found.baseline.report.step_s > 0 and len(found.tried) <= 1
 
 
+@pytest.mark.parametrize("end", [2, 20, 40])
+def test_what_is_refused_before_time_is_up_is_not_left(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron", M=(1, 3, 5, 7))
+    monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=count().__next__))
+    *_, found = searching.run(100, end)
+    assert found.left > 0
+    others = found.refused, found.elsewhere, found.cannot_fit, found.left
+    assert found.simulated + found.beaten + sum(others) == found.settings
+
+
+def test_time_is_up_while_plans_are_refined(monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = work(load_cluster("laptop"), range(4, 5), "megatron")
+    *_, found = searching.run()
+
+    def refined(end: int) -> set[str]:
+        """The changed settings."""
+        monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=count().__next__))
+        searching._until = end
+        return {t.setting.words for t in searching.refined(found).tried if t.changes}
+
+    assert refined(1) == set() and refined(1000)  # another order for the second family
+
+
 def test_too_much_is_open(golden: Callable[[Path, str], None]) -> None:
     searching = work(load_cluster("a100x1024"), range(1, 1025), "megatron")
     with pytest.raises(PlanError) as raised:
@@ -175,8 +235,9 @@ def shown(searching: Search, found: SearchResult) -> str:
     return "\n".join(line for view in views for line in view.notes)
 
 
-def test_every_setting_is_accounted_for() -> None:
-    searching = work(load_cluster("a100x8"), range(8, 9), "megatron")
+@pytest.mark.parametrize("parts", [(), (1, 3, 5, 7)])  # all but the default of the second are refused
+def test_every_setting_is_accounted_for(parts: tuple[int, ...]) -> None:
+    searching = work(load_cluster("a100x8"), range(8, 9), "megatron", **({"M": parts} if parts else {}))
     *_, found = searching.run()
     assert found.beaten > 0
     others = found.refused, found.elsewhere, found.cannot_fit, found.left
@@ -197,7 +258,9 @@ def test_where_all_settings_are_refused_it_says_what_would_do() -> None:
     searching = work(load_cluster("a100x8"), range(8, 9), "megatron", M=(3,))
     found = searched(searching)
     assert found.best is None and found.refused == found.settings
-    assert "E0203: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(searching, found)
+    assert "refused by E0203, such as: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(
+        searching, found
+    )
 
 
 def test_what_is_open() -> None:
@@ -231,6 +294,14 @@ def test_a_list_follows_what_the_user_has_set() -> None:
         *((2, m, 2) for m in (2, 4, 8)),
     }
     assert len(list(open_settings(parse(Source("x.ssp", text))))) == 9  # as `ssdsl sweep` does
+
+
+def test_a_default_that_is_not_listed_is_refused() -> None:
+    text = "param S = 2 in [2, 3]\nparam M = 6 in [S, 2 * S]\n\nmesh gpus(pp = S)\n"
+    with pytest.raises(PlanError) as raised:  # with S = 3 it is listed
+        sketch_of(Source("a.ssp", text), None, index_model(graph_of(MODEL)), range(2, 4))
+    assert raised.value.diagnostics[0].code == "E0282"
+    assert sketch_of(Source("a.ssp", text), None, index_model(graph_of(MODEL)), range(2, 4), {"S": (3,)})
 
 
 def test_a_width_of_which_one_number_is_left_is_set() -> None:

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from ssdsl.solve.grid import Answer, Point, Worth, grid
+from ssdsl.solve.grid import Answer, Grid, Point, Worth
 
 TRIES = 100
 
@@ -71,7 +71,7 @@ class SlowLinks(Problem):
 
 def solved(problem: Problem, nearer: bool = False) -> list[Answer]:
     found = []
-    for answer in grid(problem.points, problem.bound, problem.value, nearer=problem.nearer if nearer else None):
+    for answer in Grid(problem.bound, problem.value, nearer=problem.nearer if nearer else None).answers(problem.points):
         found.append(answer)
         if len(found) == TRIES:
             break
@@ -145,7 +145,7 @@ def test_what_is_no_point_is_left_out() -> None:
     def measure(point: Point) -> Worth | None:
         return None if point[1] == 2 else Worth(float(point[1]))
 
-    answers = list(grid(points, bound, measure))
+    answers = list(Grid(bound, measure).answers(points))
     assert best([a.worth for a in answers if a.worth]) == 4.0
     assert [a.worth for a in answers if a.point[1] == 2] == [None]
     assert all(a.point[1] % 2 == 0 for a in answers)
@@ -160,7 +160,7 @@ def test_what_takes_long_to_measure_is_put_off_and_not_forgotten() -> None:
     def bound(point: Point) -> Worth:
         return Worth(least[point], 0.0, 9.0 if point == points[-1] else 0.0)
 
-    assert points[-1] in {a.point for a in grid(points, bound, lambda point: Worth(costs[point]))}
+    assert points[-1] in {a.point for a in Grid(bound, lambda point: Worth(costs[point])).answers(points)}
 
 
 def test_memory_that_a_bound_leaves_out_is_added_and_hides_no_solution() -> None:
@@ -176,7 +176,7 @@ def test_memory_that_a_bound_leaves_out_is_added_and_hides_no_solution() -> None
         return Worth(found.cost * 1.001, found.share + (0.4 if point[1] == 2 else 0.2))
 
     points = [(0, again, parts) for again in (2, 1) for parts in (1, 2, 4, 8)]
-    found = list(grid(points, lambda point: Worth(0.5, 0.03), value, nearer=nearer))
+    found = list(Grid(lambda point: Worth(0.5, 0.03), value, nearer=nearer).answers(points))
     assert min((a.worth for a in found if a.worth), key=lambda w: w.key) == value((0, 1, 1))
 
 
@@ -194,5 +194,5 @@ def test_what_a_bound_counts_once_is_expected_as_often_as_a_measurement_shows() 
         return Worth(100 + point[1] / 10, 0.2 + 8 * unit(point))
 
     points = [(0, 2**n) for n in range(3, 10)]
-    measured = [a.point for a in grid(points, bound, value)]
+    measured = [a.point for a in Grid(bound, value).answers(points)]
     assert measured[:2] == [(0, 8), (0, 64)]

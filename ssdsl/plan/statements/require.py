@@ -37,4 +37,7 @@ class RequireFailed(Traced, Diagnostic):
 
     @property
     def change(self) -> str:
-        return "choose other parameters with `--set`" if self.params else "change what the plan says above this line"
+        other = "choose other parameters with `--set`" if self.params else ""
+        if self.calls:  # in a function: it may be wrong what the plan gives to it
+            return f"give the call other arguments{', or ' if other else ''}{other}"
+        return other or "change what the plan says above this line"

@@ -61,7 +61,7 @@ OF_A_REPORT: tuple[Figure[Report], ...] = (
     Figure("peak_bytes", "largest peak memory", size, lambda r: r.peak_bytes),
     Figure("traffic_bytes", "traffic of all devices", size, lambda r: sum(t.size_bytes for t in r.traffic)),
     Figure("roles", "roles", count, lambda r: len(r.devices)),
-    Figure("devices", "devices", count, lambda r: sum(len(d.ranks) for d in r.devices)),
+    Figure("devices", "devices", count, lambda r: r.size),
 )
 OF_A_DEVICE: tuple[Figure[DeviceReport], ...] = (
     Figure("busy_s", "busy", seconds, busy_s),

@@ -50,7 +50,7 @@ def summary_view(report: Report) -> View:
         flops(report.model_flops),
         report.peak_bytes,
         max((s for d in report.devices if (s := d.capacity_share) is not None), default=None),
-        sum(len(d.ranks) for d in report.devices),
+        report.size,
     )
     return View(report.title, SUMMARY, (row,))
 

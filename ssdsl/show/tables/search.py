@@ -97,9 +97,8 @@ def why(tried: Tried, found: SearchResult) -> str:
     if (d := tried.setting.refused) is not None:
         return f"{d.code}: {d.text(d.title)}"
     if tried.setting.devices not in found.devices:
-        return f"takes {tried.setting.devices} devices" + (
-            f", over by {size(tried.over_bytes)}" if tried.over_bytes else ""
-        )
+        over = f", over by {size(tried.over_bytes)}" if tried.over_bytes else ""
+        return f"takes {counted(tried.setting.devices, 'device')}{over}"
     if tried.over_bytes:
         return f"over by {size(tried.over_bytes)}"
     if best is None:
@@ -158,7 +157,8 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
         yield "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     for diagnostic, count in found.reasons[:3]:
         mend = f"; {diagnostic.text(diagnostic.help)}" if found.best is None and diagnostic.help else ""
-        yield f"{count} refused, such as {diagnostic.code}: {diagnostic.text(diagnostic.title)}{mend}"
+        such = ", such as" if count > 1 else ""
+        yield f"{count:,} refused by {diagnostic.code}{such}: {diagnostic.text(diagnostic.title)}{mend}"
     if over := found.over:
         nearest = "; ".join(f"{t.sketch.name} {t.setting.words} by {size(t.over_bytes)}" for t in over[:OVER_SHOWN])
         yield f"out of memory: {len(over)}, the nearest {nearest}"

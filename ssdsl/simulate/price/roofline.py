@@ -20,6 +20,7 @@ from ssdsl.ir.action import (
     WaitReduce,
 )
 from ssdsl.ir.function import Function
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.parts import BACK_PHASES
 from ssdsl.ir.program import Role
@@ -66,13 +67,17 @@ class Roofline:
             case _:
                 assert_never(action)
 
-    def of_section(self, function: Function, number: int, device: Device) -> tuple[float, float]:
-        """The seconds of a section's forward, and of its backward, on a device; with its collectives."""
+    def of_section(
+        self, function: Function, number: int, device: Device, submesh: Submesh | None = None
+    ) -> tuple[float, float]:
+        """The seconds of a section's forward, and of its backward, on a device; with its collectives. These are of the
+        function's own devices, or of those of a submesh with the same axes."""
         times = self.computing.of_section(function, number, device)
+        there = submesh or function.submesh
 
         def talks(*phases: Phase) -> float:
             found = (c for p in phases for c in self.facts.collectives(function, function.sections[number], p))
-            return sum(self.network.collective(c, function.submesh).time_s for c in found)
+            return sum(self.network.collective(c, there).time_s for c in found)
 
         back = times.recompute + times.dgrad + times.wgrad
         return times.forward + talks(Phase.FORWARD), back + talks(*BACK_PHASES[function.backward])

@@ -89,7 +89,8 @@ def with_clock(sketch: Sketch, values: Values, found: Modulo | VSchedule) -> Ske
     """The sketch with this clock in place of its order. Its params are no longer open, because the numbers depend on
     them."""
     text, own = sketch.source.text, _call(sketch.script)
-    above = "no order takes less" if found.gap < SAME else f"{found.gap:.1%} above the least that any order takes"
+    most = f"at most {found.gap:.1%} above the least that any order takes"
+    above = "no order takes less" if found.gap < SAME else most
     note = f"# by the times of its parts, {above}\n"
     schedule = V_SCHEDULE if isinstance(found, VSchedule) else MODULO
     asked = f"{note}{schedule}({_written_parts(sketch)}, {_written_count(sketch)}, {found})"

@@ -14,6 +14,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Device
 from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.place import Place, place_of
 from ssdsl.ir.program import Members, Program
 from ssdsl.lang import nodes
 from ssdsl.model.graph import ITEMSIZE
@@ -125,21 +126,24 @@ class Priced:
         return [role for (role,) in roles]
 
     def row(self, roles: list[int], report: Report, cluster: Cluster, share: float) -> LayerRow:
-        """The problem for `solve/cuts.py`: one kind of device for each stage, as in the simulated plan."""
+        """The problem for `solve/cuts.py`: one kind of device for each stage, as in the simulated plan. Stages on like
+        devices may be of unlike kinds, because other links join them."""
         state, kept = self.state(), self.kept()
         devices_of = {device.name: device for device in report.devices}
-        by_device: dict[Device, tuple[tuple[float, ...], tuple[float, ...]]] = {}
+        priced: dict[tuple[Device, Place], tuple[tuple[float, ...], tuple[float, ...]]] = {}
         kinds = []
         for r in roles:
-            devices = cluster.devices(tuple(self.program.roles[r].submesh.ranks()))
+            submesh = self.program.roles[r].submesh
+            devices = cluster.devices(tuple(submesh.ranks()))
             slowest = min(devices, key=lambda d: d.achievable_bandwidth())
-            if slowest not in by_device:
-                by_device[slowest] = self.seconds(slowest)
+            there = slowest, place_of(cluster, submesh)
+            if there not in priced:
+                priced[there] = self.seconds(slowest, submesh)
             device, own = devices_of[self.program.roles[r].name], self.of_role(r)
             activations = dict(device.peak_parts).get("activations", 0)
             times = (device.peak_bytes - activations) / max(1.0, sum(state[n] for n in own))
             capacity = inf if device.capacity_bytes is None else share * device.capacity_bytes
-            kinds.append(DeviceKind(1, *by_device[slowest], tuple(times * b for b in state), tuple(kept), capacity))
+            kinds.append(DeviceKind(1, *priced[there], tuple(times * b for b in state), tuple(kept), capacity))
         stages = tuple((s,) for s in range(len(roles)))
         return LayerRow(tuple(kinds), stages, self.in_flight(roles, report), len(roles), self.micro_batches)
 
@@ -157,12 +161,14 @@ class Priced:
             found.append(dict(device.peak_parts).get("activations", 0) / max(1.0, sum(kept[n] for n in own)))
         return tuple(found)
 
-    def seconds(self, device: Device) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The seconds of each layer for one micro-batch on a device, and those of its forward alone."""
+    def seconds(self, device: Device, submesh: Submesh) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The seconds of each layer for one micro-batch on such a device of a submesh, and those of its forward alone.
+        A layer that is cut over other axes communicates as where it is now."""
         both, forward = [0.0] * len(self.layers), [0.0] * len(self.layers)
         for function in self.program.functions:
+            there = submesh if function.submesh.axes == submesh.axes else None
             for number, section in enumerate(function.sections):
-                first, back = self.prices.costs.of_section(function, number, device)
+                first, back = self.prices.costs.of_section(function, number, device, there)
                 for layer, share in self.layers_in(section).items():
                     both[layer] += share * (first + back)
                     forward[layer] += share * first

@@ -167,7 +167,7 @@ def _kind(found: Unordered, layers: list[cuts.Layer], micro_batches: int) -> Dev
     )
     beside = scatters + (costs.of(Update(), role).time_s + starts) / micro_batches
     beside /= max(1.0, sum(state))
-    seconds, forward = priced.seconds(slowest)
+    seconds, forward = priced.seconds(slowest, role.submesh)
     seconds = tuple(t + beside * b for t, b in zip(seconds, state, strict=True))
     capacity = capacity_bytes(program, role, found.prices.cluster)
     return DeviceKind(len(devices), seconds, forward, tuple(each * b for b in state), tuple(priced.kept()), capacity)

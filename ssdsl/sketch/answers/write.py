@@ -25,10 +25,10 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
             case nodes.ParamStatement():
                 text = _with_default(text, s, values, notes, domains[s.name.text])
             case (
-                nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name)))
-                | nodes.LetStatement(value=nodes.Call(function=nodes.NameExpression(text=name)))
-            ) if name in notes and name not in values:
-                text = _with_note(text, s, notes[name])
+                nodes.Do(call=nodes.Call(function=nodes.NameExpression(text=name), arguments=arguments))
+                | nodes.LetStatement(value=nodes.Call(function=nodes.NameExpression(text=name), arguments=arguments))
+            ) if name in notes and name not in values and any(isinstance(a, nodes.Keyed) for a in arguments):
+                text = _with_note(text, s, notes[name])  # of calls with an answer
             case nodes.UseStatement(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
                 text = _with_path(text, module, sketch.folder, folder)
     source = Source(sketch.source.name, text)
@@ -36,8 +36,10 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
 
 
 def with_answer(text: str, call: nodes.Call, name: str, answer: str) -> str:
-    """The text of a plan with a call replaced: it calls `name`, with the answer appended to its arguments."""
-    text = f"{text[: call.span.end - 1]}, {answer}{text[call.span.end - 1 :]}"
+    """The text of a plan with a call replaced: it calls `name`, with the answer behind its arguments. A comma behind
+    the last of these stays the last."""
+    end = call.arguments[-1].span.end
+    text = f"{text[:end]}, {answer}{text[end:]}"
     return f"{text[: call.function.span.start]}{name}{text[call.function.span.end :]}"
 
 

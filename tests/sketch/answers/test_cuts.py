@@ -68,6 +68,28 @@ def test_the_faster_device_gets_more(unlike: Cluster) -> None:
     assert again.simulate(candidate, unlike).step_s == cut.report.step_s
 
 
+@pytest.fixture
+def nodes_of_three(tmp_path: Path) -> Cluster:
+    """Two nodes of three A100s over a slow link: of three pairs, the second one is on both nodes."""
+    known = (EXAMPLES.parent / "ssdsl/cluster/known/a100x1024.toml").read_text()
+    nodes = NODES.format("a100").replace("count = 1\ndevices = 1", "count = 2\ndevices = 3")
+    across = '[[nodes.levels]]\nname = "cluster"\nbandwidth_gb_s = 5\nlatency_us = 4\nsource = "made up"\n'
+    (tmp_path / "three.toml").write_text(f"{known[: known.index('[[nodes]]')]}{nodes}\n{across}")
+    return load_cluster(str(tmp_path / "three.toml"))
+
+
+def test_a_stage_across_nodes_gets_less(nodes_of_three: Cluster) -> None:
+    graph = graph_of("gpt:350m,layers=12,batch=32", meta=True)
+    setting = {"D": (1,), "T": (2,), "S": (3,), "M": (8,)}
+    plan = sketch_of(read_source(EXAMPLES / "megatron.ssp"), EXAMPLES, index_model(graph), range(6, 7), setting)
+    work = Search(graph, nodes_of_three, [plan], plan, range(6, 7))
+    *_, before = work.run()
+    found = work.refined(before)
+    assert before.best is not None and found.best is not None
+    cut = next(t for t in found.ranked if t.changes == (PlanChange.CUTS,))
+    assert cut.report.step_s < 0.8 * before.best.report.step_s
+
+
 def test_where_the_plan_leaves_them_open() -> None:
     assert is_open(sketch()) and is_open(sketch("megatron")) and not is_open(sketch("data_parallel"))
     found = with_cuts(sketch(), {"S": 2}, ("h.3",))

@@ -7,9 +7,14 @@ import pytest
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.declarations import params
+from ssdsl.plan.interpret import interpret
 from ssdsl.plan.model_index import index_model
+from ssdsl.sketch.answers.cuts import with_cuts
+from ssdsl.sketch.answers.orders import with_order
+from ssdsl.sketch.answers.schedules import called
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.sketch import Sketch, sketch_of
+from ssdsl.solve.order import Schedule
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 
@@ -58,3 +63,30 @@ def test_files_beside_the_sketch_are_found_from_elsewhere(tmp_path: Path) -> Non
     text = 'use "mine.ssp": put\n\nparam T = 2\n\nmesh gpus(tp = T)\n\nput(model, gpus)\n'
     found = written(sketch(Source("x.ssp", text), tmp_path / "plans"), {"T": 1}, {}, tmp_path / "found")
     assert 'use "../plans/mine.ssp": put' in found
+
+
+ROW = """\
+mesh gpus(pp = 2)
+split model by batch into m = 4
+let stage = cut(
+    model,  # all of it
+    2,
+)
+assign stage[s] to gpus[pp = s] for s in 0..2
+"""
+
+
+def test_an_answer_stands_before_the_last_comma() -> None:
+    found = with_cuts(sketch(Source("x.ssp", f"{ROW}schedule(stage, 4,)  # 1F1B\n"), None), {}, ("h.1",))
+    own = next(call for name, call in called(found.script) if name == "schedule")
+    found = with_order(found, {}, ("schedule", own), Schedule((3, 1), (0, 1), 1.0, 1.0, 2.0, 0))
+    text = written(found, {}, {})
+    assert 'let stage = cut(model, 2, before = ["h.1"])\n' in text
+    assert "schedule(stage, 4, ahead = [3, 1], late = [0, 1])  # 1F1B\n" in text
+    interpret(parse(Source("x.ssp", text)), graph_of("gpt:tiny"))
+
+
+def test_a_note_stands_above_the_call_that_it_is_of() -> None:
+    text = f"{ROW}if 1 == 2:\n    schedule(stage, 4)\nelse:\n    schedule(stage, 4, ahead = [2, 1], late = [0, 0])\n"
+    found = written(sketch(Source("x.ssp", text), None), {}, {"schedule": "because"})
+    assert found.count("# because") == 1 and "    # because\n    schedule(stage, 4, ahead" in found
