@@ -12,14 +12,13 @@ from rich.console import Console
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
-from ssdsl.lang.save import save_text
 from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.graph import Graph
 from ssdsl.show.charts.sweep_html import sweep_html
 from ssdsl.show.tables.search import search_views
 from ssdsl.show.view import table
 from ssdsl.simulate.profile.read_costs import read_costs
-from ssdsl.sketch.answers.write import written
+from ssdsl.sketch.answers.write import save_plan, written
 from ssdsl.sketch.reasons import notes
 from ssdsl.sketch.search import TRIES, SearchResult, Tried, search_of
 from ssdsl.sketch.sketch import wanted_devices
@@ -64,17 +63,19 @@ class SearchReport:
         """The best plan of each kind of parallelism, the best first."""
         return self.found.best_of_families()
 
-    def text(self, tried: Tried | None = None, folder: str | os.PathLike[str] = ".") -> str:
-        """The text of a plan with its params as defaults, as it is written to a file of `folder`; by default the best
-        plan. Raises ValueError where no plan fits."""
+    def text(self, tried: Tried | None = None) -> str:
+        """The text of a plan with its params as defaults; by default the best plan. Raises ValueError where no plan
+        fits."""
         if (chosen := tried or self.best) is None:
             raise ValueError("no plan fits")
-        return written(chosen.sketch, chosen.setting.params, notes(self.found, chosen), Path(folder).resolve())
+        return written(chosen.sketch, chosen.setting.params, notes(self.found, chosen))
 
     def write(self, file: str | os.PathLike[str]) -> None:
-        """Writes the best plan to a file. Raises PlanError where the file cannot be written, ValueError where no plan
-        fits."""
-        save_text(os.fspath(file), self.text(folder=Path(file).parent))
+        """Writes the best plan to a file, and beside it the files that it uses. Raises PlanError where one cannot be
+        written, ValueError where no plan fits."""
+        text = self.text()
+        assert self.best is not None, "its text is known"
+        save_plan(self.best.sketch, text, os.fspath(file))
 
     def __str__(self) -> str:
         out = io.StringIO()

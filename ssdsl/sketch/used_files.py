@@ -30,6 +30,20 @@ def open_in_used_files(script: nodes.Script, folder: Path | None) -> tuple[OpenI
     return tuple(_beside(script.statements, (folder or Path()).resolve(), ()))
 
 
+def files_of(script: nodes.Script, folder: Path) -> Iterator[Path]:
+    """Yields the files in the folder of a plan that it uses, and those that they use. Raises PlanError where one cannot
+    be read."""
+    left, seen = [(script, folder)], set[Path]()
+    while left:
+        script, inner = left.pop()
+        modules = [s.module for s in script.statements if isinstance(s, nodes.UseStatement)]
+        paths = {(inner / m.value).resolve() for m in modules if isinstance(m, nodes.Text)} - seen
+        for path in sorted(path for path in paths if path.is_relative_to(folder)):
+            yield path
+            seen.add(path)
+            left.append((parse(read_source(path)), path.parent))
+
+
 def _beside(statements: tuple[nodes.Statement, ...], folder: Path, above: Files) -> Iterator[OpenInUsedFile]:
     """The warnings of all files that these statements use; `above` are the files that lead there."""
     for s in statements:

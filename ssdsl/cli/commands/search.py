@@ -15,7 +15,7 @@ from ssdsl.cli.options import complete_plan
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
-from ssdsl.lang.save import check_folder, save_text
+from ssdsl.lang.save import check_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,11 +97,17 @@ def search(
     graph = held.graph
     from ssdsl.show.tables.search import pareto_text, search_json, search_views
     from ssdsl.simulate.profile.read_costs import read_costs
+    from ssdsl.sketch.answers.write import copies_for
     from ssdsl.sketch.search import search_of
 
     state, times = state_of(master_weights, fp32_grads), read_costs(Path(costs)) if costs is not None else None
     work = search_of(graph, on, texts, wanted, numbers_of(set_), state, memory, times)
+    if out is not None:
+        for sketch in work.sketches:
+            copies_for(sketch, Path(out).parent)  # what would keep a plan from being saved is said before the search
     found = work.proved(_searched(work, tries, seconds, orders), top)
+    best = found.best
+    text = None if out is None or best is None else _saved(out, found, best)
     title = f"search for {graph.name} on {on.name}"
     if json:
         show_diagnostics(tuple(d for sketch in work.sketches for d in sketch.elsewhere))
@@ -113,11 +119,11 @@ def search(
         from ssdsl.show.charts.sweep_html import sweep_html
 
         save_page(html, sweep_html(title, tuple(t.setting for t in (found.baseline, *found.tried))))
-    if (best := found.best) is None:
+    if best is None:
         raise typer.Exit(1)
     path, source = texts.of(best.sketch.file)
-    if out is not None:
-        _write(out, found, best, source.text, talk if json else results)
+    if text is not None:
+        _print_changes(best.sketch.source.name, source.text, out, text, talk if json else results)
     if compile_ is not None:
         loaded = LoadedPlan(path, best.sketch.source, held)
         put(loaded, compiled(loaded, best.setting.params, cluster=on), compile_, (), on)
@@ -173,13 +179,17 @@ def _progress() -> "Iterator[Callable[[SearchResult], None]]":
         yield say
 
 
-def _write(file: str, found: "SearchResult", best: "Tried", before: str, console: "Console") -> None:
-    """Saves the best plan, and prints how it differs from the original."""
-    from ssdsl.sketch.answers.write import written
+def _saved(file: str, found: "SearchResult", best: "Tried") -> str:
+    """Saves the best plan; the text that was saved."""
+    from ssdsl.sketch.answers.write import save_plan, written
     from ssdsl.sketch.reasons import notes
 
-    text = written(best.sketch, best.setting.params, notes(found, best), Path(file).resolve().parent)
-    save_text(file, text)
-    names = best.sketch.source.name, file
-    for line in difflib.unified_diff(before.splitlines(), text.splitlines(), *names, lineterm="", n=1):
+    text = written(best.sketch, best.setting.params, notes(found, best))
+    save_plan(best.sketch, text, file)
+    return text
+
+
+def _print_changes(name: str, before: str, file: str | None, text: str, console: "Console") -> None:
+    """Prints how a saved plan differs from the original."""
+    for line in difflib.unified_diff(before.splitlines(), text.splitlines(), name, file or "", lineterm="", n=1):
         console.print(line, markup=False, soft_wrap=True)

@@ -1,22 +1,24 @@
 """Writes the text of a plan with a search's answers in place of its defaults."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from ssdsl.lang import nodes
+from ssdsl.lang.errors.files import FileUnwritable
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
+from ssdsl.lang.save import save_text
 from ssdsl.plan.declarations import params
 from ssdsl.sketch.sketch import Sketch
+from ssdsl.sketch.used_files import files_of
+from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
 
-def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str], folder: Path | None = None) -> str:
+def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str]) -> str:
     """The sketch's text with these defaults. A param's note stands above it as a comment.
 
-    A number that is not in the param's list, as the user asked for it, is added. Paths of files that the plan uses
-    are made relative to `folder`.
+    A number that is not in the param's list, as the user asked for it, is added.
     """
     text = sketch.source.text
     domains = {p.name: p.domain for p in params(sketch.script, values)}
@@ -29,10 +31,30 @@ def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str],
                 | nodes.LetStatement(value=nodes.Call(function=nodes.NameExpression(text=name), arguments=arguments))
             ) if name in notes and name not in values and any(isinstance(a, nodes.Keyed) for a in arguments):
                 text = _with_note(text, s, notes[name])  # of calls with an answer
-            case nodes.UseStatement(module=nodes.Text() as module) if folder is not None and sketch.folder is not None:
-                text = _with_path(text, module, sketch.folder, folder)
     source = Source(sketch.source.name, text)
     return format_script(parse(source), source)
+
+
+def copies_for(sketch: Sketch, folder: Path) -> dict[Path, bytes]:
+    """The files that the sketch uses and that a plan in this folder lacks, with their contents: a plan finds files
+    beside it. Raises PlanError where another file has the name of one."""
+    own, copies = (sketch.folder or Path()).resolve(), dict[Path, bytes]()
+    for path in files_of(sketch.script, own):
+        copy, content = folder.resolve() / path.relative_to(own), path.read_bytes()
+        if not copy.exists():
+            copies[copy] = content
+        elif copy.read_bytes() != content:
+            raise PlanError(FileUnwritable(None, str(copy), f"it is another file than `{path}`, which the plan uses"))
+    return copies
+
+
+def save_plan(sketch: Sketch, text: str, file: str) -> None:
+    """Writes the text of a plan that was made from a sketch to a file, and beside it the files that it uses. Raises
+    PlanError where one cannot be written."""
+    for path, content in copies_for(sketch, Path(file).parent).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_text(str(path), content)
+    save_text(file, text)
 
 
 def with_answer(text: str, call: nodes.Call, name: str, answer: str) -> str:
@@ -71,9 +93,3 @@ def _with_note(text: str, s: nodes.Statement, note: str) -> str:
     """The text with a comment above a statement, as far to the right."""
     indent = " " * (s.span.start - text.rfind("\n", 0, s.span.start) - 1)
     return f"{text[: s.span.start]}# {note}\n{indent}{text[s.span.start :]}"
-
-
-def _with_path(text: str, module: nodes.Text, old: Path, new: Path) -> str:
-    name = text[module.span.start : module.span.end].strip("\"'")
-    moved = os.path.relpath(old / name, new)
-    return f'{text[: module.span.start]}"{moved}"{text[module.span.end :]}'

@@ -12,9 +12,10 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.answers.cuts import with_cuts
 from ssdsl.sketch.answers.orders import with_order
 from ssdsl.sketch.answers.schedules import called
-from ssdsl.sketch.answers.write import written
+from ssdsl.sketch.answers.write import copies_for, save_plan, written
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.solve.order import Schedule
+from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 
@@ -57,12 +58,21 @@ def test_the_number_is_among_those_that_are_tried(listed: str, said: str) -> Non
     assert 8 in params(parse(Source("x.ssp", found)))[1].domain
 
 
-def test_files_beside_the_sketch_are_found_from_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans/mine.ssp").write_text("def put(ops, at):\n    assign ops to at\n")
+def test_files_beside_the_sketch_go_with_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "plans/parts").mkdir(parents=True)
+    (tmp_path / "found").mkdir()
+    (tmp_path / "plans/mine.ssp").write_text('use "parts/put.ssp": put\n')
+    (tmp_path / "plans/parts/put.ssp").write_text("def put(ops, mesh_):\n    assign ops to mesh_\n")
     text = 'use "mine.ssp": put\n\nparam T = 2\n\nmesh gpus(tp = T)\n\nput(model, gpus)\n'
-    found = written(sketch(Source("x.ssp", text), tmp_path / "plans"), {"T": 1}, {}, tmp_path / "found")
-    assert 'use "../plans/mine.ssp": put' in found
+    own = sketch(Source("x.ssp", text), tmp_path / "plans")
+    save_plan(own, written(own, {"T": 1}, {}), str(tmp_path / "found/x.ssp"))
+    plan = read_source(tmp_path / "found/x.ssp")
+    assert interpret(parse(plan), graph_of("gpt:tiny"), {}, tmp_path / "found").params == {"T": 1}
+    save_plan(own, plan.text, str(tmp_path / "found/x.ssp"))  # the same files are there already
+    (tmp_path / "found/parts/put.ssp").write_text("let put = 1\n")
+    with pytest.raises(PlanError) as error:
+        copies_for(own, tmp_path / "found")
+    assert "is another file than" in str(error.value)
 
 
 ROW = """\
