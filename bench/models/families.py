@@ -4,7 +4,7 @@ What a family does by default stays as it is: dropout, stochastic depth, the kin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ssdsl.model.load.hf_build import build as build_config
@@ -25,12 +25,13 @@ class Family:
     heads: tuple[str, ...]
 
 
-def build(family: str, head: str, *, dropout: bool = True, batches: int = 2) -> Model:
-    """The model of a family with one of its heads; without `dropout` all its probabilities are zero."""
+def build(family: str, head: str, *, dropout: bool = True) -> Model:
+    """The model of a family with a head, and two batches. Without `dropout` all its probabilities are zero."""
     config = transformers_library(family).CONFIG_MAPPING[family](**FAMILIES[family].sizes)
     if not dropout:
         _zero_probabilities(config)
-    model = build_config(f"{family} {head}", config, head, SIZES, batches=batches)
+    model = build_config(f"{family} {head}", config, head, SIZES)
+    model = replace(model, batches=model.batches[:2])
     if (family, head) == ("bart", "sequence"):  # it takes what stands at the end token: each row has one
         for batch in model.batches:
             batch["input_ids"][:, -3] = 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ssdsl.model.zoo import ZOO
+from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from tests.verify.conftest import TRAINING
 
@@ -20,7 +20,7 @@ LAYERS = GPT.layers
 TOKENS = GPT.batch * GPT.seq
 FLOAT, INT = 4, 8
 STATE = TOKENS * GPT.hidden * FLOAT  # the residual stream: batch x seq x hidden
-WEIGHTS = SIZE.parameters() * FLOAT
+WEIGHTS = PARAMETERS["gpt:tiny"] * FLOAT
 TABLE = GPT.vocab * GPT.hidden * FLOAT  # the embedding of tokens, tied to the head
 POSITIONS = GPT.seq * GPT.hidden * FLOAT
 NORMS = (2 * LAYERS + 1) * 2 * GPT.hidden * FLOAT

@@ -8,7 +8,7 @@ import pytest
 
 from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
-from ssdsl.model.zoo import ZOO
+from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.inputs import Inputs
 from ssdsl.simulate.price.collectives import ProgramIndex
@@ -20,7 +20,7 @@ STAGES, MICRO = 4, 8
 CHAIN = "gpt:tiny,layers=8,batch=8"
 GPT = "gpt:tiny"
 SIZE = ZOO["gpt"].sizes["tiny"]
-WEIGHTS = SIZE.parameters() * 4
+WEIGHTS = PARAMETERS["gpt:tiny"] * 4
 SCHEDULES = {
     "pipeline": {},
     "one_f_one_b": {},
@@ -140,7 +140,7 @@ def test_tensor_parallel_cuts_state(t: int) -> None:
     (device,) = step(compiled("tensor_parallel", GPT, T=t)).devices
     gpt = SimpleNamespace(**SIZE.numbers)
     whole = (2 * gpt.layers + 1) * 2 * gpt.hidden + gpt.seq * gpt.hidden + gpt.layers * 2 * gpt.hidden
-    expected = 4 * (whole + (SIZE.parameters() - whole) // t)
+    expected = 4 * (whole + (PARAMETERS["gpt:tiny"] - whole) // t)
     assert dict(device.peak_parts)["weights"] == expected
 
 
