@@ -49,16 +49,16 @@ class UnevenWithOthers(Diagnostic):
 
 
 class PartsApart(Diagnostic):
-    """A part has chunks that do not touch, where an operator needs one run of positions.
+    """A part has chunks that do not touch, where an operator needs one run of positions, or parts are not in order.
 
     `into cp parts [[0, 3], [1, 2]]` gives a device the first chunk and the last. Attention accepts such queries and
     keys, and so do operators that treat all positions alike. Those that need the start of their run, as a loss along
     its classes, are computed whole. But a convolution reads the neighbours of a run, and parts that run one after
-    another in time must be runs.
+    another in time must be runs, in causal attention in the order of their positions: each reads those before it.
     """
 
     code = "E0408"
-    title = "a part of `{dim}` has chunks that are apart, but {why}"
+    title = "{state}, but {why}"
     label = "chunks of `{index}`"
     note = "in module `{path}`: `{kind}` ({source})"
     help = "give each part chunks in a row, `[[0, 1], [2, 3]]`, or leave this operator out of the split"
@@ -68,6 +68,13 @@ class PartsApart(Diagnostic):
     kind: str
     path: str
     source: str
+    are_runs: bool  # in another order
+
+    @property
+    def state(self) -> str:
+        if self.are_runs:
+            return f"the parts of `{self.dim}` are in another order than its positions"
+        return f"a part of `{self.dim}` has chunks that are apart"
 
 
 class UnevenOutside(Diagnostic):

@@ -15,6 +15,7 @@ REFUSED = {
     "slices_inside_unequal_parts": "E0406",
     "keys_cut_within_slices": "E0401",
     "unequal_parts_sent": "E0406",
+    "causal_parts_out_of_order": "E0408",
 }
 
 

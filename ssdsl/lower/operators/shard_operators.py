@@ -93,7 +93,9 @@ def _problems(
         if not why and index.name in moved:
             why = "its running statistics are stored in runs, one behind the other"
         if why:
-            problem = PartsApart(index.span, dim.name, index.name, why, operator.kind, path, operator.source)
+            are_runs = all(len(runs) == 1 for runs in index.at or ())
+            where = operator.kind, path, operator.source
+            problem = PartsApart(index.span, dim.name, index.name, why, *where, are_runs)
             yield problem, index.name
         is_told_of = any(i.dim == index.dim and i.sizes is None for i in same[same.index(index) + 1 :])
         if others and (index.sizes is not None or (reads_windows and not is_told_of)):
@@ -150,11 +152,11 @@ def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str
     are_runs = all(len(runs) == 1 for runs in index.at or ())
     if not are_runs and not isinstance(coordinate, Axis):
         return f"those of `{index.name}` run one after another"
-    if not are_runs and any(
-        d.window is not None and d.window.of == index.dim and not isinstance(d.window.shape, Prefix)
-        for d in operator.dims
-    ):
+    windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
+    if not are_runs and not all(isinstance(window, Prefix) for window in windows):
         return "its neighbours are read"
+    if windows and not isinstance(coordinate, Axis):
+        return "each part reads those before it, which run first"
     if not placed_dims(operator).isdisjoint(index.dims):
         return "its parts are told where they begin"
     return ""
