@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,6 +30,7 @@ END_S = 4.0  # torchrun may take so long to end the run after a rank has written
 
 # options of torchrun: ranks are copies of one process that has loaded torch, and each starts in a third of the time
 FORKED = ("--start-method", "forkserver", "--run-path", str(Path(__file__).with_name("forked_rank.py")))
+LONGEST = 70  # bytes of a folder in which a socket of multiprocessing has a name of at most 107
 BASIC = ("steps", "seed", "device", "optimizer", "lr", "timeout_s")  # arguments of every program
 
 
@@ -122,8 +124,7 @@ def launch(
         _need_gpus(processes // nodes.count)
     mark, ranks = uuid4().hex, nodes.share(processes)
     program = [str(folder / "main.py"), *training.arguments(), "--out", str(out), *(["--dump"] if dump else [])]
-    forked = FORKED if training.device == "cpu" and sys.platform == "linux" else ()
-    command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *forked, *program]
+    command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *(FORKED if _forks(training) else ()), *program]
     reader = _StatusReader(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
     with writing(out), sigterm_raises():
         _clear(out)
@@ -175,6 +176,13 @@ class _StatusReader:
         limit_s = self.timeout_s + PATIENCE_S
         silent = {rank: s for rank, s in states.items() if now - s["beat"] > limit_s}
         return find_stall(silent, range(0), started, limit_s, now) if len(silent) == len(self.ranks) else None
+
+
+def _forks(training: Training) -> bool:
+    """Whether ranks can be copies of one process: on CPUs, on Linux, and where the path of temporary files leaves room
+    for the name of a socket."""
+    is_cpu = training.device == "cpu" and sys.platform == "linux"
+    return is_cpu and len(os.fsencode(tempfile.gettempdir())) <= LONGEST
 
 
 def _agent(where: list[str], max_restarts: int, out: Path) -> list[str]:

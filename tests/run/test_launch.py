@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -57,6 +58,14 @@ def test_results_of_all_ranks(tmp_path: Path) -> None:
     assert [rank.role for rank in result.ranks] == ["stage 0", "stage 1"]
     assert result.ranks[1].comm["all_reduce"].bytes == 300
     assert result.median_step_s == 0.01
+
+
+def test_a_folder_of_temporary_files_with_a_long_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / ("x" * 90)).mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # the folder is found anew
+    result = launch(program(tmp_path / "p", "good"), Training(steps=1), processes=1, out=tmp_path / "out")
+    assert result.losses == (1.0,)
 
 
 def test_an_earlier_run_leaves_no_results(tmp_path: Path) -> None:
