@@ -95,13 +95,14 @@ def interpret_part(
     return ctx, scope
 
 
-def facts_without_errors(
+def context_without_errors(
     script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
-) -> Facts:
-    """The facts of all statements that can be carried out; mistakes in the others are ignored."""
+) -> Context:
+    """The facts of all statements that can be carried out, and the files that these use; mistakes in the others are
+    ignored."""
     ctx = begin(model, overrides, folder)
     _execute_all(ctx, _plan_scope(ctx), script)
-    return ctx.facts
+    return ctx
 
 
 def plan_of(ctx: Context) -> Plan:

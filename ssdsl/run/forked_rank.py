@@ -3,18 +3,17 @@
 torchrun runs this file in the copy (`--run-path`), with the path of `main.py` and its arguments.
 """
 
-import ctypes
 import runpy
 import signal
 import sys
 import traceback
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+from ssdsl.run.processes import end_with_parent
 
 
 def main() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the copied process ends, as it does with torchrun
+    end_with_parent(signal.SIGKILL)  # that is the copied process, which ends with torchrun
     del sys.argv[0]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     for stream in (sys.stdout, sys.stderr):

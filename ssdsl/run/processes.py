@@ -1,15 +1,24 @@
 """Ends a run with all processes that it started."""
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
 GRACE_S = 2.0
+PR_SET_PDEATHSIG = 1
 MARK = "SSDSL_RUN"  # the environment variable that marks every process of a run
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Asks Linux to send this process a signal when its parent ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def stop(agent: "Popen[bytes]", mark: str) -> None:

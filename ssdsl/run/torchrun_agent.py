@@ -4,7 +4,6 @@ Run as `python -m ssdsl.run.torchrun_agent [torchrun's arguments]`; exit status 
 which works even if the disk is full.
 """
 
-import ctypes
 import json
 import multiprocessing
 import os
@@ -12,7 +11,8 @@ import signal
 import sys
 from multiprocessing import forkserver
 
-PR_SET_PDEATHSIG = 1
+from ssdsl.run.processes import end_with_parent
+
 SHUTDOWN_S = "2"
 PRELOADED = ["torch", "torch.distributed", "torch._dynamo"]  # the last by every optimizer of torch.optim
 
@@ -39,14 +39,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def end_with_parent(parent: int) -> None:
-    """Asks Linux for a SIGTERM when the parent ends, however it ends; torchrun then ends its ranks."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit(1)
-
-
 if __name__ == "__main__":
-    end_with_parent(int(os.environ.pop("SSDSL_PARENT")))
+    end_with_parent(signal.SIGTERM)  # torchrun then ends its ranks
+    if os.getppid() != int(os.environ.pop("SSDSL_PARENT")):  # it ended before
+        sys.exit(1)
     sys.exit(main(sys.argv[1:]))

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang import nodes
+from ssdsl.lang.assets import library_files
 from ssdsl.lang.parse import parse
 from ssdsl.plan.declarations import params
 from ssdsl.plan.errors.names import UnknownParam
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.interpret import facts_without_errors
+from ssdsl.plan.interpret import context_without_errors
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.statements.param import names_in
 from ssdsl.sketch.used_files import open_in_used_files
@@ -43,7 +44,8 @@ class Sketch:
     default.
 
     `meshes` is None where a width is more than a number or a param: then the number of devices of a setting is known
-    only after the plan has been read. `elsewhere` warns of what files that the plan uses leave open.
+    only after the plan has been read. `files` are those that the plan uses, in its folder or below; `elsewhere` warns
+    of what they leave open.
     """
 
     source: Source
@@ -54,6 +56,7 @@ class Sketch:
     set_by_user: frozenset[str]  # these params of `fixed`
     meshes: Meshes | None
     elsewhere: tuple[Diagnostic, ...] = ()
+    files: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
@@ -140,9 +143,10 @@ def sketch_of(
     asked = {name: numbers for name, numbers in (asked or {}).items() if name in names}
     chosen = {name: numbers[0] for name, numbers in asked.items()}
     params(script, chosen)  # a wrong one is no fact, and would be taken for one that is not open
-    facts = facts_without_errors(script, model, chosen, folder)
+    context = context_without_errors(script, model, chosen, folder)
+    facts = context.facts
     # once more with all other params at 1: at its default a split may not divide, and its dimension would be missed
-    at_one = facts_without_errors(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder)
+    at_one = context_without_errors(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder).facts
     sizes = {*_cut_sizes(facts, model), *_cut_sizes(at_one, model)}
     divided = {e.text for e in _divided(script)}
     free: dict[str, OpenParam] = {}
@@ -160,7 +164,8 @@ def sketch_of(
     fixed = {name: value for name, value in fixed.items() if name not in free}
     set_by_user = frozenset(chosen.keys() - free.keys())
     meshes, elsewhere = _meshes(script, facts, free), open_in_used_files(script, folder)
-    return Sketch(source, script, folder, tuple(free.values()), fixed, set_by_user, meshes, elsewhere)
+    files = tuple(path for path in context.libraries if path not in library_files())
+    return Sketch(source, script, folder, tuple(free.values()), fixed, set_by_user, meshes, elsewhere, files)
 
 
 def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:

@@ -16,11 +16,8 @@ from ssdsl.sketch.errors import OpenInUsedFile
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
-ANSWERS = {
-    "cut": "before",
-    "schedule": "ahead",
-    "widths": "each",
-}  # calls that a search completes, each with the key of its answer
+# calls that a search completes, each with the key of its answer
+ANSWERS = {"cut": "before", "schedule": "ahead", "widths": "each"}
 Files = tuple[Path, ...]
 Defined = nodes.DefStatement | nodes.LetStatement | nodes.ParamStatement
 
@@ -28,20 +25,6 @@ Defined = nodes.DefStatement | nodes.LetStatement | nodes.ParamStatement
 def open_in_used_files(script: nodes.Script, folder: Path | None) -> tuple[OpenInUsedFile, ...]:
     """A warning for each `param ... in` and each call without its answer that the plan takes from another file."""
     return tuple(_beside(script.statements, (folder or Path()).resolve(), ()))
-
-
-def files_of(script: nodes.Script, folder: Path) -> Iterator[Path]:
-    """Yields the files in the folder of a plan that it uses, and those that they use. Raises PlanError where one cannot
-    be read."""
-    left, seen = [(script, folder)], set[Path]()
-    while left:
-        script, inner = left.pop()
-        modules = [s.module for s in script.statements if isinstance(s, nodes.UseStatement)]
-        paths = {(inner / m.value).resolve() for m in modules if isinstance(m, nodes.Text)} - seen
-        for path in sorted(path for path in paths if path.is_relative_to(folder)):
-            yield path
-            seen.add(path)
-            left.append((parse(read_source(path)), path.parent))
 
 
 def _beside(statements: tuple[nodes.Statement, ...], folder: Path, above: Files) -> Iterator[OpenInUsedFile]:

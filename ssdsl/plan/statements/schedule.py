@@ -4,17 +4,15 @@ Both are functions of the standard library, where their clocks stand (`stdlib/pi
 """
 
 from ssdsl.lang import nodes
-from ssdsl.lang.assets import library_files
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import WrongArguments
 from ssdsl.plan.eval.calls import call
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Builtin, Value
 from ssdsl.plan.statements.execute import execute
-from ssdsl.plan.statements.use import definitions
+from ssdsl.plan.statements.use import definitions, library_file
 from ssdsl.text.diagnostic import PlanError
 
-LIBRARY = "pipeline"
 TAKES = "(stages, micro-batches, ahead = numbers, late = numbers)"
 NUMBERS = "ahead", "late"
 
@@ -26,8 +24,7 @@ def schedule_builtin(scope: Scope) -> Builtin:
         numbers = dict(zip(NUMBERS, given[2:], strict=False)) | keyed
         if len(numbers) not in (0, 2) or len(given[2:]) + len(keyed) != len(numbers):
             raise PlanError(WrongArguments(e.span, "schedule", TAKES, len(given), tuple(keyed)))
-        path = next(path for path in library_files() if path.stem == LIBRARY)
-        library = definitions(ctx, scope, path, f"stdlib/{LIBRARY}.ssp", execute)
+        library = definitions(ctx, scope, *library_file("pipeline"), execute)
         name = "ahead_and_late" if numbers else "one_f_one_b"
         return call(ctx, e, library.values[name], [*given[:2]], numbers)
 

@@ -25,7 +25,7 @@ class Define(Protocol):
 def use(ctx: Context, scope: Scope, s: nodes.UseStatement, define: Define) -> None:
     """Binds names to the definitions of another file. Raises PlanError, also for mistakes in that file."""
     if isinstance(s.module, nodes.Word):
-        path, name = _library(s.module), f"stdlib/{s.module.text}.ssp"
+        path, name = _library(s.module)
     else:
         path, name = _beside(ctx, s.module), s.module.value
     if path in ctx.stack.files:
@@ -47,11 +47,17 @@ def definitions(ctx: Context, scope: Scope, path: Path, name: str, define: Defin
     return ctx.libraries[path]
 
 
-def _library(module: nodes.Word) -> Path:
-    files = {path.stem: path for path in library_files()}
-    if module.text not in files:
-        raise PlanError(NoSuchLibrary(module.span, module.text, tuple(files), True))
-    return files[module.text]
+def library_file(stem: str) -> tuple[Path, str]:
+    """A file of the standard library, and what diagnostics call it; raises KeyError if there is none."""
+    return {path.stem: path for path in library_files()}[stem], f"stdlib/{stem}.ssp"
+
+
+def _library(module: nodes.Word) -> tuple[Path, str]:
+    try:
+        return library_file(module.text)
+    except KeyError:
+        known = tuple(path.stem for path in library_files())
+        raise PlanError(NoSuchLibrary(module.span, module.text, known, True)) from None
 
 
 def _beside(ctx: Context, module: nodes.Text) -> Path:

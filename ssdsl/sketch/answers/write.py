@@ -7,10 +7,9 @@ from ssdsl.lang import nodes
 from ssdsl.lang.errors.files import FileUnwritable
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
-from ssdsl.lang.save import save_text
+from ssdsl.lang.save import reason_of, save_text
 from ssdsl.plan.declarations import params
 from ssdsl.sketch.sketch import Sketch
-from ssdsl.sketch.used_files import files_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -39,7 +38,7 @@ def copies_for(sketch: Sketch, folder: Path) -> dict[Path, bytes]:
     """The files that the sketch uses and that a plan in this folder lacks, with their contents: a plan finds files
     beside it. Raises PlanError where another file has the name of one."""
     own, copies = (sketch.folder or Path()).resolve(), dict[Path, bytes]()
-    for path in files_of(sketch.script, own):
+    for path in sketch.files:
         copy, content = folder.resolve() / path.relative_to(own), path.read_bytes()
         if not copy.exists():
             copies[copy] = content
@@ -52,7 +51,10 @@ def save_plan(sketch: Sketch, text: str, file: str) -> None:
     """Writes the text of a plan that was made from a sketch to a file, and beside it the files that it uses. Raises
     PlanError where one cannot be written."""
     for path, content in copies_for(sketch, Path(file).parent).items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PlanError(FileUnwritable(None, str(path), reason_of(error))) from error
         save_text(str(path), content)
     save_text(file, text)
 

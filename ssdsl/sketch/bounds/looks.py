@@ -85,18 +85,18 @@ class Looks:
         self.cluster.check_size(plan.devices)
         least = self.bounds.of(plan, may_be_halved)
         if self.is_measured:
-            least = replace(least, step_s=UNKNOWN_S)
-        effort = 0.0 if self.is_measured else least.tasks / EFFORT
-        return replace(self._found(plan, least, effort), family=family(plan))
+            least = Least(UNKNOWN_S, least.memory)
+        return replace(self._found(plan, least), family=family(plan))
 
     def _nearer(self, reading: Reading, may_be_halved: bool) -> Look:
         plan = reading.plan
         return self._found(plan, least_of(plan, self.cluster, self.state, may_be_halved))
 
-    def _found(self, plan: Plan, least: Least, effort: float = 0.0) -> Look:
+    def _found(self, plan: Plan, least: Least) -> Look:
         fullest = max(least.memory, key=lambda h: h.size_bytes / h.capacity_bytes, default=HeldBytes(0.0, 1.0))
         most_bytes = self.memory * fullest.capacity_bytes
         unit = max(fullest.turn_bytes / most_bytes, LEAST_UNIT)
-        worth = Worth(least.step_s * plan.devices, fullest.size_bytes / most_bytes, effort, unit)
+        share, effort = fullest.size_bytes / most_bytes, least.tasks / EFFORT
+        worth = Worth(least.step_s * plan.devices, share, effort, unit)
         over = max((held.size_bytes - self.memory * held.capacity_bytes for held in least.memory), default=0.0)
         return Look(worth, over_bytes=max(0, int(over)))

@@ -75,6 +75,11 @@ def test_files_beside_the_sketch_go_with_the_plan(tmp_path: Path) -> None:
     assert "is another file than" in str(error.value)
 
 
+def test_a_file_that_is_missing_is_an_error_of_the_plan_alone(tmp_path: Path) -> None:
+    text = 'use "missing.ssp": put\n\nparam T = 2\n\nmesh gpus(tp = T)\n\nput(model, gpus)\n'
+    assert copies_for(sketch(Source("x.ssp", text), tmp_path), tmp_path / "found") == {}
+
+
 ROW = """\
 mesh gpus(pp = 2)
 split model by batch into m = 4
