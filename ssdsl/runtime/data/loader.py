@@ -171,10 +171,8 @@ class Loader:
         """The next batch, once all ranks have it; None at the end. All ranks know its size."""
         try:
             loaded = next(source, LoadedBatch(0))
-        except Exception as error:  # a worker that died, or a sampler that fails
-            loaded = LoadedBatch(
-                None, error=str(EngineError(f"loading failed: {raised(error)}", "correct the data set"))
-            )
+        except Exception as error:
+            loaded = LoadedBatch(None, error=str(self._failed(error)))
         if self.control.vote(loaded.error or None, more=loaded.samples in (None, self.feed.samples)):
             return loaded._replace(samples=self.feed.samples)
         said = self.control.all_gather(b"" if loaded.samples is None else str(loaded.samples).encode())
@@ -185,6 +183,17 @@ class Loader:
             raise EngineError(reason, "the data set must give every rank the same samples, in the same order")
         (samples,) = sizes
         return loaded._replace(samples=samples) if samples else None
+
+    def _failed(self, error: Exception) -> EngineError:
+        """The error for an exception that the DataLoader raised itself: a worker process ended, or a sampler failed.
+
+        A worker that ends while it hands over a batch shows as a broken connection, otherwise as a RuntimeError.
+        """
+        broken = isinstance(error, EOFError | ConnectionError) and self.workers.num_workers
+        if broken or str(error).startswith("DataLoader worker"):
+            help = "correct the data set, or use fewer workers if the system ran out of memory"
+            return EngineError("loading failed: a worker process ended", help)
+        return EngineError(f"loading failed: {raised(error)}", "correct the data set")
 
     def _part(self, loaded: LoadedBatch) -> CheckedBatch | None:
         """This rank's part of a batch; None if the batch is dropped. A batch of another size is cut for its own

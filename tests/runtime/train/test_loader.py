@@ -527,4 +527,16 @@ class Killing(Numbers):
 
 def test_a_worker_that_is_killed() -> None:
     told = failing("dp", Killing, workers=Workers(1))
-    assert told[0] == told[1] and told[0].startswith("rank 1: loading failed: RuntimeError: DataLoader worker")
+    assert told[0] == told[1] and told[0].startswith("rank 1: loading failed: a worker process ended\n  help: ")
+
+
+def test_a_worker_that_ends_while_it_hands_over_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(loader: Any) -> Iterator[Any]:
+        raise EOFError
+        yield
+
+    monkeypatch.setattr(Loader, "_loaded", broken)
+    ended = failing("dp", Numbers, workers=Workers(1))
+    assert all(told.startswith("ranks 0, 1: loading failed: a worker process ended\n") for told in ended)
+    (told, _) = failing("dp", Numbers)
+    assert told.startswith("ranks 0, 1: loading failed: EOFError")
