@@ -18,6 +18,9 @@ from ssdsl.lower.tasks.place_messages import place_messages
 from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.text.diagnostic import PlanError
 
+Priority = tuple[int, int, tuple[int, ...], int]
+Key = tuple[int, Priority, int]  # the earliest time at which a node starts, its priority and its number
+
 
 def schedule_tasks(lowering: Lowering) -> Lowering:
     """Adds the roles with their tasks in order, and the signals that the plan's orders need.
@@ -46,16 +49,14 @@ def _place(graph: TaskGraph) -> list[int]:
     free = [0] * len(graph.roles)
     ready = [0] * len(nodes)
     left = [n.before for n in nodes]
-    queue = [(0, _priority(node), k) for k, node in enumerate(nodes) if not left[k]]
-    heapq.heapify(queue)
+    agenda = _Agenda(free)
+    for k, node in enumerate(nodes):
+        if not left[k]:
+            agenda.add(0, k, node)
     done: list[int] = []
-    while queue:
-        start, priority, k = heapq.heappop(queue)
+    while (found := agenda.next()) is not None:
+        start, k = found
         node = nodes[k]
-        possible = max([ready[k], *(free[r] for r in node.roles)] if node.time else [ready[k]])
-        if possible > start:  # its roles are busy until then: it waits in the queue, and others may go first
-            heapq.heappush(queue, (possible, priority, k))
-            continue
         end = start + node.time
         done.append(k)
         if node.time:
@@ -65,13 +66,82 @@ def _place(graph: TaskGraph) -> list[int]:
             ready[after] = max(ready[after], end)
             left[after] -= 1
             if not left[after]:
-                heapq.heappush(queue, (ready[after], _priority(nodes[after]), after))
+                agenda.add(ready[after], after, nodes[after])
     if len(done) < len(nodes):
         raise PlanError(explain_cycle(graph, set(range(len(nodes))) - set(done)))
     return done
 
 
-def _priority(node: TaskNode) -> tuple[int, int, tuple[int, ...], int]:
+class _Line:
+    """Nodes on the same roles. Those of `waiting` start as soon as these are free, those of `coming` not before their
+    inputs are there. `posted` is the entry of the line in `_Agenda`."""
+
+    def __init__(self, roles: tuple[int, ...]) -> None:
+        self.roles = roles
+        self.coming: list[Key] = []
+        self.waiting: list[tuple[Priority, int]] = []
+        self.posted: Key | None = None
+
+    def first(self, free: list[int]) -> Key | None:
+        """The key of the node that comes first, where roles are free from these times on."""
+        now = max((free[r] for r in self.roles), default=0)
+        while self.coming and self.coming[0][0] <= now:
+            heapq.heappush(self.waiting, heapq.heappop(self.coming)[1:])
+        if self.waiting:
+            return now, *self.waiting[0]
+        return self.coming[0] if self.coming else None
+
+    def take(self) -> None:
+        """Removes the node that comes first."""
+        if self.waiting:
+            heapq.heappop(self.waiting)
+        else:
+            heapq.heappop(self.coming)
+
+
+class _Agenda:
+    """Nodes that can be placed, of which `next` takes the one that starts first, then by `_priority`.
+
+    `free` says when each role is free, and only grows. Nodes on the same roles are in one line, so that a role that
+    gets busy touches no node that waits for it. `_heads` has an entry for the first node of each line. When its roles
+    have become busy, the entry is too early, and is made again.
+    """
+
+    def __init__(self, free: list[int]) -> None:
+        self._free = free
+        self._lines: dict[tuple[int, ...], _Line] = {}
+        self._heads: list[tuple[Key, _Line]] = []
+
+    def add(self, ready: int, k: int, node: TaskNode) -> None:
+        """Adds a node whose inputs are there from `ready` on."""
+        roles = node.roles if node.time else ()
+        if (line := self._lines.get(roles)) is None:
+            line = self._lines[roles] = _Line(roles)
+        key = ready, _priority(node), k
+        heapq.heappush(line.coming, key)
+        self._post(line, key)
+
+    def next(self) -> tuple[int, int] | None:
+        """Takes the next node: the time when it starts, and its number."""
+        while self._heads:
+            key, line = heapq.heappop(self._heads)
+            if key != line.posted:
+                continue  # the line was posted again since, with an earlier key
+            line.posted = None
+            if (first := line.first(self._free)) == key:
+                line.take()
+                self._post(line, line.first(self._free))
+                return key[0], key[2]
+            self._post(line, first)
+        return None
+
+    def _post(self, line: _Line, key: Key | None) -> None:
+        if key is not None and (line.posted is None or key < line.posted):
+            line.posted = key
+            heapq.heappush(self._heads, (key, line))
+
+
+def _priority(node: TaskNode) -> Priority:
     """The key that orders nodes which can start at the same time: transfers first, then backward, forward, gradients of
     weights; then lower coordinates."""
     match node.task:
