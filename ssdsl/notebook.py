@@ -20,7 +20,8 @@ from ssdsl.show.view import table
 from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.sketch.answers.write import save_plan, written
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import TRIES, SearchResult, Tried, search_of
+from ssdsl.sketch.result import SearchResult, Tried
+from ssdsl.sketch.search import TRIES, search_of
 from ssdsl.sketch.sketch import wanted_devices
 from ssdsl.sketch.texts import read_texts
 from ssdsl.text.diagnostic import PlanError
@@ -138,8 +139,8 @@ def search(
     asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
     times = read_costs(Path(costs)) if costs is not None else None
     work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory, costs=times)
-    *_, found = work.run(tries, seconds)
-    return SearchReport(work.proved(work.refined(found) if orders else found, top), graph, on, top)
+    *_, found = work.results(tries, seconds, orders)
+    return SearchReport(work.proved(found, top), graph, on, top)
 
 
 def _graph(model: "str | Model", meta: bool) -> Graph:

@@ -88,8 +88,8 @@ def searched(sketch: str, on: str, graph: Graph, devices: int, say: Say) -> Foun
     """What `ssdsl search` finds for a sketch on exactly so many devices; `tried` are the plans that it simulated."""
     cluster, wanted = load_cluster(on), range(devices, devices + 1)
     work = search_of(graph, cluster, read_texts([sketch], None), wanted, {})
-    *_, last = work.run()
-    found = work.proved(work.refined(last), 1)
+    *_, last = work.results()
+    found = work.proved(last, 1)
     if found.best is None:
         return None
     best = _tried(found.best.values, found.best.report)

@@ -7,7 +7,7 @@ from ssdsl.simulate.report import Report
 from ssdsl.sketch.answers.clocks import MODULO
 from ssdsl.sketch.answers.cuts import CUT
 from ssdsl.sketch.answers.schedules import SCHEDULE
-from ssdsl.sketch.search import PlanChange, SearchResult, Tried
+from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 
 SAME = 0.0005  # of a step
 MUCH = 100  # times as much: then the other one sends hardly anything

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from itertools import islice
 
@@ -24,6 +23,7 @@ from ssdsl.sketch.bounds.ahead import Ahead
 from ssdsl.sketch.bounds.looks import Look, Looks
 from ssdsl.sketch.errors import TooManySettings
 from ssdsl.sketch.family import family
+from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values, sketch_of, unknown_params
 from ssdsl.sketch.texts import Texts
@@ -36,130 +36,6 @@ MOST = 20_000  # settings
 FEW = 5  # the most orders, or cuts, that are simulated for one plan
 SMALLER = 0.97  # the factor on the memory for the next one, after one that took too much
 WORTH_REFINING = 1.3  # times the best: dearer plans are not refined
-
-
-class PlanChange(StrEnum):
-    """A change that a search makes to a plan beside its params."""
-
-    CUTS = "other cuts"
-    ORDER = "another order"
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A setting of a sketch that was simulated, refused, or cannot fit.
-
-    `opened` are the values of the params that the sketch leaves open. `over_bytes` is how much more the fullest device
-    needs than it may use. `unproved` is the proof's objection to a compiled program, which is a bug of the compiler.
-    """
-
-    sketch: Sketch
-    opened: Mapping[str, int]
-    setting: Setting
-    family: str = ""
-    over_bytes: int = 0
-    changes: tuple[PlanChange, ...] = ()  # made to the sketch
-    unproved: Diagnostic | None = None
-
-    @property
-    def values(self) -> Values:
-        """The plan's params: those that the search chose, and those that the user set."""
-        return {**self.sketch.overrides(self.opened), **self.setting.params}
-
-    @property
-    def report(self) -> Report:
-        """The simulated step of a setting that was not refused."""
-        assert self.setting.report is not None
-        return self.setting.report
-
-    @property
-    def fits(self) -> bool:
-        """Whether all devices have enough memory."""
-        return self.setting.report is not None and not self.over_bytes
-
-    @property
-    def cost(self) -> tuple[float, float]:
-        """Device-seconds of a step, and its seconds: the better of two that fit has the lower one."""
-        return self.setting.device_s, self.report.step_s
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The result of a search, so far or final.
-
-    `sketches` were searched, `tried` were simulated, in this order. The best is the one that fits and takes the fewest
-    device-seconds. `settings` is the number of settings that the sketches leave open. Of these, `reasons` counts the
-    refused ones, each with its diagnostic; `cannot_fit` need more memory than there is for their weights and one
-    micro-batch (`miss` is the nearest to fit); `elsewhere` take another number of devices; `left` may still beat the
-    best by their bounds, and none of these takes less than `bound_s` device-seconds. `beaten` are not simulated, as
-    their bounds are not below the best.
-    """
-
-    sketches: tuple[Sketch, ...]
-    baseline: Tried
-    tried: tuple[Tried, ...]
-    settings: int
-    cannot_fit: int
-    elsewhere: int
-    left: int
-    bound_s: float
-    seconds: float
-    devices: range
-    reasons: tuple[tuple[Diagnostic, int], ...] = ()
-    miss: Tried | None = None
-    beaten: int = 0
-
-    @property
-    def simulated(self) -> int:
-        """The number of simulated settings, without changed plans."""
-        return sum(not t.changes and t.setting.report is not None for t in self.tried)
-
-    @property
-    def refused(self) -> int:
-        """The number of refused settings."""
-        return sum(count for _, count in self.reasons)
-
-    @property
-    def best(self) -> Tried | None:
-        """The best plan that fits and is not refuted; None if there is none."""
-        return next(iter(self.ranked), None)
-
-    @property
-    def ranked(self) -> tuple[Tried, ...]:
-        """All plans that fit and are not refuted, the best first; a changed plan only if it is better than without its
-        last change. Of equal plans that one is first whose params have numbers nearer to the front of what is tried,
-        where the defaults are."""
-        fit = [t for t in self.tried if t.fits and t.unproved is None]
-        least = {(t.sketch.file, *t.opened.items(), *t.changes): t.cost for t in sorted(fit, key=lambda t: -t.cost[0])}
-
-        def is_better(t: Tried) -> bool:
-            before = least.get((t.sketch.file, *t.opened.items(), *t.changes[:-1]))
-            return not t.changes or before is None or t.cost < before
-
-        return tuple(sorted(filter(is_better, fit), key=lambda t: (t.cost, self._distance(t))))
-
-    def _distance(self, tried: Tried) -> tuple[int, ...]:
-        """How far the numbers of a plan's params are from the front of what is tried."""
-        sketch = next((s for s in self.sketches if s.file == tried.sketch.file), tried.sketch)
-        places = ((p.tried, tried.opened.get(p.name)) for p in sketch.open)
-        return tuple(known.index(number) if number in known else len(known) for known, number in places)
-
-    @property
-    def over(self) -> tuple[Tried, ...]:
-        """The plans that need more memory than the devices have, the nearest to fit first."""
-        return tuple(sorted((t for t in self.tried if t.over_bytes), key=lambda t: t.over_bytes))
-
-    @property
-    def unproved(self) -> tuple[Tried, ...]:
-        """The plans that the proof refutes: bugs of ssdsl."""
-        return tuple(t for t in (self.baseline, *self.tried) if t.unproved is not None)
-
-    def best_of_families(self) -> tuple[Tried, ...]:
-        """The best of each kind of parallelism, the best first."""
-        first: dict[str, Tried] = {}
-        for tried in self.ranked:
-            first.setdefault(tried.family, tried)
-        return tuple(first.values())
 
 
 def _least_share(report: Report, memory: float) -> float:
@@ -239,6 +115,15 @@ class Search:
         self._looks = Looks(model, self.cluster, *about)
         self._widths = widths.WidthFinder(model, self.cluster, self.state)
 
+    def results(self, tries: int = TRIES, seconds: float = float("inf"), orders: bool = True) -> Iterator[SearchResult]:
+        """The result so far after each simulation; the last is the answer. With `orders`, other cuts and orders are
+        tried as well. Raises PlanError where too many settings are open."""
+        last: SearchResult | None = None
+        for last in self.run(tries, seconds):
+            yield last
+        if orders and last is not None:
+            yield from self.refined(last)
+
     def run(self, tries: int = TRIES, seconds: float = float("inf")) -> Iterator[SearchResult]:
         """The result so far after each simulation; the first has only the baseline, the last is the answer. Raises
         PlanError where too many settings are open."""
@@ -284,23 +169,34 @@ class Search:
             self._ahead.close()
         yield found(search.left, search.least)
 
-    def refined(self, found: SearchResult) -> SearchResult:
-        """The result with other cuts and other orders for pipelines that leave these open: tried for the best plan of
-        each kind, if they could make it the best of all. Cuts come first, then orders for the better of both."""
-        if time.monotonic() > self._until:
-            return found
-        found, new = replace(found, tried=(*found.tried, *self._with_widths(found))), list[Tried]()
+    def refined(self, found: SearchResult) -> Iterator[SearchResult]:
+        """The result, and after each simulation the result with other cuts and other orders for pipelines that leave
+        these open: tried for the best plan of each kind, if they could make it the best of all. The last is the
+        answer."""
+        yield found
+        refinements = self._refinements(found)
+        while time.monotonic() < self._until and (tried := next(refinements, None)) is not None:
+            found = replace(found, tried=(*found.tried, tried))
+            yield found
+
+    def _refinements(self, found: SearchResult) -> Iterator[Tried]:
+        """Other numbers of devices for stages; then for the best plans other cuts, and orders for the better of both.
+        Only what has been simulated is known: each plan is yielded when it was."""
+        spread = list[Tried]()
+        for tried in self._with_widths(found):
+            spread.append(tried)
+            yield tried
+        found = replace(found, tried=(*found.tried, *spread))
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
-            if time.monotonic() > self._until:
-                break
-            cut = list(self._changed(best, PlanChange.CUTS, self._cut)) if cuts.is_open(best.sketch) else []
-            best = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
-            new += cut
-            if orders.is_open(best.sketch):
-                new += self._changed(best, PlanChange.ORDER, self._order)
-            elif clocks.is_open(best.sketch):
-                new += self._changed(best, PlanChange.ORDER, self._clock)
-        return replace(found, tried=(*found.tried, *new))
+            cut = list[Tried]()
+            for tried in self._changed(best, PlanChange.CUTS, self._cut) if cuts.is_open(best.sketch) else ():
+                cut.append(tried)
+                yield tried
+            better = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
+            if orders.is_open(better.sketch):
+                yield from self._changed(better, PlanChange.ORDER, self._order)
+            elif clocks.is_open(better.sketch):
+                yield from self._changed(better, PlanChange.ORDER, self._clock)
 
     def _with_widths(self, found: SearchResult) -> Iterator[Tried]:
         """For plans that leave open over how many devices each stage goes: other stages for the best setting of each
@@ -318,7 +214,7 @@ class Search:
             new = [self._simulated(sketch, v) for v in others if all(v != t.opened for t in known)]
             for tried in (*first.values(), *new):
                 yield from (tried,) if tried in new else ()
-                if tried.setting.report is not None and time.monotonic() < self._until:
+                if tried.setting.report is not None:
                     yield from self._changed(tried, PlanChange.CUTS, self._spread)
 
     def _changed(self, best: Tried, change: PlanChange, sketched: Changed) -> Iterator[Tried]:

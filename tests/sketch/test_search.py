@@ -1,6 +1,6 @@
 """The search on real models: what it finds is what enumeration finds, proved, the same again, and all that fits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ssdsl.cli.commands.search import _searched
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
@@ -22,7 +23,8 @@ from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import PlanChange, Search, SearchResult
+from ssdsl.sketch.result import PlanChange, SearchResult
+from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -131,9 +133,9 @@ def test_a_changed_plan_names_the_params_that_the_plain_one_names() -> None:
     text = source.text.replace("param S", "param A = 1 in [1]\nparam S", 1)
     plan = sketch_of(Source("a.ssp", text), EXAMPLES, index_model(graph_of(MODEL)), range(4, 5), {"M": (8,)})
     searching = Search(graph_of(MODEL), load_cluster("laptop"), [plan], plan, range(4, 5))
-    *_, found = searching.run()
-    names = {frozenset(t.setting.params) for t in searching.refined(found).tried if t.setting.report is not None}
-    assert any(t.changes for t in searching.refined(found).tried) and len(names) == 1
+    *_, found = searching.results()
+    names = {frozenset(t.setting.params) for t in found.tried if t.setting.report is not None}
+    assert any(t.changes for t in found.tried) and len(names) == 1
 
 
 def test_what_does_not_fit_is_told_apart() -> None:
@@ -198,9 +200,27 @@ def test_time_is_up_while_plans_are_refined(monkeypatch: pytest.MonkeyPatch) -> 
         """The changed settings."""
         monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=count().__next__))
         searching._until = end
-        return {t.setting.words for t in searching.refined(found).tried if t.changes}
+        *_, last = searching.refined(found)
+        return {t.setting.words for t in last.tried if t.changes}
 
-    assert refined(1) == set() and refined(1000)  # another order for the second family
+    assert refined(0) == set() and refined(1000)  # another order for the second family
+
+
+def test_a_search_that_is_stopped_keeps_what_it_refined(monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = work(load_cluster("laptop"), range(4, 5), "megatron")
+    *_, whole = searching.results()
+    changed = [number for number, tried in enumerate(whole.tried) if tried.changes]
+    refined = Search.refined
+
+    def stopped(self: Search, found: SearchResult) -> Iterator[SearchResult]:
+        for better in refined(self, found):
+            yield better
+            if better.tried[-1].changes:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "refined", stopped)
+    again = _searched(work(load_cluster("laptop"), range(4, 5), "megatron"), 100, None, True)
+    assert [n for n, tried in enumerate(again.tried) if tried.changes] == changed[:1]
 
 
 def test_too_much_is_open(golden: Callable[[Path, str], None]) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ssdsl.cluster.cluster import Cluster
-    from ssdsl.sketch.search import Search, SearchResult, Tried
+    from ssdsl.sketch.result import SearchResult, Tried
+    from ssdsl.sketch.search import Search
 
 Plans = Annotated[
     list[str] | None,
@@ -148,10 +149,8 @@ def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -
     last: SearchResult | None = None
     with _progress() as say:
         try:
-            for last in work.run(tries, seconds or float("inf")):
+            for last in work.results(tries, seconds or float("inf"), orders):
                 say(last)
-            if orders and last is not None:
-                last = work.refined(last)
         except KeyboardInterrupt:
             if last is None:
                 raise

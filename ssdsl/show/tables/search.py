@@ -11,7 +11,7 @@ from ssdsl.show.charts.scatter import scatter
 from ssdsl.show.tables.open_params import listed
 from ssdsl.show.view import Column, ColumnKind, View, seconds, size
 from ssdsl.sketch.reasons import notes, reason, spent
-from ssdsl.sketch.search import PlanChange, SearchResult, Tried
+from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.sketch import Sketch
 
 VERSION = 1  # of the keys of `search_json`

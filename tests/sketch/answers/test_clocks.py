@@ -12,7 +12,8 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.answers.clocks import Modulo, with_clock
 from ssdsl.sketch.answers.write import written
-from ssdsl.sketch.search import PlanChange, Search
+from ssdsl.sketch.result import PlanChange
+from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
@@ -60,7 +61,8 @@ def test_the_order_of_a_paper_is_found(
     assert clocks.is_without_order(plan)
     searching = Search(graph, load_cluster(CLUSTER), [plan], plan, range(devices, devices + 1))
     *_, found = searching.run()
-    found = searching.proved(searching.refined(found), 1)
+    *_, found = searching.refined(found)
+    found = searching.proved(found, 1)
     assert found.best is not None and found.best.changes == (PlanChange.ORDER,)
     assert found.best.report.step_s <= 1.01 * step_s(f"papers/{by_hand}", model, **settings)
     text = written(found.best.sketch, found.best.setting.params, {})
@@ -93,7 +95,8 @@ def test_two_stages_a_device_in_a_v_are_given_numbers_with_halves_of_backwards()
     assert clocks.is_without_order(plan)
     searching = Search(graph, cluster, [plan], plan, range(4, 5))
     *_, found = searching.run()
-    found = searching.proved(searching.refined(found), 1)
+    *_, found = searching.refined(found)
+    found = searching.proved(found, 1)
     assert found.best is not None and found.best.changes == (PlanChange.ORDER,)
     text = written(found.best.sketch, found.best.setting.params, {})
     assert "use pipeline: v_schedule\n" in text and "v_schedule([stage[s] for s in 0..8], 16, ahead = [" in text

@@ -11,7 +11,8 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.answers.cuts import is_open, with_cuts
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import PlanChange, Search
+from ssdsl.sketch.result import PlanChange
+from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
@@ -54,7 +55,8 @@ def test_the_faster_device_gets_more(unlike: Cluster) -> None:
     graph = graph_of(MODEL, meta=True)
     work = Search(graph, unlike, [sketch()], sketch(), range(2, 3))
     *_, before = work.run()
-    found = work.proved(work.refined(before), 5)
+    *_, found = work.refined(before)
+    found = work.proved(found, 5)
     assert before.best is not None and found.best is not None
     cut = next(t for t in found.ranked if t.changes == (PlanChange.CUTS,))
     assert cut.report.step_s < 0.95 * before.best.report.step_s
@@ -84,7 +86,7 @@ def test_a_stage_across_nodes_gets_less(nodes_of_three: Cluster) -> None:
     plan = sketch_of(read_source(EXAMPLES / "megatron.ssp"), EXAMPLES, index_model(graph), range(6, 7), setting)
     work = Search(graph, nodes_of_three, [plan], plan, range(6, 7))
     *_, before = work.run()
-    found = work.refined(before)
+    *_, found = work.refined(before)
     assert before.best is not None and found.best is not None
     cut = next(t for t in found.ranked if t.changes == (PlanChange.CUTS,))
     assert cut.report.step_s < 0.8 * before.best.report.step_s

@@ -12,7 +12,8 @@ from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.answers.orders import call_of, is_open, with_order
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import PlanChange, Search
+from ssdsl.sketch.result import PlanChange
+from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.solve.order import Schedule
 from ssdsl.text.source import Source
@@ -33,7 +34,8 @@ def test_a_better_order_is_found_and_proved() -> None:
     graph, cluster = graph_of(MODEL, meta=True), load_cluster("a100x8")
     work = Search(graph, cluster, [sketch()], sketch(), range(4, 5))
     *_, before = work.run()
-    found = work.proved(work.refined(before), 5)
+    *_, found = work.refined(before)
+    found = work.proved(found, 5)
     assert before.best is not None and found.best is not None
     assert PlanChange.ORDER in found.best.changes and found.best.report.step_s < 0.97 * before.best.report.step_s
     text = written(found.best.sketch, found.best.setting.params, notes(found, found.best))
@@ -110,7 +112,8 @@ def test_the_call_that_is_carried_out_is_found_in_a_condition_and_in_a_function(
     assert where.format("schedule(stage, M, ahead = [4, 3") in with_numbers(own).source.text
     work = Search(graph, load_cluster("a100x8"), [own], own, range(4, 5))
     *_, before = work.run()
-    found = work.proved(work.refined(before), 5)
+    *_, found = work.refined(before)
+    found = work.proved(found, 5)
     assert found.best is not None and PlanChange.ORDER in found.best.changes
     text = written(found.best.sketch, found.best.setting.params, notes(found, found.best))
     assert where.format("# the plan's own order is") in text

@@ -14,7 +14,8 @@ from ssdsl.simulate.memory.state import MIXED
 from ssdsl.sketch.answers.widths import StageWidths, WidthFinder, is_open, stages_param, with_widths
 from ssdsl.sketch.answers.write import written
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.search import PlanChange, Search, SearchResult, Tried
+from ssdsl.sketch.result import PlanChange, SearchResult, Tried
+from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -33,8 +34,8 @@ def sketch(devices: int, text: str = "", model: str = MODEL, **asked: int) -> Sk
 
 def searched(cluster: Cluster, one: Sketch, devices: int) -> SearchResult:
     work = Search(graph_of(MODEL, meta=True), cluster, [one], one, range(devices, devices + 1))
-    *_, found = work.run()
-    return work.proved(work.refined(found), 3)
+    *_, found = work.results()
+    return work.proved(found, 3)
 
 
 def with_other_stages(found: SearchResult) -> list[Tried]:

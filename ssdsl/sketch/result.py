@@ -1,0 +1,134 @@
+"""The result of a search: the settings that were tried, and which of them are the best."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ssdsl.simulate.report import Report
+from ssdsl.sketch.setting import Setting
+from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.text.diagnostic import Diagnostic
+
+
+class PlanChange(StrEnum):
+    """A change that a search makes to a plan beside its params."""
+
+    CUTS = "other cuts"
+    ORDER = "another order"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A setting of a sketch that was simulated, refused, or cannot fit.
+
+    `opened` are the values of the params that the sketch leaves open. `over_bytes` is how much more the fullest device
+    needs than it may use. `unproved` is the proof's objection to a compiled program, which is a bug of the compiler.
+    """
+
+    sketch: Sketch
+    opened: Mapping[str, int]
+    setting: Setting
+    family: str = ""
+    over_bytes: int = 0
+    changes: tuple[PlanChange, ...] = ()  # made to the sketch
+    unproved: Diagnostic | None = None
+
+    @property
+    def values(self) -> Values:
+        """The plan's params: those that the search chose, and those that the user set."""
+        return {**self.sketch.overrides(self.opened), **self.setting.params}
+
+    @property
+    def report(self) -> Report:
+        """The simulated step of a setting that was not refused."""
+        assert self.setting.report is not None
+        return self.setting.report
+
+    @property
+    def fits(self) -> bool:
+        """Whether all devices have enough memory."""
+        return self.setting.report is not None and not self.over_bytes
+
+    @property
+    def cost(self) -> tuple[float, float]:
+        """Device-seconds of a step, and its seconds: the better of two that fit has the lower one."""
+        return self.setting.device_s, self.report.step_s
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The result of a search, so far or final.
+
+    `sketches` were searched, `tried` were simulated, in this order. The best is the one that fits and takes the fewest
+    device-seconds. `settings` is the number of settings that the sketches leave open. Of these, `reasons` counts the
+    refused ones, each with its diagnostic; `cannot_fit` need more memory than there is for their weights and one
+    micro-batch (`miss` is the nearest to fit); `elsewhere` take another number of devices; `left` may still beat the
+    best by their bounds, and none of these takes less than `bound_s` device-seconds. `beaten` are not simulated, as
+    their bounds are not below the best.
+    """
+
+    sketches: tuple[Sketch, ...]
+    baseline: Tried
+    tried: tuple[Tried, ...]
+    settings: int
+    cannot_fit: int
+    elsewhere: int
+    left: int
+    bound_s: float
+    seconds: float
+    devices: range
+    reasons: tuple[tuple[Diagnostic, int], ...] = ()
+    miss: Tried | None = None
+    beaten: int = 0
+
+    @property
+    def simulated(self) -> int:
+        """The number of simulated settings, without changed plans."""
+        return sum(not t.changes and t.setting.report is not None for t in self.tried)
+
+    @property
+    def refused(self) -> int:
+        """The number of refused settings."""
+        return sum(count for _, count in self.reasons)
+
+    @property
+    def best(self) -> Tried | None:
+        """The best plan that fits and is not refuted; None if there is none."""
+        return next(iter(self.ranked), None)
+
+    @property
+    def ranked(self) -> tuple[Tried, ...]:
+        """All plans that fit and are not refuted, the best first; a changed plan only if it is better than without its
+        last change. Of equal plans that one is first whose params have numbers nearer to the front of what is tried,
+        where the defaults are."""
+        fit = [t for t in self.tried if t.fits and t.unproved is None]
+        least = {(t.sketch.file, *t.opened.items(), *t.changes): t.cost for t in sorted(fit, key=lambda t: -t.cost[0])}
+
+        def is_better(t: Tried) -> bool:
+            before = least.get((t.sketch.file, *t.opened.items(), *t.changes[:-1]))
+            return not t.changes or before is None or t.cost < before
+
+        return tuple(sorted(filter(is_better, fit), key=lambda t: (t.cost, self._distance(t))))
+
+    def _distance(self, tried: Tried) -> tuple[int, ...]:
+        """How far the numbers of a plan's params are from the front of what is tried."""
+        sketch = next((s for s in self.sketches if s.file == tried.sketch.file), tried.sketch)
+        places = ((p.tried, tried.opened.get(p.name)) for p in sketch.open)
+        return tuple(known.index(number) if number in known else len(known) for known, number in places)
+
+    @property
+    def over(self) -> tuple[Tried, ...]:
+        """The plans that need more memory than the devices have, the nearest to fit first."""
+        return tuple(sorted((t for t in self.tried if t.over_bytes), key=lambda t: t.over_bytes))
+
+    @property
+    def unproved(self) -> tuple[Tried, ...]:
+        """The plans that the proof refutes: bugs of ssdsl."""
+        return tuple(t for t in (self.baseline, *self.tried) if t.unproved is not None)
+
+    def best_of_families(self) -> tuple[Tried, ...]:
+        """The best of each kind of parallelism, the best first."""
+        first: dict[str, Tried] = {}
+        for tried in self.ranked:
+            first.setdefault(tried.family, tried)
+        return tuple(first.values())
