@@ -264,7 +264,7 @@ class Search:
         share = self.memory * SMALLER ** len(over)
         values, model = self._open(best), self._workspace.model
         try:
-            found = clocks.clock_of(best.sketch, values, model, self.cluster, self.state, share)
+            found = clocks.clock_of(best.sketch, values, model, self.cluster, self.state, share, fits=bool(over))
         except PlanError:
             return None
         return None if found is None else clocks.with_clock(best.sketch, dict(best.opened), found)

@@ -6,7 +6,7 @@ weights' half of it), received values until they are read or, if no backward kee
 is not counted: torch itself, gaps of the allocator, workspaces of kernels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from operator import itemgetter
@@ -48,7 +48,7 @@ def memories(program: Program, trace: Trace, activations: Activations, capacity:
         role = program.roles[r]
         live = _Liveness(program, activations, ran, arrived, sent)
         changes = [
-            *state_of(program, activations.facts.state, role, ran),
+            *state_of(program, activations.facts.state, role, _first_gradients(program, ran)),
             MemoryChange(0.0, "inputs", inputs.of(role)),
             *live.changes(role),
         ]
@@ -80,11 +80,10 @@ def _curve(row: int, changes: list[MemoryChange], capacity: int | None) -> Memor
 
 
 def state_of(
-    program: Program, state: StatePrecision, role: Role, ran: dict[Compute, Interval]
+    program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float]
 ) -> Iterator[MemoryChange]:
-    """Yields the memory of a role's state: weights and optimizer state from the start, gradients from the time of the
-    first one among the tasks that `ran`; none if none ran."""
-    learned = _first_gradients(program, ran)
+    """Yields the memory of a role's state: weights and optimizer state from the start, gradients from the first time at
+    which one of their weights is `learned`."""
     for flat in program.flats_of(role):
         own = flat.elements_over(flat.sharded.optimizer)
         yield MemoryChange(0.0, "weights", flat_bytes(flat, flat.sharded.weights))

@@ -23,7 +23,6 @@ from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.simulate.simulate import capacity_bytes
 from ssdsl.sketch.answers.orders import PLAIN
 from ssdsl.sketch.answers.schedules import called, is_schedule, with_import, with_use
 from ssdsl.sketch.bounds.unordered import Unordered, unordered
@@ -102,11 +101,11 @@ def with_clock(sketch: Sketch, values: Values, found: Modulo | VSchedule) -> Ske
 
 
 def clock_of(
-    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision, share: float
+    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision, share: float, fits: bool
 ) -> Modulo | VSchedule | None:
-    """A clock for a setting that needs at most this share of the memory. If none fits, a good clock that needs more:
-    its step then shows the time, and how much memory is missing. None where the tasks are not such a loop. Raises
-    PlanError for an invalid plan."""
+    """A clock for a setting that needs at most this share of the memory. If none does, and it need not be one that
+    `fits`, a good clock that needs more: its step then shows the time, and how much memory is missing. None where the
+    tasks are not such a loop. Raises PlanError for an invalid plan."""
     parts = parts_of(sketch, values, model)
     if not parts:
         return None
@@ -117,7 +116,9 @@ def clock_of(
     if not steps:
         return None
     loop = _loop(found, steps, share)
-    better = list(clock(loop, EFFORT)) or list(clock(replace(loop, memory=()), EFFORT))
+    better = list(clock(loop, EFFORT))
+    if not (better or fits):
+        better = list(clock(replace(loop, memory=()), EFFORT))
     if _is_vee(found, steps):
         pipeline = _pipeline(unordered(plan, number, cluster, state, halves=True), parts, share)
         *_, best_vee = (None, *vee(pipeline, EFFORT, whole_step=True))
@@ -265,7 +266,7 @@ def _loop(found: Unordered, steps: Sequence[_Step], share: float) -> Loop:
         held = float(sum(_turns(f) * found.kept_bytes(f) for f in step.functions))
         takes, gives = (0.0, held) if is_back else (held, 0.0 if (part, True) in number else held)
         tasks.append(Task(tuple(sorted(set(own))), seconds, tuple(number[key] for key in step.after), takes, gives))
-    memory = tuple(_room(found, r, share) for r in roles)
+    memory = tuple(found.room_bytes(r, share) for r in roles)
     count = next(t.parts for step in steps for f in step.functions for t in f.time if t.name == INDEX)
     inputs = (g for step in steps for f in step.functions for g in f.inputs if g.message is not None)
     travels = [found.travel(given, False) for given in inputs]
@@ -297,7 +298,7 @@ def _pipeline(found: Unordered, parts: Sequence[frozenset[str]], share: float) -
     share_kept = max(part / whole if whole else 0.0 for part, whole in zip(kept, held, strict=True))
     count = len(parts) // 2
     most = [2 * max(held[d], held[-1 - d], 1) for d in range(count)]  # as if both stages were like the larger one
-    memory = tuple(min(_room(found, r, share) for r in roles[d]) / most[d] for d in range(count))
+    memory = tuple(min(found.room_bytes(r, share) for r in roles[d]) / most[d] for d in range(count))
     loop = _loop(found, list(steps.values()), share)
     return Pipeline(forward, backward, weights, loop.transfer, loop.micro_batches, share_kept, memory)
 
@@ -315,12 +316,6 @@ def _seconds(found: Unordered, step: _Step, role: int) -> float:
 def _turns(function: Function) -> int:
     """The number of times that a function runs for one micro-batch."""
     return prod(t.parts for t in function.time if t.name != INDEX)
-
-
-def _room(found: Unordered, role: int, share: float) -> float:
-    """The bytes that a device has for activations."""
-    program, cluster = found.program, found.prices.cluster
-    return share * capacity_bytes(program, program.roles[role], cluster) - found.state_bytes(role)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

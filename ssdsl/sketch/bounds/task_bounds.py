@@ -34,6 +34,10 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
     def busy_cores(f: Function, role: int) -> float:
         return min(way.computing(way.program.functions[f.number], role) for way in ways)
 
+    def working(f: Function) -> int:
+        """What one of the backwards needs, the first of which runs while all is kept."""
+        return min(min(way.working_bytes(way.program.functions[f.number])) for way in ways)
+
     heads = _ends(found, found.forward, gradient=False)
     tails = _ends(found, backward, gradient=True)
     step, memory, computing = 0.0, list[HeldBytes](), 0.0
@@ -50,7 +54,8 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
         computes = sum(busy_cores(f, r) * times[f.number] for f in own) + update.compute_s
         computing += role.submesh.size * computes
         kept = sum(map(found.kept_bytes, own))
-        memory.append(HeldBytes(kept + found.state_bytes(r), capacity_bytes(found.program, role, cluster), kept))
+        held = kept + found.state_bytes(r) + found.input_bytes(r) + min(map(working, own), default=0)
+        memory.append(HeldBytes(held, capacity_bytes(found.program, role, cluster), kept))
     cores = found.prices.costs.cores
     return Least(step if cores is None else max(step, computing / cores), tuple(memory))
 

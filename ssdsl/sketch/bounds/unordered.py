@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import Compute
@@ -11,10 +12,11 @@ from ssdsl.ir.program import Members, Program
 from ssdsl.lower.lower import formed
 from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Plan, TaskSet
+from ssdsl.simulate.memory.inputs import Inputs
 from ssdsl.simulate.memory.memory import state_of
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.costs import Cost
-from ssdsl.simulate.simulate import Prices, prices
+from ssdsl.simulate.simulate import Prices, capacity_bytes, prices
 
 
 def unordered(
@@ -73,10 +75,32 @@ class Unordered:
         """The part of these bytes that a task keeps until the gradients of its weights."""
         return min(self.kept_bytes(function), self.prices.activations.of(function).for_weights)
 
-    def state_bytes(self, role: int) -> int:
-        """The bytes of weights, gradients and optimizer state of a device."""
-        changes = state_of(self.program, self.prices.state, self.program.roles[role], {})
+    def room_bytes(self, role: int, share: float) -> float:
+        """The bytes of a device for what tasks keep, if it uses this share of its memory: without the state, gradients
+        among it, inputs, and what the task that needs most needs beside."""
+        own = [f for f in self.program.functions if role in self.members[f.submesh]]
+        learned = {p.var.name.value: 0.0 for f in own for p in f.parameters}
+        working = max((self.working_bytes(f)[1] for f in own), default=0)
+        capacity = capacity_bytes(self.program, self.program.roles[role], self.prices.cluster)
+        return share * capacity - self.state_bytes(role, learned) - self.input_bytes(role) - working
+
+    def working_bytes(self, function: Function) -> tuple[int, int]:
+        """The bytes that a backward needs while it runs, beside those that its task keeps: what it recomputes, the
+        gradients that it makes, and the weights that it gathers. In the first backward of a step, which also makes the
+        gradients of weights, and in a later one."""
+        kept = self.prices.activations.of(function)
+        first, later = kept.first_bytes, kept.later_bytes
+        return first + kept.gathered_bytes, later + kept.gathered_bytes
+
+    def state_bytes(self, role: int, learned: Mapping[str, float] = MappingProxyType({})) -> int:
+        """The bytes of weights and optimizer state of a device, and of the gradients of the weights that are
+        `learned`."""
+        changes = state_of(self.program, self.prices.state, self.program.roles[role], learned)
         return sum(change.size_bytes for change in changes)
+
+    def input_bytes(self, role: int) -> int:
+        """The bytes of a device's part of the batch."""
+        return Inputs(self.prices.activations.facts).of(self.program.roles[role])
 
     def _of(self, function: Function, phase: Phase, role: int) -> Cost:
         key = function.number, phase, role

@@ -8,10 +8,13 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
+from ssdsl.simulate.memory.state import MIXED
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.answers.clocks import Modulo, with_clock
 from ssdsl.sketch.answers.write import written
+from ssdsl.sketch.bounds.unordered import unordered
 from ssdsl.sketch.result import PlanChange
 from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
@@ -165,3 +168,22 @@ later(stage[0], stage[1])
         Source("open.ssp", text.replace("later(stage[0], stage[1])\n", "")), tmp_path, model, range(2, 3)
     )
     assert len(clocks.parts_of(without, {}, model)) == 2
+
+
+@pytest.mark.parametrize("recompute", (0, 1))
+def test_the_memory_that_an_order_may_use_is_what_the_rest_of_a_step_leaves(recompute: int) -> None:
+    """The batch's images and what a backward computes again are most of it here."""
+    model, settings = "swin:small,batch=16", {"T": 1, "S": 2, "M": 8, "A": 1, "B": 1, "D": 1, "R": recompute}
+    plan, graph, cluster = (
+        sketch("papers/sketch_large_images", model, 2),
+        graph_of(model, meta=True),
+        load_cluster(CLUSTER),
+    )
+    workspace = Workspace(graph, cluster)
+    reading = read_plan(plan.script, workspace.model, plan.overrides(settings), plan.folder)
+    found = unordered(reading.plan, dict.fromkeys(reading.plan.operators, 0), cluster, MIXED)
+    report = workspace.simulate(workspace.formed(reading), cluster)
+    for role, device in enumerate(report.devices):
+        parts = dict(device.peak_parts)
+        rest = device.peak_bytes - parts["activations"] - parts["transfers"]
+        assert device.capacity_bytes - found.room_bytes(role, 1.0) == rest
