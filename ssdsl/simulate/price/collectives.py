@@ -23,7 +23,7 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Name, Var
+from ssdsl.ir.value import Name, Var, names_of
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
 from ssdsl.model.memory.saved import collectives, saved_when_fused
@@ -191,7 +191,7 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
     if kernel is None:
         return
     reader = Reader(operator, facts.program.graph, local_dims(operator, op.splits))
-    parts = math.prod(s.parts for s in op.splits if s.coordinate.name in op.kernel.axes)
+    parts = math.prod(s.parts for s in op.splits if not {*op.kernel.axes}.isdisjoint(names_of(s.coordinate)))
     for back, runs in ((False, forward), (True, phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns)):
         for c in collectives(reader, kernel, parts, back=back) if runs else ():
             yield SizedCollective(c.kind, op.kernel.axes, c.size_bytes, (op, None) if c.overlaps else None)
