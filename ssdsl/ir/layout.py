@@ -108,7 +108,11 @@ def _strides(size: int, at: Regions, counts: tuple[int, ...]) -> tuple[int, ...]
     strides = [at[step][0][0] - at[0][0][0] for step in inner]
     devices = itertools.product(*map(range, counts))
     starts = [sum(c * stride for c, stride in zip(d, strides, strict=True)) for d in devices]
-    fits = not rest and [*at] == [((start, start + each),) for start in starts] and sorted(starts) == [*range(0, size, each)]
+    fits = (
+        not rest
+        and [*at] == [((start, start + each),) for start in starts]
+        and sorted(starts) == [*range(0, size, each)]
+    )
     return tuple(strides) if fits else None
 
 

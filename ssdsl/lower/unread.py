@@ -73,7 +73,12 @@ def _split(plan: Plan, _: Program) -> Iterator[Span]:
 def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
     ops = (op for function in program.functions for op in function.operators())
     given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, OpPart))
-    spans = (program.plan.said(op.operator, name) for op in (*ops, *given) for s in op.splits for name in names_of(s.coordinate))
+    spans = (
+        program.plan.said(op.operator, name)
+        for op in (*ops, *given)
+        for s in op.splits
+        for name in names_of(s.coordinate)
+    )
     yield from (span for span in spans if span is not None)
 
 

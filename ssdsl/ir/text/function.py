@@ -147,7 +147,9 @@ def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
     own = [s for s in splits if isinstance(s, Split)]
     digits = [(coordinate_text(s.coordinate), s.dim, s.stride, s.parts) for s in own if s.at is None]
     even = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])
-    regions = (f"{operator.dims[s.dim].name}: {coordinate_text(s.coordinate)} {regions_text(s.at)}" for s in own if s.at)
+    regions = (
+        f"{operator.dims[s.dim].name}: {coordinate_text(s.coordinate)} {regions_text(s.at)}" for s in own if s.at
+    )
     cut = ", ".join(filter(None, (even, *regions)))
     sums = [f"{coordinate_text(s.coordinate)}: {_names(sorted(s.operands))}" for s in splits if isinstance(s, Carried)]
     return " ".join(filter(None, (f"over ({cut})" if cut else "", f"adds {{{', '.join(sums)}}}" if sums else "")))
@@ -169,7 +171,9 @@ def _kernel(kernel: Kernel, kind: str) -> str:
 
 def _sum(offsets: Iterable[Offset]) -> str:
     return " + ".join(
-        f"{coordinate_text(o.coordinate)}·{o.stride}" if o.sizes is None else f"sum of the parts before {coordinate_text(o.coordinate)}"
+        f"{coordinate_text(o.coordinate)}·{o.stride}"
+        if o.sizes is None
+        else f"sum of the parts before {coordinate_text(o.coordinate)}"
         for o in offsets
     )
 

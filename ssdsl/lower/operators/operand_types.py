@@ -91,9 +91,7 @@ def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output:
             return False, not is_whole
 
 
-def places_in(
-    operator: Operator, split: OpSplit, operand: Operand, axes: Axes
-) -> Iterator[tuple[str, Shard | None]]:
+def places_in(operator: Operator, split: OpSplit, operand: Operand, axes: Axes) -> Iterator[tuple[str, Shard | None]]:
     """Yields each axis of a split over devices, with the digit of an operand along it, if it has one: several axes may
     have one digit together, or each its own."""
     assert isinstance(split.coordinate, Axis)

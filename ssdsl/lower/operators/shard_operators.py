@@ -158,7 +158,9 @@ def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) 
 def _in_order(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> bool:
     """Whether parts that are told where they begin, one coordinate of several axes, are in the order of the devices."""
     placed = placed_dims(operator)
-    cut = (s for s in operator_splits(operator, indices, submesh) if s.dim in placed and len(names_of(s.coordinate)) > 1)
+    cut = (
+        s for s in operator_splits(operator, indices, submesh) if s.dim in placed and len(names_of(s.coordinate)) > 1
+    )
     return all(s.at is None or [*s.at] == sorted(s.at) for s in cut)
 
 

@@ -181,7 +181,7 @@ def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
 
 def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
     """The kernel that combines parts, with the arguments that it takes."""
-    over = frozenset(s.coordinate.name for s in splits if isinstance(s.coordinate, Axis))
+    over = frozenset(name for s in splits if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
     if found is None:
         return Told("a kernel that does not exist", over)
     is_placed = "start" in found.told or "part" in found.told
