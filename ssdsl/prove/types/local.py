@@ -85,7 +85,7 @@ def on_axes(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tup
         if all(axis in cutting or not c for axis, c in enumerate(d))
         for p in positions(runs)
     }
-    is_plain = are_all(kept, size) and all(len(runs) == 1 for runs in kept)
+    is_plain = are_all(kept, size) and {(len(runs), len(positions(runs))) for runs in kept} == {(1, size // len(kept))}
     strides = {axis: next((p for p in range(size) if is_plain and owner[p][axis]), 1) for axis in cutting}
     is_plain = is_plain and all(
         owner[p][axis] == p // strides[axis] % counts[axis] for p in range(size) for axis in cutting
