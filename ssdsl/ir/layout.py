@@ -137,8 +137,9 @@ class Layout:
     places: tuple[Placement, ...]
 
     def shards(self) -> tuple[Shard, ...]:
-        """The digits that a device has one value of, in the order of the axes: one of several axes once."""
-        return tuple(dict.fromkeys(p for p in self.places if isinstance(p, Shard)))
+        """The digits that a device has one value of, in the order of the axes: regions of several axes once."""
+        shards = [p for p in self.places if isinstance(p, Shard)]
+        return tuple(p for n, p in enumerate(shards) if p.at is None or p not in shards[:n])
 
     def axes_of(self, shard: Shard) -> tuple[int, ...]:
         """The numbers of the axes that a digit is on."""

@@ -175,8 +175,7 @@ def _along(layout: Layout, over: tuple[int, ...], factor: int | None = None) -> 
 
 def _besides(layout: Layout, over: tuple[int, ...]) -> tuple[Shard, ...]:
     """The digits of the other axes."""
-    places = (p for a, p in enumerate(layout.places) if a not in over)
-    return tuple(dict.fromkeys(p for p in places if isinstance(p, Shard)))
+    return Layout(tuple(p for a, p in enumerate(layout.places) if a not in over)).shards()
 
 
 def _between_regions(
