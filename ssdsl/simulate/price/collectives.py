@@ -41,7 +41,7 @@ OnFlat = ScatterGrads | StartReduce | WaitReduce | GatherParam  # the actions on
 class SizedCollective:
     """A collective of devices along `axes`. `size_bytes` is the size of the tensor that an all_reduce sums, an
     all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `behind`: an operator that computes
-    meanwhile, and in which phase, if not in the whole task's. `exchange` says who sends what, where not all do alike."""
+    meanwhile, and in which phase, if not in the whole task's. `exchange` says who sends what, if not all do alike."""
 
     kind: str
     axes: tuple[str, ...]
