@@ -39,6 +39,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("noisy", f"{HERE / 'models.py'}:noisy"),
     ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
     ("space", f"{HERE / 'models.py'}:space"),
+    ("nested_space", f"{HERE / 'models.py'}:space"),
     ("tiles_of_columns", f"{HERE / 'models.py'}:space"),
     ("slices", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
     ("context", f"{HERE.parent / 'models' / 'sequences.py'}:groups"),
@@ -122,6 +123,14 @@ def test_wrong_programs_of_other_models_are_refuted(compiled: Callable[..., Prog
     assert prove(program).failures == ()
     accepted = [m for m in mutants(program, most=1) if not prove(m.program).failures]
     assert [str(m) for m in accepted if not is_harmless(m, model)] == []
+
+
+def test_wrong_regions_of_several_axes_are_refuted(compiled: Callable[..., Program]) -> None:
+    program = compiled("nested_space", f"{HERE / 'models.py'}:space")
+    assert prove(program).failures == ()
+    found = [*mutants(program, ("axes_of_regions", "regions_of_a_step", "window_of_another_part"), most=8)]
+    assert len(found) == 3 * 8
+    assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
 @pytest.mark.parametrize(

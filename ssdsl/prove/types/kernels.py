@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart
-from ssdsl.ir.value import Axis
+from ssdsl.ir.value import Axis, names_of
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
 from ssdsl.prove.failures import Rule, Wrong
@@ -181,7 +181,7 @@ def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
 
 def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
     """The kernel that combines parts, with the arguments that it takes."""
-    over = frozenset(s.coordinate.name for s in splits if isinstance(s.coordinate, Axis))
+    over = frozenset(name for s in splits if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
     if found is None:
         return Told("a kernel that does not exist", over)
     is_placed = "start" in found.told or "part" in found.told
@@ -232,9 +232,12 @@ def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axe
     found = [n for n, axis in enumerate(operand.axes) if any(d in axis for s in splits for d in s.dims)]
     (number, *others) = found
     axis = operand.axes[number]
-    ordered = [s for name, _ in axes for s in splits if s.coordinate == Axis(name)]
+    cutting = {a: s for s in splits if isinstance(s.coordinate, Axis) for a in s.coordinate.names}
+    ordered = [*dict.fromkeys(cutting[name] for name, _ in axes if name in cutting)]
+    behind = [name for s in ordered for name in names_of(s.coordinate)]
     places = [[axis.index(d) for d in s.dims if d in axis] for s in ordered]
-    if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places):
+    is_alike = behind == [name for name, _ in axes if name in cutting]  # no other axis lies between those of a split
+    if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places) or not is_alike:
         raise Wrong(Rule.KERNEL, "devices that cut one axis", [str(s.coordinate) for s in splits])
     of = tuple(operator.dims[d].size for d in axis)
     cuts = tuple((place, s.stride, s.parts, s.at) for (place,), s in zip(places, ordered, strict=True))
