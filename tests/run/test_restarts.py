@@ -1,9 +1,6 @@
 """torchrun starts a training script again after a rank was killed: it goes on as if nothing had happened."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,7 @@ from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from tests.run.restarting import AXES, PARAMS, model_and_batch, train
-
-ROOT = Path(__file__).parent.parent.parent
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2")
-
+from tests.torchrun import torchrun
 
 Attempt = tuple[Any, list[tuple[int, str]]]
 
@@ -44,9 +38,7 @@ def attempts_in(folder: Path) -> list[Attempt]:
 def killed(folder: Path) -> list[Attempt]:
     """A run in two processes that loses ranks."""
     folder.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [*TORCHRUN, str(ROOT / "tests/run/restarting.py"), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    done = torchrun(Path(__file__).with_name("restarting.py"), str(folder), restarts=2)
     assert done.returncode == 0, done.stderr[-4000:]
     return attempts_in(folder)
 
