@@ -1,14 +1,14 @@
 """The programs of the examples, as modules and as torchrun starts them."""
 
 import importlib
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-from tests.torchrun import torchrun as run_script
 
 ROOT = Path(__file__).parents[2]
 NANOGPT = ROOT / "examples" / "nanogpt"
@@ -31,7 +31,12 @@ def torchrun() -> Callable[..., str]:
     """What a script prints in two processes."""
 
     def run(script: Path, *options: str) -> str:
-        done = run_script(script, *options)
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        done = subprocess.run(
+            [*launcher, str(script), *options], env=environment, capture_output=True, text=True, timeout=300
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
