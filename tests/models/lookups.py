@@ -141,7 +141,8 @@ def summed(net: Net, x: Tensor, at: Tensor) -> Tensor:
 KINDS = (
     *(indexed, selected, of_two, scattered, added),
     *(one_row, each_row, unbound, made_of_sums),
-    *(largest, largest_alone, smallest, smallest_there, largest_of_batches, largest_of_groups, averaged, averaged_alone, summed, summed_alone),
+    *(largest, largest_alone, smallest, smallest_there, largest_of_batches, largest_of_groups),
+    *(averaged, averaged_alone, summed, summed_alone),
 )
 
 

@@ -89,6 +89,16 @@ def test_points_that_are_reduced_stay_where_they_are(name: str) -> None:
     assert not any(isinstance(i, Reshard) and is_gathered(i) for f in program.functions for i in f.body())
 
 
+@pytest.mark.parametrize("name", EXTREMES)
+def test_the_largest_are_merged_among_parts_of_points_alone(name: str) -> None:
+    """Parts of the table have nothing to say to each other."""
+    program = lowered(name, PLANS["both"])
+    kernels = [i.kernel for f in program.functions for i in f.body() if isinstance(i, OpPart)]
+    assert {(k.axes, len(k.offsets)) for k in kernels if k.function == "scatter_reduce_part"} == {(("dp",), 1)}
+    found = list(mutants(program, ("kernel_changed", "split_dropped", "split_changed")))
+    assert [str(m) for m in found if not prove(m.program).failures] == []
+
+
 @pytest.mark.parametrize("name", ["one_row", "indexed", "largest"])
 def test_parts_that_are_no_runs_are_gathered(name: str) -> None:
     program = lowered(name, PLANS["apart"])

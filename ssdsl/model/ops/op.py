@@ -69,9 +69,9 @@ class PartKernel:
     has, `{count}` for the number of elements of all parts along the combined dimensions, and `{group}` for the process
     group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `merged`
     names an axis in the same way where the group's parts are not those of `axis` but of another: of points, say, that
-    are reduced into positions along `axis`. Either may be cut, or both; if it is not the former, the group is None. `forward`
-    and `backward` are its collectives, or a function that gives them for an operator and a number of parts; `saved` has
-    the tensors that it saves for backward. What is not given is observed when a call is captured, for functions of the
+    are reduced into positions along `axis`. Either may be cut, or both; without parts of `merged` the group is None.
+    `forward` and `backward` are its collectives, or a function that gives them for an operator and a number of parts;
+    `saved` has the tensors that it saves for backward. What is not given is observed when a call is captured, for functions of the
     runtime; a row for another function gives all of them, as `()` if there is none.
     """
 
@@ -205,4 +205,4 @@ class Op:
         for word, axis in (("axis", kernel.axis), *((("merged", kernel.merged),) if kernel.merged is not None else ())):
             kinds = [type(x) for x in axis] if isinstance(axis, Sequence) else []
             if kinds not in ([str, int], [str, str], [str, tuple], [str, type(None)]):
-                yield f'`kernel.{word}` is a parameter and an axis, such as ("self", 1), or its argument: ("self", "dim")'
+                yield f'`kernel.{word}` is a parameter and an axis, as ("self", 1), or its argument: ("self", "dim")'

@@ -126,8 +126,8 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
         dims = {d for s in combined for d in s.dims if operator.dims[d].combined}
         if found is not None and found.into is not None:
             operand = operator.inputs[found.into[0]]
-            along = (operand.axes[argument(operator, found.into[1])],)
-            return _combining(operator, found, Along(operand, along, apart=True), combined, axes)
+            into = Along(operand, (operand.axes[argument(operator, found.into[1])],), apart=True)
+            return _combining(operator, found, into, combined, axes)
         operand = next(o for o in operator.inputs if any(o.carries(d) for d in dims))
         along = tuple(axis for axis in operand.axes if not dims.isdisjoint(axis))
         return _combining(operator, found, Along(operand, along), combined, axes)

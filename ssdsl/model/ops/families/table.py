@@ -16,8 +16,8 @@ from ssdsl.model.dims.signature import (
     whole_axes,
 )
 from ssdsl.model.memory.saved_tensors import Saved, extra
-from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.families.reduce import UNMERGED
+from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule, Text, call_of
 from ssdsl.model.ops.reader import AxisOfPart, Reader
 from ssdsl.model.ops.typed_call import TypedCall
@@ -152,8 +152,8 @@ def _scatter(*, selects: bool = False) -> Rule:
 
 def scatter_reduce(call: TypedCall) -> Signature:
     """Reduces along one axis, at the positions of an index: a part of it takes what falls into it. Of the points that
-    are reduced each part finds the largest or smallest, and the kernel merges the parts. Another axis may be split if it
-    has the same size in all operands."""
+    are reduced each part finds the largest or smallest, and the kernel merges the parts. Another axis may be split if
+    it has the same size in all operands."""
     (x, index, points), at = call.shapes, call.axis("dim")
     if not x or not index or not points:
         return all_whole(call)
