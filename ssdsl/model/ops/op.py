@@ -71,8 +71,8 @@ class PartKernel:
     names an axis in the same way where the group's parts are not those of `axis` but of another: of points, say, that
     are reduced into positions along `axis`. Either may be cut, or both; without parts of `merged` the group is None.
     `forward` and `backward` are its collectives, or a function that gives them for an operator and a number of parts;
-    `saved` has the tensors that it saves for backward. What is not given is observed when a call is captured, for functions of the
-    runtime; a row for another function gives all of them, as `()` if there is none.
+    `saved` has the tensors that it saves for backward. What is not given is observed when a call is captured, for
+    functions of the runtime; a row for another function gives all of them, as `()` if there is none.
     """
 
     axis: tuple[str, AxisOfPart]
