@@ -132,7 +132,7 @@ def _kernel(
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
     given = replace(given, call=calls.get(kernel.function, given.call))
     told = {
-        "start": _sum(kernel.offsets, group),
+        "start": _sum(kernel.offsets, group) or 0,
         "part": _sum(kernel.before, group),
         "places": f"[{', '.join(f'({_sum(p.offsets, group) or 0}, {p.size})' for p in kernel.places)}]",
         "regions": None if kernel.region is None else kernel.region.runs,

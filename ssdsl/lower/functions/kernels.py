@@ -9,7 +9,7 @@ from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.op import PartKernel
-from ssdsl.model.ops.reader import axes_of, kernel_dims, parameters
+from ssdsl.model.ops.reader import AxisOfPart, axes_of, kernel_dims, parameters
 from ssdsl.plan.regions import Runs, on_axis
 from ssdsl.runtime.layout.regions import shared
 from ssdsl.text.diagnostic import InternalError
@@ -24,11 +24,16 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Ke
     kernel = own.ring if any(isinstance(s, Split) and s.also is not None for s in splits) else own.kernel
     if kernel is None:
         return CALL
-    dims = kernel_dims(operator, *kernel.axis)
-    over = tuple(s for s in splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
+
+    def along(*axes: tuple[str, AxisOfPart]) -> tuple[Split, ...]:
+        dims = kernel_dims(operator, *axes)
+        return tuple(s for s in splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
+
+    over = along(*kernel.axes)
     if not over:
         return CALL
-    over_axes = tuple(name for s in over if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
+    merged = along(kernel.axes[-1])
+    over_axes = tuple(name for s in merged if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
     whole = axes_of(operator, *kernel.axis)
     places = tuple(_place(operator, axis, over) for axis in whole) if kernel.is_placed else ()
     offsets = tuple(offset for place in places for offset in place.offsets)

@@ -124,6 +124,10 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
     if combined and operator.target.startswith("aten::"):
         found = combining(operator, together=any(s.also is not None for s in combined))
         dims = {d for s in combined for d in s.dims if operator.dims[d].combined}
+        if found is not None and found.into is not None:
+            operand = operator.inputs[found.into[0]]
+            into = Along(operand, (operand.axes[argument(operator, found.into[1])],), apart=True)
+            return _combining(operator, found, into, combined, axes)
         operand = next(o for o in operator.inputs if any(o.carries(d) for d in dims))
         along = tuple(axis for axis in operand.axes if not dims.isdisjoint(axis))
         return _combining(operator, found, Along(operand, along), combined, axes)
@@ -162,10 +166,11 @@ def _places(operator: Operator, axes: Iterable[tuple[int, ...]], splits: list[Sp
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """An operand, and those of its axes along which a kernel works."""
+    """An operand, and those of its axes along which a kernel works. `apart`: it communicates along others only."""
 
     operand: Operand
     axes: tuple[tuple[int, ...], ...]
+    apart: bool = False
 
 
 def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
@@ -176,24 +181,27 @@ def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
     parameter, _ = kernel.axis
     operand = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
     told = tuple(word for word in ("start", "part", "regions", "places", "size", "count") if kernel.tells(word))
-    return Combining(kernel.function, told, kernel.tells("group")), Along(operand, axes_of(operator, *kernel.axis))
+    along = Along(operand, axes_of(operator, *kernel.axis), kernel.merged is not None)
+    return Combining(kernel.function, told, kernel.tells("group")), along
 
 
 def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
     """The kernel that combines parts, with the arguments that it takes."""
-    over = frozenset(name for s in splits if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
+    own = [s for s in splits if not along.apart or any(not {*s.dims}.isdisjoint(a) for a in along.axes)]
+    merged = [s for s in splits if s not in own] if along.apart else splits
+    over = frozenset(name for s in merged if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
     if found is None:
         return Told("a kernel that does not exist", over)
-    is_placed = "start" in found.told or "part" in found.told
-    axis = next(a for a in along.operand.axes if not {*splits[0].dims}.isdisjoint(a))
-    offsets = _offsets(operator, axis, splits) if is_placed else []
+    is_placed = own and ("start" in found.told or "part" in found.told)
+    axis = next((a for s in own[:1] for a in along.operand.axes if not {*s.dims}.isdisjoint(a)), ())
+    offsets = _offsets(operator, axis, own) if is_placed else []
     return Told(
         found.function,
         over if found.talks else frozenset(),
         offsets=frozenset(offsets if "start" in found.told else ()),
-        before=frozenset(_before(splits, offsets) if "part" in found.told else ()),
-        places=_places(operator, along.axes, splits) if "places" in found.told else (),
-        region=_region(operator, along.operand, splits, axes) if "regions" in found.told else None,
+        before=frozenset(_before(own, offsets) if "part" in found.told else ()),
+        places=_places(operator, along.axes, own) if "places" in found.told else (),
+        region=_region(operator, along.operand, own, axes) if "regions" in found.told else None,
         size=math.prod(operator.dims[d].size for a in along.axes for d in a) if "size" in found.told else None,
         count=math.prod(d.size for d in operator.dims if d.combined) if "count" in found.told else None,
     )

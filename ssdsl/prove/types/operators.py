@@ -31,12 +31,14 @@ from ssdsl.prove.types.windows import windows_of
 class Combining:
     """The function that combines the parts of a dimension; `told` are the arguments that it takes about its part.
 
-    `talks`: the parts communicate.
+    `talks`: the parts communicate. `into`: the operand, and the argument with its axis, about which it is told; parts
+    of other dimensions communicate, those of this one do not.
     """
 
     function: str
     told: tuple[str, ...] = ()
     talks: bool = True
+    into: tuple[int, str] | None = None
 
 
 def _parts(kinds: str, *told: str) -> dict[str, Combining]:
@@ -54,7 +56,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
     "scatter_add": Combining("scatter_add_part", ("start", "size"), talks=False),
-    "scatter_reduce": Combining("scatter_reduce_part", ("start", "size"), talks=False),
+    "scatter_reduce": Combining("scatter_reduce_part", ("start", "size"), into=(0, "dim")),
     "index_add": Combining("index_add_part", ("start", "size"), talks=False),
 }
 
