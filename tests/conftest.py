@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -100,6 +101,24 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_comparisons() -> Iterator[None]:
+    """Plans of one model are compared with one training on a single device, whose rounding is measured in one other run
+    instead of three: it allows less. As ever, more are run before a plan is called wrong.
+
+    Modules that test the measurement itself, or show it, have a fixture of this name that does nothing.
+    """
+    if "ssdsl.run.verify.verify" not in sys.modules:  # nothing here compares
+        yield
+        return
+    from tests.single_device import single_device
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ssdsl.run.verify.verify.SingleDevice", single_device)
+        patch.setattr("ssdsl.run.verify.error_growth.RUNS", 1)
         yield
 
 

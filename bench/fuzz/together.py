@@ -136,7 +136,8 @@ SPACE = (("seq", "height", "length"), ("hidden", "width"))  # names of one axis 
 
 
 def _space(plan: Drawing, dry: bool) -> bool:
-    """Blocks of one axis or of both in the layers that read windows, over devices or as tiles in time."""
+    """Blocks of one axis or of both in the layers that read windows, over devices, perhaps along several axes of the
+    mesh together, or as tiles in time."""
     layers = [
         p
         for p in plan.paths()
@@ -148,6 +149,16 @@ def _space(plan: Drawing, dry: bool) -> bool:
     draw, path = plan.draw, plan.draw.choice([*layers, "h.*"])
     chosen = Selection(f'model["{path}"]', plan.inside(path))
     names = draw.choice([SPACE[:1], SPACE[1:], SPACE, SPACE])
+    if axes[1:] and draw.random() < 0.4:
+        for dim in draw.choice(names):
+            sizes = plan.sizes(chosen, dim)
+            outer = _parts(plan, sizes, axes[0])
+            if sizes:
+                parts: dict[str, Parts] = dict.fromkeys(axes)
+                plan.split(
+                    chosen, dim, parts if isinstance(outer, bool) else parts | {axes[0]: outer}, " where possible"
+                )
+        return True
     indices = [*axes, "y", "z"] if draw.random() < 0.3 else axes
     for index, dims in zip(indices, names, strict=False):
         for dim in dims:

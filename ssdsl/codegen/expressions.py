@@ -93,7 +93,7 @@ def _named(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> di
 
 def _operands(operator: Operator, op: OpPart, reads: Sequence[str], group: GroupName) -> Iterator[str]:
     """The operands' names. If the sum is split, only the first part adds an operand that is added `once`."""
-    space = tuple(c.name for c in op.first if isinstance(c, Axis))
+    space = tuple(name for c in op.first if isinstance(c, Axis) for name in c.names)
     time = [c.name for c in op.first if isinstance(c, Time)]
     for operand, name in zip(operator.inputs, reads, strict=True):
         if operand.once and time:
@@ -132,7 +132,7 @@ def _kernel(
         raise InternalError(f"the row of `{operator.target}` has no kernel `{kernel.function}`")
     given = replace(given, call=calls.get(kernel.function, given.call))
     told = {
-        "start": _sum(kernel.offsets, group),
+        "start": _sum(kernel.offsets, group) or 0,
         "part": _sum(kernel.before, group),
         "places": f"[{', '.join(f'({_sum(p.offsets, group) or 0}, {p.size})' for p in kernel.places)}]",
         "regions": None if kernel.region is None else kernel.region.runs,
@@ -163,8 +163,8 @@ def _window(part: WindowPart, group: GroupName, inside: str, rows: int) -> str:
 
 
 def place_text(coordinate: Coordinate, group: GroupName) -> str:
-    """The number of the part along a coordinate: `tp.index`, or `m`."""
-    return f"{group((coordinate.name,))}.index" if isinstance(coordinate, Axis) else coordinate.name
+    """The number of the part along a coordinate: `tp.index`, `node_gpu.index`, or `m`."""
+    return f"{group(coordinate.names)}.index" if isinstance(coordinate, Axis) else coordinate.name
 
 
 def _sum(offsets: tuple[Offset, ...], group: GroupName) -> str:

@@ -8,6 +8,7 @@ from ssdsl.ir.function import Instr
 from ssdsl.ir.layout import Layout, Shape, Shard, cut
 from ssdsl.ir.program import Program, Result
 from ssdsl.ir.program import Role as ProgramRole
+from ssdsl.ir.value import Type, digits_of
 from ssdsl.model.capture.sparse_gradients import sparse_weights
 from ssdsl.model.graph import Origin
 from ssdsl.runtime.program.table import (
@@ -117,21 +118,19 @@ def _completion(step: param.CompletionStep) -> tuple[str, tuple[str, ...]]:
 
 
 def _tensor(name: str, shape: Shape, where: Layout, submesh: layout.Submesh) -> TensorEntry:
-    return TensorEntry(name, shape.sizes, _takes(shape, _shards(submesh, where)))
+    return TensorEntry(name, shape.sizes, _takes(shape, Type(where), submesh))
 
 
-def _shards(submesh: layout.Submesh, where: Layout) -> list[tuple[str, Shard]]:
-    places = zip(submesh.axes, where.places, strict=True)
-    return [(axis, place) for (axis, _), place in places if isinstance(place, Shard)]
-
-
-def _takes(shape: Shape, digits: Iterable[tuple[str, Shard]]) -> tuple[AxisTake, ...]:
+def _takes(shape: Shape, type_: Type, submesh: layout.Submesh) -> tuple[AxisTake, ...]:
     """The slices that lead from a whole tensor to its local part, for the digits of axes and of indices in time."""
     takes: list[AxisTake] = []
     done: list[Shard] = []
-    for name, digit in sorted(digits, key=lambda digit: digit[1].at is not None):  # unequal parts last
+    counts = dict(submesh.axes)
+    digits = [(c.names, s) for c, s in digits_of(type_.layout, submesh.axes)] + [((i,), s) for i, s in type_.time]
+    for names, digit in sorted(digits, key=lambda digit: digit[1].at is not None):  # unequal parts last
         where = cut(shape, digit, tuple(done))
-        takes.append(AxisTake(name, where.dim, where.outer, where.at or where.count))
+        axis = names[0] if len(names) == 1 else tuple((name, counts[name]) for name in names)
+        takes.append(AxisTake(axis, where.dim, where.outer, where.at or where.count))
         done.append(digit)
     return tuple(takes)
 
@@ -168,7 +167,7 @@ def _output(program: Program, result: Result) -> RequestedOutput:
         fixed=dict(submesh.fixed),
         slot=result.slot,
         time={t.name: t.parts for t in function.time},
-        takes=_takes(shape, [*_shards(submesh, var.type.layout), *var.type.time]),
+        takes=_takes(shape, var.type, submesh),
         sums=var.type.owed,
     )
 

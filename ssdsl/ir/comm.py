@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.value import TimeIndex
+from ssdsl.runtime.layout.regions import length, pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,18 @@ class Exchange:
     source: Cut
     target: Cut
     sums: bool
+
+    def sends(self) -> Iterator[tuple[int, int, int]]:
+        """Yields the elements that a device sends another, behind the numbers of the two among the devices."""
+        have, need = self.source.at or (), self.target.at or ()
+        received = [
+            (p.peer, me, length(p.received))
+            for me in range(len(need))
+            for p in pieces(have, need, me, sums=self.sums)
+            if p.peer != me and p.received
+        ]
+        most = max((sum(n for _, to, n in received if to == me) for me in range(len(need))), default=0)
+        yield from ((sender, to, n * self.elements // most) for sender, to, n in received)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ REPLICATE, PARTIAL = Whole.REPLICATE, Whole.PARTIAL
 class Shard:
     """Part of the position in a factor: `position // stride % parts`. `factor` counts through the tensor's axes.
 
-    With `at` the parts are these regions of the whole factor, and `stride` is 1.
+    With `at` the parts are these regions of the whole factor, and `stride` is 1. A layout may have such a digit on
+    several axes: their numbers together, the last axis innermost, are the part's.
 
     >>> shard = Shard(factor=0, stride=2, parts=4)
     >>> [position // shard.stride % shard.parts for position in range(16)]
@@ -75,6 +76,46 @@ def regions(factor: int, size: int, at: Regions) -> Placement:
     return Shard(factor, 1, len(at), at)
 
 
+def regions_over(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tuple[Placement, ...]:
+    """The placements, on axes with `counts` devices, of parts that are these regions, one for each of their devices
+    together: a plain digit on each axis if that is the same, and Replicate along those on which the regions do not
+    depend.
+
+    >>> regions_over(0, 8, (((0, 2),), ((2, 4),), ((4, 6),), ((6, 8),)), (2, 2))
+    (Shard(factor=0, stride=4, parts=2, at=None), Shard(factor=0, stride=2, parts=2, at=None))
+    >>> halos = (((0, 3),), ((1, 5),), ((3, 7),), ((5, 8),))
+    >>> regions_over(0, 8, halos, (2, 2)) == (Shard(0, 1, 4, halos),) * 2
+    True
+    """
+    devices = [*itertools.product(*map(range, counts))]
+    of = dict(zip(devices, at, strict=True))
+    cutting = [k for k in range(len(counts)) if any(of[d] != of[(*d[:k], 0, *d[k + 1 :])] for d in devices)]
+    left = tuple(of[d] for d in devices if not any(c for k, c in enumerate(d) if k not in cutting))
+    if len(cutting) < 2:
+        found = [regions(factor, size, left) for _ in cutting]
+    elif (strides := _strides(size, left, tuple(counts[k] for k in cutting))) is not None:
+        found = [Shard(factor, stride, counts[k]) for k, stride in zip(cutting, strides, strict=True)]
+    else:
+        found = [Shard(factor, 1, len(left), left)] * len(cutting)
+    placed = dict(zip(cutting, found, strict=True))
+    return tuple(placed.get(k, REPLICATE) for k in range(len(counts)))
+
+
+def _strides(size: int, at: Regions, counts: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides of plain digits, one on each axis, that make these parts of equal size; None if there are none."""
+    each, rest = divmod(size, len(at))
+    inner = [math.prod(counts[k + 1 :]) for k in range(len(counts))]
+    strides = [at[step][0][0] - at[0][0][0] for step in inner]
+    devices = itertools.product(*map(range, counts))
+    starts = [sum(c * stride for c, stride in zip(d, strides, strict=True)) for d in devices]
+    fits = (
+        not rest
+        and [*at] == [((start, start + each),) for start in starts]
+        and sorted(starts) == [*range(0, size, each)]
+    )
+    return tuple(strides) if fits else None
+
+
 def regions_of(place: Placement, size: int, parts: int) -> Regions | None:
     """The region of each of `parts` parts of a factor of this size. None if the regions depend on other digits too: the
     digit is not the outermost one.
@@ -96,12 +137,22 @@ class Layout:
     places: tuple[Placement, ...]
 
     def shards(self) -> tuple[Shard, ...]:
-        """The digits that a device has one value of, in the order of the axes."""
-        return tuple(p for p in self.places if isinstance(p, Shard))
+        """The digits that a device has one value of, in the order of the axes: regions of several axes once."""
+        shards = [p for p in self.places if isinstance(p, Shard)]
+        return tuple(p for n, p in enumerate(shards) if p.at is None or p not in shards[:n])
+
+    def axes_of(self, shard: Shard) -> tuple[int, ...]:
+        """The numbers of the axes that a digit is on."""
+        return tuple(a for a, p in enumerate(self.places) if p == shard)
 
     def replacing(self, axis: int, place: Placement) -> "Layout":
         """The layout with another placement on axis number `axis`."""
         return Layout((*self.places[:axis], place, *self.places[axis + 1 :]))
+
+    def replacing_all(self, axes: tuple[int, ...], places: tuple[Placement, ...]) -> "Layout":
+        """The layout with other placements on the axes of these numbers."""
+        new = dict(zip(axes, places, strict=True))
+        return Layout(tuple(new.get(a, p) for a, p in enumerate(self.places)))
 
     @property
     def is_partial(self) -> bool:
@@ -122,8 +173,9 @@ class Layout:
         return Layout(tuple(REPLICATE if w else p for w, p in zip(whole, self.places, strict=True)))
 
     def stored(self, shape: "Shape") -> "Layout":
-        """The layout in which a weight of `shape` lives: partial sums completed, parts that overlap joined. Parts of
-        unequal sizes are joined too if another digit lies inside them in the same axis of the tensor.
+        """The layout in which a weight of `shape` lives: partial sums completed, parts that overlap joined, and regions
+        of several axes together. Parts of unequal sizes are joined too if another digit lies inside them in the same
+        axis of the tensor.
 
         >>> parts = Shard(0, 1, 2, (((0, 3),), ((3, 4),)))
         >>> [str(Layout((parts, Shard(other, 1, 2))).stored(Shape(((4, 2), (2,))))) for other in (1, 2)]
@@ -133,9 +185,8 @@ class Layout:
         def lives(place: Placement) -> bool:
             if not isinstance(place, Shard) or place.at is None:
                 return place is not PARTIAL
-            return place.at == parts_of(lengths_of(place.at)) and all(
-                is_apart(s, (place,), shape) for s in self.shards()
-            )
+            is_alone = len(self.axes_of(place)) == 1 and all(is_apart(s, (place,), shape) for s in self.shards())
+            return is_alone and place.at == parts_of(lengths_of(place.at))
 
         return Layout(tuple(p if lives(p) else REPLICATE for p in self.places))
 

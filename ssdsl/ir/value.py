@@ -18,9 +18,16 @@ from ssdsl.ir.layout import Layout, Shard
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A coordinate of the devices: an axis of the mesh."""
+    """A coordinate of the devices: an axis of the mesh; or `inner` ones of its axes with it, in the mesh's order, whose
+    numbers together are one, the last axis innermost."""
 
     name: str
+    inner: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axes of the mesh."""
+        return (self.name, *self.inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,11 @@ class Time:
 
 
 Coordinate = Axis | Time
+
+
+def names_of(coordinate: Coordinate) -> tuple[str, ...]:
+    """The axes of the mesh of a coordinate in space, or the name of an index in time."""
+    return coordinate.names if isinstance(coordinate, Axis) else (coordinate.name,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,16 @@ class Name(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.value}@{self.version}" if self.version else self.value
+
+
+def digits_of(layout: Layout, axes: tuple[tuple[str, int], ...]) -> tuple[tuple[Axis, Shard], ...]:
+    """The digits of a layout, each with the axis, or the axes together, that fix it; `axes` are the submesh's."""
+    names = [name for name, _ in axes]
+    return tuple(
+        (Axis(names[first], tuple(names[k] for k in inner)), shard)
+        for shard in layout.shards()
+        for first, *inner in (layout.axes_of(shard),)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +119,7 @@ class Size:
         return Size(known, tuple(v for v in self.uneven if v not in held))
 
     def __str__(self) -> str:
-        words = [f"n_{v.coordinate.name}" for v in self.uneven]
+        words = [f"n_{'_'.join(names_of(v.coordinate))}" for v in self.uneven]
         return "*".join([str(self.known), *words] if self.known != 1 or not words else words)
 
 

@@ -11,14 +11,13 @@ class UnevenWithOthers(Diagnostic):
     """A dimension is cut into parts of unequal sizes, or into parts that read windows, and by a second index as well.
 
     The parts of the two indices would not line up: communication between layouts needs parts of one size, or regions
-    that depend on one index. Beside equal parts, one index of a dimension may have sizes: `split model by batch into
-    dp, m = [3, 1]` cuts each part of `dp` into 3 and 1, and `m = [6, 2], dp` says the same for the whole dimension.
-    Sizes are not allowed where a part must be a contiguous run, as in a loss along its classes. Cut a dimension that
-    convolutions read by windows, such as the height of an image, by one index only: over a mesh axis with as many
-    devices as both have. Operators too small for that can be cut along another dimension, as the plan `spatial` does:
-    `split model[h = none] by channels into h where possible`. In causal attention a part of the queries reads all keys
-    before it, so another index cannot cut the keys. Write parts of one size in another order after the index that cuts
-    equal parts: `into m = 4, way parts [[1], [0]]`.
+    that depend on one index, or on axes of the mesh together. Beside equal parts, one index of a dimension may have
+    sizes: `split model by batch into dp, m = [3, 1]` cuts each part of `dp` into 3 and 1, and `m = [6, 2], dp` says the
+    same for the whole dimension. Sizes are not allowed where a part must be a contiguous run, as in a loss along its
+    classes. A dimension that convolutions read by windows, such as the height of an image, may be cut by several axes
+    of the mesh, or by one index in time alone: its parts run one after another, and read those of its neighbours. In
+    causal attention a part of the queries reads all keys before it, so another index cannot cut the keys. Write parts
+    of one size in another order after the index that cuts equal parts: `into m = 4, way parts [[1], [0]]`.
     """
 
     code = "E0401"
@@ -31,6 +30,7 @@ class UnevenWithOthers(Diagnostic):
     other: str
     path: str
     windows: bool
+    in_time: str  # the index that is no axis, where axes could have windows together; else empty
     is_outer: bool  # whether `other` cuts the parts of `index`
     permuted: bool  # parts of one size, in another order
 
@@ -43,6 +43,8 @@ class UnevenWithOthers(Diagnostic):
         alone = f"cut `{self.dim}` by it alone"
         if self.permuted and self.is_outer and not self.windows:
             return f"put `{self.other}` in front of `{self.index}`: `into {self.other} ..., {self.index} parts ...`"
+        if self.in_time:
+            return f"make `{self.in_time}` an axis of the mesh, {alone}, or cut another dimension by `{self.other}`"
         if self.windows:
             return f"{alone}, in as many parts as both have, or cut along another dimension by `{self.other}`"
         return f"give `{self.index}` a number of equal parts, or {alone}"

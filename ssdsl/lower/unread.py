@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import OpPart, Reshard
 from ssdsl.ir.program import Members, Program
+from ssdsl.ir.value import names_of
 from ssdsl.lower.cut_in_vain import cut_in_vain
 from ssdsl.lower.errors import IdleDevices, StateLeftWhole
 from ssdsl.lower.functions.gather_again import is_gathered
@@ -72,7 +73,12 @@ def _split(plan: Plan, _: Program) -> Iterator[Span]:
 def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
     ops = (op for function in program.functions for op in function.operators())
     given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, OpPart))
-    spans = (program.plan.said(op.operator, s.coordinate.name) for op in (*ops, *given) for s in op.splits)
+    spans = (
+        program.plan.said(op.operator, name)
+        for op in (*ops, *given)
+        for s in op.splits
+        for name in names_of(s.coordinate)
+    )
     yield from (span for span in spans if span is not None)
 
 

@@ -202,7 +202,7 @@ def _in_runs(operator: Operator) -> Operator:
     kernel = operator.row.kernel
     if kernel is None or not kernel.is_placed:
         return operator
-    own = kernel_dims(operator, *kernel.axis)
+    own = kernel_dims(operator, kernel.axis)
     inner = {d for axis in axes_of(operator, *kernel.axis) for d in axis[1:] if d in own}
     reason = f"a part of `{operator.kind}` is a run of the axis"
     dims = (replace(d, fixed=d.fixed or reason) if n in inner else d for n, d in enumerate(operator.dims))

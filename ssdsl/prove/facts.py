@@ -6,7 +6,7 @@ from ssdsl.ir.function import Function, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Name
+from ssdsl.ir.value import Name, names_of
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.prove.failures import Failures
 from ssdsl.prove.types.local import Factors, Local
@@ -39,7 +39,7 @@ class ProofFacts:
 
     def span_of(self, op: OpPart, submesh: Submesh) -> Span | None:
         """The statement of the plan that splits an operator, or else the one that makes its mesh."""
-        said = (self.program.plan.said(op.operator, s.coordinate.name) for s in op.splits)
+        said = (self.program.plan.said(op.operator, n) for s in op.splits for n in names_of(s.coordinate))
         return next((span for span in said if span is not None), submesh.mesh.span)
 
     def learns(self, name: Name) -> bool:

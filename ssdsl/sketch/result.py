@@ -1,6 +1,7 @@
 """The result of a search: the settings that were tried, and which of them are the best."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -32,6 +33,11 @@ class Tried:
     over_bytes: int = 0
     changes: tuple[PlanChange, ...] = ()  # made to the sketch
     unproved: Diagnostic | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for two plans of one sketch with the same values."""
+        return self.sketch.file, *self.opened.items()
 
     @property
     def values(self) -> Values:
@@ -83,8 +89,14 @@ class SearchResult:
 
     @property
     def simulated(self) -> int:
-        """The number of simulated settings, without changed plans."""
-        return sum(not t.changes and t.setting.report is not None for t in self.tried)
+        """The number of simulated settings; a plan with other cuts, or another order, is no other setting."""
+        return len({t.key for t in self.tried if t.setting.report is not None})
+
+    @property
+    def changed(self) -> Counter[PlanChange]:
+        """The number of simulated plans with each change, beside the plan without it."""
+        plain = {t.key for t in self.tried if not t.changes}
+        return Counter(t.changes[-1] for t in self.tried if t.changes and t.key in plain)
 
     @property
     def refused(self) -> int:
@@ -102,10 +114,10 @@ class SearchResult:
         last change. Of equal plans that one is first whose params have numbers nearer to the front of what is tried,
         where the defaults are."""
         fit = [t for t in self.tried if t.fits and t.unproved is None]
-        least = {(t.sketch.file, *t.opened.items(), *t.changes): t.cost for t in sorted(fit, key=lambda t: -t.cost[0])}
+        least = {(t.key, t.changes): t.cost for t in sorted(fit, key=lambda t: -t.cost[0])}
 
         def is_better(t: Tried) -> bool:
-            before = least.get((t.sketch.file, *t.opened.items(), *t.changes[:-1]))
+            before = least.get((t.key, t.changes[:-1]))
             return not t.changes or before is None or t.cost < before
 
         return tuple(sorted(filter(is_better, fit), key=lambda t: (t.cost, self._distance(t))))

@@ -343,7 +343,9 @@ class Search:
         if tried.fits and (best is None or tried.cost < best):
             tried = self._proved(tried)
         self._tried[point] = tried
-        return None if tried.unproved else Worth(tried.setting.device_s, (tried.setting.filled or 0.0) / self.memory)
+        found_order = PlanChange.ORDER in tried.changes  # it takes the memory that there is, or more if none fits
+        share = (tried.setting.filled or 0.0) / self.memory
+        return None if tried.unproved else Worth(tried.setting.device_s, share, takes_what_is_there=found_order)
 
     def _ordered(self, sketch: Sketch, values: Values) -> Tried:
         """A simulated setting. A plan without an order gets one that is found for it; if no such plan fits, the first

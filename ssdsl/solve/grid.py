@@ -25,6 +25,8 @@ OF_A_KIND = 2  # more measurements for the best of each kind
 EASIER = 10.0  # the factor on effort there
 EASY = 0.1  # the most effort that is spent on the best of a kind
 LOOKS = 5  # the most nearer bounds that are computed for it
+NEIGHBOURS = 4  # the most measurements beside the best point, at last
+DOUBT_NEAR = 1.25  # the factor by which estimates may be too high there
 MAY_FIT = 2.0  # an estimated share up to which a point may fit
 RECENT = 22  # the number of estimates whose errors are remembered
 DOUBT = 3.0  # the factor by which the first estimates may be too high
@@ -37,13 +39,15 @@ class Worth:
     """The cost of a point, and the share of the available resource that it uses: above 1 it is no solution.
 
     `effort` is what a measurement costs, as a share of the cost: of two points with equal promise the easier comes
-    first. A bound counts one `unit` of the share; a point may need several of its units.
+    first. A bound counts one `unit` of the share; a point may need several of its units. `takes_what_is_there`: the
+    measured share is not what the point needs, and says nothing of other points.
     """
 
     cost: float
     share: float = 0.0
     effort: float = 0.0
     unit: float = 1.0
+    takes_what_is_there: bool = False
 
     def with_effort(self, times: float = 1.0) -> tuple[float, float]:
         """The key by which points are measured: solutions by cost, then the others by share, both with the effort."""
@@ -101,6 +105,8 @@ class _Excess:
 
     def add(self, point: Point, found: Worth, bound: Worth) -> None:
         units, unit = (found.share - bound.share) / bound.unit, found.unit / bound.unit
+        if found.takes_what_is_there:
+            units, unit = 0.0, 1.0
         self.of[point] = more = _More(found.cost / max(bound.cost, TINY), found.cost - bound.cost, units, unit)
         self.least = _More(*map(min, self.least, more))
 
@@ -135,10 +141,22 @@ class _Open:
 
     def see(self, known: list[tuple[float, Point]], point: Point, place: tuple[float, ...]) -> None:
         """Adds a point to `bounded` or `measured`, if it is among the nearest."""
-        distance = sum(abs(a - b) for a, b in zip(self.place, place, strict=True))
+        distance = _distance(self.place, place)
         if len(known) < NEAREST or distance < known[-1][0]:
             insort(known, (distance, point))
             del known[NEAREST:]
+
+
+class _Aim(NamedTuple):
+    """The purpose of a measurement: one of these `points` that is better than `best`. `hurry` is the factor on effort,
+    `looks` are the most nearer bounds that are computed for it, `doubt` is the factor by which estimates may be too
+    high (None: that of recent ones)."""
+
+    best: Worth
+    points: frozenset[Point]
+    hurry: float = 1.0
+    looks: int = 0
+    doubt: float | None = None
 
 
 def _any(point: Point) -> Hashable:
@@ -169,12 +187,14 @@ class Grid:
     bounded: _Excess = field(default_factory=_Excess)  # of nearer bounds to the first
     measured: _Excess = field(default_factory=_Excess)  # of measurements to nearer bounds
     best: Worth = NONE
+    best_point: Point | None = None
     of_kind: dict[Hashable, Worth] = field(default_factory=dict)  # the best
     wrong: deque[float] = field(default_factory=lambda: deque([DOUBT] * RECENT, RECENT))
 
     def answers(self, points: Sequence[Point]) -> Iterator[Answer]:
-        """Measures points: the first point first, then the most promising until none promises anything, at last a few
-        of each kind for the best of that kind."""
+        """Measures points: the first point first, then the most promising until none promises anything. Then a few
+        neighbours of the best one, whose estimates may be wrong by a little, and at last a few of each kind for the
+        best of that kind."""
         spread = [*_spread(points)]
         self.unread = len(points)
         self.soon(False, spread)
@@ -185,9 +205,11 @@ class Grid:
                 yield from self._step()
         while (answer := next(self._step(), None)) is not None:
             yield answer
+        for _ in range(NEIGHBOURS):
+            yield from self._step(self._beside_best())
         for one in dict.fromkeys(o.kind for o in list(self.open.values())):
             for _ in range(OF_A_KIND):
-                yield from self._step([one])
+                yield from self._step(self._best_of_kind(one))
 
     @property
     def left(self) -> int:
@@ -209,21 +231,38 @@ class Grid:
                     if other[0] == point[0]:
                         added.see(near, other, _place(other))
 
-    def _step(self, kinds: Sequence[Hashable] | None = None) -> Iterator[Answer]:
-        """The next measurement, if one is worth it: for the best of all, or for the best of a kind."""
-        best = self.best if kinds is None else self.of_kind.get(kinds[0], NONE)
-        hurry, looks = (1.0, len(self.open)) if kinds is None else (EASIER, LOOKS)
-        for _ in range(looks + 1):
-            open_ = {p: o for p, o in self.open.items() if o.may_win(best) and self._is_asked(o, kinds)}
+    def _beside_best(self) -> "_Aim":
+        """Points that differ from the best one in one number, which is at most twice or half as large."""
+        best = self.best_point
+        if best is None or self.best.share > 1:
+            return _Aim(NONE, frozenset())
+        near = frozenset(p for p in self.open if p[0] == best[0] and _distance(_place(p), _place(best)) <= 1)
+        return _Aim(self.best, self._easy(near), EASIER, len(near), DOUBT_NEAR)
+
+    def _best_of_kind(self, kind: Hashable) -> "_Aim":
+        own = frozenset(p for p, o in self.open.items() if o.kind == kind)
+        return _Aim(self.of_kind.get(kind, NONE), self._easy(own), EASIER, LOOKS, 1.0)
+
+    def _easy(self, points: frozenset[Point]) -> frozenset[Point]:
+        """The points that are easy to measure."""
+        return frozenset(p for p in points if self.open[p].least.effort <= EASY)
+
+    def _step(self, aim: "_Aim | None" = None) -> Iterator[Answer]:
+        """The next measurement, if one is worth it; without an aim, for the best of all."""
+        if aim is None:
+            aim = _Aim(self.best, frozenset(self.open), 1.0, len(self.open))
+        best = aim.best
+        for _ in range(aim.looks + 1):
+            open_ = {p: o for p, o in self.open.items() if p in aim.points and o.may_win(best)}
             if not open_:
                 return
             likely = {p: self._estimate(o) for p, o in open_.items()}
             if best.share <= 1:
-                doubt = SURE * max(self.wrong) if kinds is None else 1.0
+                doubt = SURE * max(self.wrong) if aim.doubt is None else aim.doubt
                 likely = {p: w for p, w in likely.items() if w.may_win(best, doubt) and w.share <= MAY_FIT}
                 if not likely:
                     return
-            order = sorted(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(hurry), p))
+            order = sorted(likely, key=lambda p: (likely[p].share > 1, *likely[p].with_effort(aim.hurry), p))
             if not self.unread:
                 self.soon(True, [p for p in order if not self.open[p].is_near][:NEXT])
             point = order[0]
@@ -231,10 +270,6 @@ class Grid:
                 yield self._measure(point, likely[point])
                 return
             self._look_nearer(point)
-
-    def _is_asked(self, point: _Open, kinds: Sequence[Hashable] | None) -> bool:
-        """Whether the point is one of these kinds, and easy to measure."""
-        return kinds is None or (point.kind in kinds and point.least.effort <= EASY)
 
     def _look_nearer(self, point: Point) -> None:
         """Computes the nearer bound of a point; drops the point if it is invalid or cannot fit."""
@@ -260,7 +295,8 @@ class Grid:
             if opened.measured:
                 self.wrong.append(expected.cost / max(found.cost, TINY))
             self.measured.add(point, found, opened.least)
-            self.best = min(self.best, found, key=lambda w: w.key)
+            if found.key < self.best.key:
+                self.best, self.best_point = found, point
             self.of_kind[opened.kind] = min(self.of_kind.get(opened.kind, NONE), found, key=lambda w: w.key)
             for other, waiting in self.open.items():
                 if other[0] == point[0]:
@@ -275,6 +311,10 @@ class Grid:
 
 def _weight(distance: float) -> float:
     return 1 / (distance + 0.1) ** 2
+
+
+def _distance(a: tuple[float, ...], b: tuple[float, ...]) -> float:
+    return sum(abs(x - y) for x, y in zip(a, b, strict=True))
 
 
 def _place(point: Point) -> tuple[float, ...]:

@@ -16,6 +16,11 @@ PAGES = [
 WITH_SLOW_BLOCKS = [page for page in PAGES if "<!-- slow: " in page.read_text("utf-8")]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_comparisons() -> None:
+    """Pages show what a user's comparison allows."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a session runs, with lines as wide as those of the pages."""

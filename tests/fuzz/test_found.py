@@ -4,29 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from bench.fuzz.trial import SLOW, try_plan
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
+from bench.fuzz.trial import captured, try_plan
+from ssdsl.model.graph import Graph
+from ssdsl.model.load.model import Model
 from ssdsl.run.launch import Training
+from tests.captured import captured as captured_file
+from tests.fuzz.found import FOUND, Found
 
-FOUND = sorted((Path(__file__).parent / "found").iterdir())
-REFUSED = {
-    "uneven_reshape_merge": "E0406",
-    "slices_inside_unequal_parts": "E0406",
-    "keys_cut_within_slices": "E0401",
-    "unequal_parts_sent": "E0406",
-    "causal_parts_out_of_order": "E0408",
-}
+MODELS = Path(__file__).parent / "found_models.py"
+
+
+def of(found: Found) -> tuple[Model, Graph]:
+    return captured_file(f"{MODELS}:{found.model}") if isinstance(found.model, str) else captured(found.model)
 
 
 @pytest.mark.thinned(3)
-@pytest.mark.parametrize("folder", FOUND, ids=lambda path: path.name)
-def test_found(folder: Path) -> None:
-    model = load(f"{folder / 'model.py'}:net")
-    training = Training(2, optimizer="adamw" if "adamw" in folder.name else "sgd", lr=0.02)
-    cluster = SLOW if "slow_links" in folder.name else None
-    outcome = try_plan(model, capture(model), (folder / "plan.ssp").read_text(), training, cluster)
-    if folder.name in REFUSED:
-        assert (outcome.kind, outcome.sign) == ("refused", REFUSED[folder.name])
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_is_equal_or_refused(name: str) -> None:
+    found = FOUND[name]
+    training = Training(2, optimizer=found.optimizer, lr=0.02)
+    outcome = try_plan(*of(found), found.plan, training, found.cluster)
+    if found.refused is not None:
+        assert (outcome.kind, outcome.sign) == ("refused", found.refused)
     else:
         assert outcome.kind == "equal", outcome.text

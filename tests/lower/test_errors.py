@@ -67,8 +67,9 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "E0401": (in_text("m = [6, 2]", "m = 2"),),
     "E0401_permuted": (in_text("way parts [[1], [0]], m = 2", "m = 2, way parts [[1], [0]]"),),
     "E0401_windows": (
-        in_text("a = 2, b = 2)\nsplit model by width into a, b", "a = 4)\nsplit model by width into a"),
-        in_text("into a, b", "into a\nsplit model by batch into b"),
+        in_text("a = 2)\nsplit model by width into a, t = 2", "a = 2, t = 2)\nsplit model by width into a, t"),
+        in_text("into a, t = 2", "into a"),
+        in_text("into a, t = 2", "into a\nsplit model by batch into t = 2"),
     ),
     "E0408": (in_text("[[0, 3], [1, 2]]", "[[0, 1], [2, 3]]"),),
     "E0203_statistics": (in_text("r = 2", "r = 1"), statistics),

@@ -16,7 +16,7 @@ from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
 from ssdsl.codegen.communication import reshard_text, step_text
 from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, kind_of, travels
 from ssdsl.ir.function import Reshard
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Shape, Shard, nests
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.runtime.layout import collectives
@@ -168,6 +168,30 @@ def test_splits_of_every_factor_of_a_fused_axis(lockstep, tensors, sizes: tuple[
     draw = random.Random(0)
     pairs = [(draw.choice(layouts), draw.choice(layouts)) for _ in range(600)]
     assert wrong(lockstep, tensors, axes, shape, pairs) == []
+
+
+def test_regions_of_several_axes_meet_halfway() -> None:
+    """Halos of two axes come from plain digits, and lead to those of one axis, without the whole tensor."""
+    axes, shape, links = axes_of((2, 2)), Shape(((8,), (4,))), MeshLinks((LOOPBACK,) * 2)
+    halos = Shard(0, 1, 4, tuple(((max(0, s - 1), min(8, s + 3)),) for s in (0, 2, 4, 6)))
+    joined, rows, columns = Layout((halos, halos)), Shard(0, 4, 2), Shard(1, 2, 2)
+    ends = {
+        Layout((rows, Shard(0, 2, 2))): ("exchange",),
+        Layout((rows, REPLICATE)): ("exchange",),
+        Layout((rows, columns)): ("exchange", "narrow"),
+        Layout((REPLICATE, columns)): ("exchange", "narrow"),
+        Layout((REPLICATE, REPLICATE)): ("exchange",),
+    }
+    for end, kinds in ends.items():
+        steps = reshard(joined, end, shape, axes, 4, links)
+        assert tuple(map(kind_of, steps)) == kinds
+        assert steps[0].axes == ("dp", "tp")
+    (back,) = reshard(Layout((rows, REPLICATE)), joined, shape, axes, 4, links)
+    assert travels(back) and back.elements == 1 * 4  # a row of the other half
+    (narrow,) = reshard(Layout((REPLICATE, REPLICATE)), joined, shape, axes, 4, links)
+    assert narrow == Narrow(("dp", "tp"), 32, Cut(0, 1, 4, halos.at))
+    gathered = reshard(Layout((rows, REPLICATE)), joined, shape, axes, 4, links, sums=True)
+    assert [*map(kind_of, gathered)] == ["all_gather", "narrow"]  # what is the same on two devices is not added twice
 
 
 # -- digits of any stride ----------------------------------------------------------------------------------------------

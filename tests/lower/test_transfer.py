@@ -137,6 +137,7 @@ def travel(lockstep, tensors, world, source: Submesh, target: Submesh, shape: Sh
     assert not any(lockstep.mail.values()), "a piece was sent that nobody takes"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("name", PLACES)
 def test_every_transfer(lockstep, tensors, world, name: str, dims: str) -> None:

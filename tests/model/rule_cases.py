@@ -235,6 +235,7 @@ def attention(p: Probe) -> Results:
 
 
 REDUCTIONS = ("sum", "mean", "amax", "amin", "prod")
+EXTREMES = ("amax", "amin")
 
 
 def tables(p: Probe) -> Results:
@@ -305,11 +306,21 @@ def indexed(p: Probe) -> Results:
         *(w(4, 6).scatter_reduce(-1, p.ids(4, 9, below=6), w(4, 9), r, include_self=False) for r in REDUCTIONS),
         w(6).scatter_reduce(0, p.ids(3, below=6), p.data(3), "amax"),
         p.data(6).scatter_reduce(0, p.ids(9, below=6), w(9), "amin"),
+        *(w(4, 6).scatter_reduce(0, p.ids(12, 6, below=4), tied(w(12, 6)), r) for r in EXTREMES),
+        *(tied(w(6)).scatter_reduce(0, p.ids(8, below=3), tied(w(8)), r, include_self=False) for r in EXTREMES),
+        w(2, 4, 6).scatter_reduce(1, p.ids(2, 8, 6, below=4), tied(w(2, 8, 6)), "amin", include_self=False),
+        p.data(6, 4).scatter_reduce(0, p.ids(4, 4, below=6), w(4, 4).log2().round() / 0, "amax", include_self=False),
+        p.ids(6, below=9).scatter_reduce(0, p.ids(8, below=4), p.ids(8, below=9), "amin", include_self=False) * w(6),
         p.ids(6, below=9).scatter_reduce(0, p.ids(9, below=6), p.ids(9, below=9), "amax") * w(6),
         *(w(6, 4)[0] * w(6, 4).select(0, -1), w(2, 6, 4)[:, 2], w(2, 6, 4)[1, :, -1]),
         *(p.data(6, 4)[3] * w(4), (w(6, 4)[3] > 0.5) & (w(6, 4) > 0.5)[3], p.ids(6, 4, below=9)[5] * w(4)),
         every(w(6, 4)),
     ]
+
+
+def tied(x: torch.Tensor) -> torch.Tensor:
+    """Numbers of which many are equal, with the gradient of x."""
+    return x + ((2 * x).round() / 2 - x).detach()
 
 
 def every(x: torch.Tensor) -> torch.Tensor:

@@ -84,6 +84,37 @@ def smallest(net: Net, x: Tensor, at: Tensor) -> Tensor:
     return x + cells.tanh()[at]
 
 
+def largest_alone(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """Only of the points; some come first in their cell in several parts, and some are as large as what is there."""
+    x = x + (x.round() - x).detach()
+    table = net.table + (net.table.round() - net.table).detach()
+    cells = table.scatter_reduce(0, (at // 2).unsqueeze(1).expand(-1, WIDTH), x, "amax", include_self=False)
+    return x + cells.tanh()[at]
+
+
+def smallest_there(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    x = x + (x.round() - x).detach()
+    table = net.table + (net.table.round() - net.table).detach()
+    cells = table.scatter_reduce(0, at.unsqueeze(1).expand(-1, WIDTH), x, "amin")
+    return x + cells.tanh()[at]
+
+
+def largest_of_batches(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """In the last of three axes, behind those that all operands have."""
+    table = (net.table.t() * torch.ones(2, 1, 1, dtype=x.dtype)).contiguous()
+    points = torch.stack([x.t().round() + x.t(), -x.t()])
+    cells = table.scatter_reduce(2, at.expand(2, WIDTH, -1), points, "amax", include_self=False)
+    return x + cells.tanh().sum(0).t()[at]
+
+
+def largest_of_groups(net: Net, x: Tensor, at: Tensor) -> Tensor:
+    """Points with a second axis that makes one with the first: three for each."""
+    points = torch.stack([x, x.sin(), x.round()], 1).flatten(0, 1)
+    where = torch.stack([at, at // 2, at // 3], 1).flatten()
+    cells = net.table.scatter_reduce(0, where.unsqueeze(1).expand(-1, WIDTH), points, "amax")
+    return x + cells.tanh()[at]
+
+
 def averaged(net: Net, x: Tensor, at: Tensor) -> Tensor:
     cells = net.table.t().scatter_reduce(1, at.expand(WIDTH, -1), x.t(), "mean")
     return x + cells.tanh().t()[at]
@@ -110,7 +141,8 @@ def summed(net: Net, x: Tensor, at: Tensor) -> Tensor:
 KINDS = (
     *(indexed, selected, of_two, scattered, added),
     *(one_row, each_row, unbound, made_of_sums),
-    *(largest, smallest, averaged, averaged_alone, summed, summed_alone),
+    *(largest, largest_alone, smallest, smallest_there, largest_of_batches, largest_of_groups),
+    *(averaged, averaged_alone, summed, summed_alone),
 )
 
 

@@ -28,6 +28,7 @@ from tests.prove.running import runs_wrong
 MODEL = "gpt:tiny"
 
 MOST = None if (wanted := os.environ.get("SSDSL_MUTANTS", "1")) == "all" else int(wanted)
+OF_FEW_KINDS = None if MOST is None else 6 * MOST  # where only some kinds are tried
 
 HERE = Path(__file__).parent
 DROPPING = f"{MODEL},layers=2,dropout=0.1"
@@ -39,6 +40,7 @@ OTHERS = [  # plans of these tests for models of their own
     ("noisy", f"{HERE / 'models.py'}:noisy"),
     ("two_prologues", f"{HERE / 'models.py'}:read_twice"),
     ("space", f"{HERE / 'models.py'}:space"),
+    ("nested_space", f"{HERE / 'models.py'}:space"),
     ("tiles_of_columns", f"{HERE / 'models.py'}:space"),
     ("slices", f"{HERE.parent / 'models' / 'sequences.py'}:causal"),
     ("context", f"{HERE.parent / 'models' / 'sequences.py'}:groups"),
@@ -124,6 +126,14 @@ def test_wrong_programs_of_other_models_are_refuted(compiled: Callable[..., Prog
     assert [str(m) for m in accepted if not is_harmless(m, model)] == []
 
 
+def test_wrong_regions_of_several_axes_are_refuted(compiled: Callable[..., Program]) -> None:
+    program = compiled("nested_space", f"{HERE / 'models.py'}:space")
+    assert prove(program).failures == ()
+    found = [*mutants(program, ("axes_of_regions", "regions_of_a_step", "window_of_another_part"), most=8)]
+    assert len(found) == 3 * 8
+    assert [str(m) for m in found if not prove(m.program).failures] == []
+
+
 @pytest.mark.parametrize(
     "kind", ["first_of_another_index", "reshard_dropped", "carried_operands", "split_dropped", "step_dropped"]
 )
@@ -170,7 +180,7 @@ def test_wrong_reductions_are_refuted(state: str) -> None:
     assert is_shared is (state not in NESTED)
     assert prove(program).failures == ()
     kinds = tuple(kind for kind in MUTATIONS if kind.startswith(("completion", "flat", "param_partial", "reduction")))
-    accepted = [m for m in mutants(program, kinds, most=12) if not prove(m.program).failures]
+    accepted = [m for m in mutants(program, kinds, most=OF_FEW_KINDS) if not prove(m.program).failures]
     assert [str(m) for m in accepted if not is_harmless(m)] == []
 
 
@@ -180,7 +190,7 @@ def test_wrong_broadcasts_are_refuted() -> None:
     moves = [m for message in program.messages if isinstance(message, Transfer) for m in (message.forward,)]
     assert any(m.broadcast for m in moves) and prove(program).failures == ()
     kinds = ("piece_dropped", "piece_doubled", "pieces_exchanged", "box_shifted", "aligned_changed")
-    accepted = [m for m in mutants(program, kinds, most=12) if not prove(m.program).failures]
+    accepted = [m for m in mutants(program, kinds, most=OF_FEW_KINDS) if not prove(m.program).failures]
     assert [str(m) for m in accepted if not is_harmless(m)] == []
 
 

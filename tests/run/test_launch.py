@@ -29,6 +29,18 @@ def program(folder: Path, behaviour: str) -> Path:
     return folder
 
 
+def starts(quick: str) -> pytest.MarkDecorator:
+    """Ranks are processes of their own, or copies of one: `make test` has each behaviour in one of the two."""
+    marks = {name: () if name == quick else pytest.mark.slow for name in ("processes", "copies")}
+    cases = [pytest.param(name == "copies", id=name, marks=slow) for name, slow in marks.items()]
+    return pytest.mark.parametrize("copies", cases, indirect=True)
+
+
+@pytest.fixture
+def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssdsl.run.launch._forks", lambda _: request.param)
+
+
 def failed(tmp_path: Path, behaviour: str, timeout_s: float = 600) -> str:
     """The diagnostic of a run that must fail within ten seconds of its start and leave nothing behind."""
     training = Training(timeout_s=timeout_s)
@@ -52,6 +64,8 @@ def lives(pid: int) -> bool:
         return False
 
 
+@starts("copies")
+@pytest.mark.usefixtures("copies")
 def test_results_of_all_ranks(tmp_path: Path) -> None:
     result = launch(program(tmp_path / "p", "good"), Training(steps=3), processes=2, out=tmp_path / "out")
     assert result.losses == (1.0, 0.5, pytest.approx(1 / 3))
@@ -68,18 +82,24 @@ def test_a_folder_of_temporary_files_with_a_long_path(tmp_path: Path, monkeypatc
     assert result.losses == (1.0,)
 
 
+@starts("processes")
+@pytest.mark.usefixtures("copies")
 def test_an_earlier_run_leaves_no_results(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "rank0.err").write_text("old")
     launch(program(tmp_path / "p", "good"), Training(steps=1), processes=1, out=tmp_path / "out")
 
 
+@starts("processes")
+@pytest.mark.usefixtures("copies")
 def test_the_error_of_the_rank_that_failed(tmp_path: Path) -> None:
     text = failed(tmp_path, "raises")
     assert "error[E0502]: rank 1 failed" in text
     assert "ValueError: a number went missing" in text and "in task fwd of block 3" in text
 
 
+@starts("copies")
+@pytest.mark.usefixtures("copies")
 def test_ranks_that_ignore_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ssdsl.run.launch.END_S", 1.0)
     start = time.monotonic()
@@ -87,19 +107,33 @@ def test_ranks_that_ignore_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert time.monotonic() - start < 25
 
 
+@starts("copies")
+@pytest.mark.usefixtures("copies")
 def test_a_killed_rank(tmp_path: Path) -> None:
     text = failed(tmp_path, "killed")
     assert "rank 1 was killed by SIGKILL" in text and "memory" in text
 
 
+@starts("processes")
+@pytest.mark.usefixtures("copies")
 def test_a_rank_that_exits_silently(tmp_path: Path) -> None:
     text = failed(tmp_path, "exits")
     assert "rank 1 ended with exit status 7" in text and "no such device" in text
 
 
+STOPPED, LOOPS = "its process is stopped", "it works, or hangs, and waits for no other"
+
+
+@pytest.mark.usefixtures("copies")
 @pytest.mark.parametrize(
-    ("behaviour", "said"),
-    [("stopped", "its process is stopped"), ("loops", "it works, or hangs, and waits for no other")],
+    ("behaviour", "said", "copies"),
+    [
+        ("stopped", STOPPED, True),
+        ("loops", LOOPS, False),
+        pytest.param("stopped", STOPPED, False, marks=pytest.mark.slow),
+        pytest.param("loops", LOOPS, True, marks=pytest.mark.slow),
+    ],
+    indirect=["copies"],
 )
 def test_a_rank_that_does_not_move(tmp_path: Path, behaviour: str, said: str) -> None:
     text = failed(tmp_path, behaviour, timeout_s=3)
@@ -108,6 +142,8 @@ def test_a_rank_that_does_not_move(tmp_path: Path, behaviour: str, said: str) ->
     assert re.search(r"rank 0 since \d+ s in step 2, forward of block 3", text)
 
 
+@starts("processes")
+@pytest.mark.usefixtures("copies")
 def test_a_full_disk(tmp_path: Path) -> None:
     """The rank's own file has its place, so that it can still say so."""
     text = failed(tmp_path, "full")
@@ -121,6 +157,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         launch(program(tmp_path / "p", "good"), Training(), processes=1, out=tmp_path / "out")
 
 
+@starts("processes")
+@pytest.mark.usefixtures("copies")
 def test_a_broken_program(tmp_path: Path) -> None:
     folder = tmp_path / "p"
     folder.mkdir()

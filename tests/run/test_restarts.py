@@ -1,13 +1,11 @@
 """torchrun starts a training script again after a rank was killed: it goes on as if nothing had happened."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from ssdsl.compile import compile_plan
@@ -19,10 +17,7 @@ from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from tests.run.restarting import AXES, PARAMS, model_and_batch, train
-
-ROOT = Path(__file__).parent.parent.parent
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2")
-
+from tests.torchrun import torchrun
 
 Attempt = tuple[Any, list[tuple[int, str]]]
 
@@ -41,12 +36,10 @@ def attempts_in(folder: Path) -> list[Attempt]:
     return found
 
 
-def killed(folder: Path) -> list[Attempt]:
+def killed(folder: Path, copies: bool) -> list[Attempt]:
     """A run in two processes that loses ranks."""
     folder.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [*TORCHRUN, str(ROOT / "tests/run/restarting.py"), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    done = torchrun(Path(__file__).with_name("restarting.py"), str(folder), restarts=2, copies=copies)
     assert done.returncode == 0, done.stderr[-4000:]
     return attempts_in(folder)
 
@@ -68,10 +61,11 @@ def whole(folder: Path) -> Attempt:
     return only
 
 
-def test_a_run_that_loses_ranks_goes_on_to_the_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("copies", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["copies", "processes"])
+def test_a_run_that_loses_ranks_goes_on_to_the_bit(tmp_path: Path, copies: bool) -> None:
     resumed, expected = whole(tmp_path / "whole")
     assert resumed is None and [step for step, _ in expected] == list(range(13))
-    attempts = killed(tmp_path / "killed")
+    attempts = killed(tmp_path / "killed", copies)
     firsts = [losses[0][0] for _, losses in attempts]
     assert firsts[0] == 0 and firsts[1] in (3, 6) and firsts[2] in (3, 6), firsts
     assert attempts[0][1][-1][0] == 6  # the step that was killed has no loss

@@ -196,3 +196,30 @@ def test_what_a_bound_counts_once_is_expected_as_often_as_a_measurement_shows() 
     points = [(0, 2**n) for n in range(3, 10)]
     measured = [a.point for a in Grid(bound, value).answers(points)]
     assert measured[:2] == [(0, 8), (0, 64)]
+
+
+def test_a_neighbour_of_the_best_is_measured_though_others_were_worse_than_their_bounds() -> None:
+    """All points but one take a fifth more than their bounds; that one is beside the best of the others."""
+    points = [(0, 2**i, 2**j) for i in range(6) for j in range(6)]
+    bounds = {point: 1 + 0.001 * n for n, point in enumerate(points[:30])} | dict.fromkeys(points[30:], 1.3)
+    odd = (0, 1, 2)
+    bounds[odd] = 1.15
+    grid = Grid(lambda p: Worth(bounds[p]), lambda p: Worth(bounds[p] * (1 if p == odd else 1.2)))
+    answers = {answer.point for answer in grid.answers(points)}
+    assert odd in answers and grid.best_point == odd and grid.best.cost == 1.15
+
+
+def test_a_share_that_is_taken_because_it_is_there_says_nothing_of_others() -> None:
+    """The first point has no solution, and takes five times what there is."""
+    shares = {(0, 1): (1.0, 0.9, 5.0), (0, 64): (10.0, 0.3, 0.5), (0, 2): (2.0, 0.9, 0.95)}  # cost, bound, measured
+
+    def best(takes_what_is_there: bool) -> tuple[int, ...] | None:
+        def measure(point: tuple[int, ...]) -> Worth:
+            cost, _, share = shares[point]
+            return Worth(cost, share, takes_what_is_there=takes_what_is_there)
+
+        grid = Grid(lambda p: Worth(shares[p][0], shares[p][1], unit=0.01), measure)
+        list(grid.answers(list(shares)))
+        return grid.best_point
+
+    assert best(True) == (0, 2) and best(False) == (0, 64)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,6 @@ from ssdsl.run.errors import RunDiffers
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.launch import Training
 from ssdsl.run.results import RunResult, read_result
-from ssdsl.run.verify.error_growth import SingleDevice
 from ssdsl.run.verify.verify import difference, verify, verify_dumps
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
@@ -27,24 +25,6 @@ from tests.captured import captured as captured
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 TRAINING = Training(steps=2, optimizer="sgd", lr=0.1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def single_device_once() -> Iterator[None]:
-    """A model that many plans train is trained once, and once with each other last digits."""
-    known: dict[tuple[int, Training], SingleDevice] = {}
-
-    def device(model: Model, training: Training, follow: Any) -> SingleDevice:
-        if follow is not None:  # the steps are then of the plan's own gradients
-            return SingleDevice(model, training, follow)
-        key = id(model), training
-        if key not in known:
-            known[key] = SingleDevice(model, training)  # which keeps the model, so that its number is its own
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ssdsl.run.verify.verify.SingleDevice", device)
-        yield
 
 
 def plan_path(name: str) -> Path:

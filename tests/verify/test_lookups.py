@@ -48,6 +48,7 @@ def lowered(name: str, text: str) -> Program:
     return lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("text", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_those_of_one_device(name: str, text: str) -> None:
@@ -61,6 +62,7 @@ def test_two_axes_may_be_cut_at_once(splits: tuple[str, ...]) -> None:
     assert outcome.kind == "equal", outcome.text
 
 
+EXTREMES = ["largest", "largest_alone", "smallest", "smallest_there", "largest_of_batches", "largest_of_groups"]
 KERNELS = [
     ("indexed", {"index_part"}),
     ("selected", {"index_select_part"}),
@@ -82,10 +84,20 @@ def test_nothing_is_equal_because_it_stayed_whole(name: str, kernels: set[str]) 
     assert found - {""} == kernels
 
 
-@pytest.mark.parametrize("name", ["summed", "summed_alone", "averaged", "averaged_alone"])
-def test_points_that_are_added_up_stay_where_they_are(name: str) -> None:
+@pytest.mark.parametrize("name", ["summed", "summed_alone", "averaged", "averaged_alone", *EXTREMES])
+def test_points_that_are_reduced_stay_where_they_are(name: str) -> None:
     program = lowered(name, PLANS["points"])
     assert not any(isinstance(i, Reshard) and is_gathered(i) for f in program.functions for i in f.body())
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_the_largest_are_merged_among_parts_of_points_alone(name: str) -> None:
+    """Parts of the table have nothing to say to each other."""
+    program = lowered(name, PLANS["both"])
+    kernels = [i.kernel for f in program.functions for i in f.body() if isinstance(i, OpPart)]
+    assert {(k.axes, len(k.offsets)) for k in kernels if k.function == "scatter_reduce_part"} == {(("dp",), 1)}
+    found = list(mutants(program, ("kernel_changed", "split_dropped", "split_changed")))
+    assert [str(m) for m in found if not prove(m.program).failures] == []
 
 
 @pytest.mark.parametrize("name", ["one_row", "indexed", "largest"])

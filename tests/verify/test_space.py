@@ -6,6 +6,7 @@ from bench.fuzz.trial import FOLDER, Outcome, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.function import OpPart
 from ssdsl.ir.program import Program
+from ssdsl.ir.value import Axis
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
@@ -41,6 +42,30 @@ STAGES = "let stage = balance(model, 2)\nassign stage[s] to gpus[pp = s] for s i
 FLOWING = plan("pp = 2", "batch into m = 2", "height into t = [3, 4, 6]").replace("assign model to gpus\n", STAGES)
 IN_HALVES = FLOWING.replace("[3, 4, 6]", "3") + "order model.dgrad -> model.wgrad\n"
 DEPTH = plan("d = 2, h = 2", "depth into d", "height into h")
+NESTED = plan("node = 2, gpu = 2", "height into node, gpu")
+REVERSED = plan("gpu = 3, node = 2", "height into node, gpu")  # the outer index is the inner axis of the mesh
+APART = plan("node = 2, w = 2, gpu = 2", "height into node, gpu", "width into w")
+DEEP = plan("a = 2, b = 2, c = 2", "height into c, a, b")
+UNEQUAL_NODES = plan("node = 2, gpu = 2", "height into node = [8, 5], gpu")
+OF_EACH = plan("node = 2, gpu = 2", "batch into m = 2", "height into node, gpu")
+PIPED = plan("pp = 2, node = 2, gpu = 2", "height into node, gpu").replace("assign model to gpus\n", STAGES)
+ACROSS = """mesh here(node = 2, gpu = 2)
+mesh there(node = 3, gpu = 2)
+split model["layers.0"] by height into node = 2, gpu
+split model["layers.1"] by height into gpu, node = 3
+assign model - model["layers.1"] to here
+assign model["layers.1"] to there
+"""
+AGAIN = """mesh gpus(node = 2, gpu = 2)
+split model["layers.0"] by height into node, gpu
+split model["layers.1"] by height into node
+split model["layers.1"] by channels into gpu where possible
+assign model to gpus
+"""
+TURNED = AGAIN.replace("channels into gpu where possible", "width into gpu")
+SHALLOW = plan("node = 2, gpu = 2", "depth into node, gpu where possible").replace(
+    "assign", "split model[gpu = none] by channels into gpu where possible\nassign"
+)
 
 CASES = [
     *(("unet", text) for text in (ROWS, THREE, TILES, BOTH, CHANNELS, IN_TIME)),
@@ -50,6 +75,13 @@ CASES = [
     *(("wide", text) for text in (UNEQUAL, NARROW, TILES, IN_TIME, NARROW_IN_TIME, FLOWING)),
     *(("various", text) for text in (THREE, TILES, BOTH, IN_TURN)),
     ("chain", IN_HALVES),
+    ("unet", NESTED),
+    *(("unet_transposed", text) for text in (NESTED, REVERSED, OF_EACH)),
+    ("unet3d", SHALLOW),
+    ("stem", NESTED),
+    *(("various", text) for text in (NESTED, REVERSED)),
+    *(("wide", text) for text in (NESTED, REVERSED, UNEQUAL_NODES)),
+    *(("chain", text) for text in (APART, DEEP, PIPED, ACROSS, AGAIN, TURNED)),
 ]
 
 
@@ -81,10 +113,22 @@ def test_everything_that_reads_windows_is_split() -> None:
             assert ops[operator.name].kernel.axes == ("h",)
 
 
-@pytest.mark.parametrize("parts", [2, 3, 4])
-def test_the_bytes_exchanged_are_the_halo(parts: int) -> None:
-    """Two faces (one at the ends) x width x cross-section, forward and backward. The input's halo is no exchange."""
-    exchanged = counts("chain", plan(f"h = {parts}", "height into h"))
+def test_windows_of_several_axes_are_of_one_coordinate() -> None:
+    for name in ("unet", "unet_transposed", "stem", "various", "wide"):
+        _, graph = captured(f"spatial.py:{name}")
+        for op in (op for function in lowered(NESTED, graph).functions for op in function.operators()):
+            assert {w.coordinate for w in op.kernel.windows} <= {Axis("node", ("gpu",))}
+            if any(d.window is not None for d in graph.by_name[op.operator].dims):
+                assert op.kernel.windows, op.operator
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"), [*((n, plan(f"h = {n}", "height into h")) for n in (2, 3, 4)), (4, NESTED)], ids=str
+)
+def test_the_bytes_exchanged_are_the_halo(parts: int, text: str) -> None:
+    """Two faces (one at the ends) x width x cross-section, forward and backward. The input's halo is no exchange. Cut
+    by two axes, the neighbours are those of the whole row."""
+    exchanged = counts("chain", text)
     width, cross_section = 5 // 2, 4 * 3 * 8  # of the second layer: batch, channels, the width of the image
     for rank, count in exchanged.items():
         faces = 1 if rank in (0, parts - 1) else 2
@@ -131,7 +175,16 @@ def test_the_simulator_counts_what_is_exchanged(name: str) -> None:
         assert simulated.get(kind, (0, 0)) == counted, kind
 
 
-def test_a_second_index_where_windows_are_is_refused() -> None:
-    outcome = tried("unet", plan("a = 2, b = 2", "width into a, b"))
+@pytest.mark.parametrize("split", ["width into a, t = 2", "width into t = 2, a"])
+def test_an_index_in_time_beside_another_one_where_windows_are_is_refused(split: str) -> None:
+    outcome = tried("unet", plan("a = 2", split))
     assert (outcome.kind, outcome.sign) == ("refused", "E0401")
     assert "parts that read windows" in outcome.text and "equal parts" not in outcome.text
+
+
+def test_each_device_loads_its_rows_and_their_neighbours() -> None:
+    """And not the whole image, of which it would cut them out."""
+    model, graph = captured("spatial.py:chain")
+    (entry,) = (e for role in program_of(lowered(NESTED, graph), model).table.roles for e in role.inputs)
+    (take,) = entry.takes
+    assert take.axis == (("node", 2), ("gpu", 2)) and take.parts == (((0, 4),), ((2, 7),), ((5, 10),), ((8, 12),))

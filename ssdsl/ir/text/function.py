@@ -27,7 +27,7 @@ from ssdsl.ir.function import (
     Write,
 )
 from ssdsl.ir.text.comm import cut_text, steps_text
-from ssdsl.ir.text.types import Axes, digits_text, names_text, regions_text, time_text, var_text
+from ssdsl.ir.text.types import Axes, coordinate_text, digits_text, names_text, regions_text, time_text, var_text
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Order
 from ssdsl.model.memory.storage import is_plain
@@ -145,11 +145,13 @@ def _order(order: Order) -> str:
 def splits_text(splits: Iterable[Split | Carried], operator: Operator) -> str:
     """The splits of an operator, and the partial sums that it carries: `over (batch: dp·m) adds {m: %sum}`."""
     own = [s for s in splits if isinstance(s, Split)]
-    digits = [(s.coordinate.name, s.dim, s.stride, s.parts) for s in own if s.at is None]
+    digits = [(coordinate_text(s.coordinate), s.dim, s.stride, s.parts) for s in own if s.at is None]
     even = digits_text(digits, [d.name for d in operator.dims], [d.size for d in operator.dims])
-    regions = (f"{operator.dims[s.dim].name}: {s.coordinate.name} {regions_text(s.at)}" for s in own if s.at)
+    regions = (
+        f"{operator.dims[s.dim].name}: {coordinate_text(s.coordinate)} {regions_text(s.at)}" for s in own if s.at
+    )
     cut = ", ".join(filter(None, (even, *regions)))
-    sums = [f"{s.coordinate.name}: {_names(sorted(s.operands))}" for s in splits if isinstance(s, Carried)]
+    sums = [f"{coordinate_text(s.coordinate)}: {_names(sorted(s.operands))}" for s in splits if isinstance(s, Carried)]
     return " ".join(filter(None, (f"over ({cut})" if cut else "", f"adds {{{', '.join(sums)}}}" if sums else "")))
 
 
@@ -157,7 +159,7 @@ def _kernel(kernel: Kernel, kind: str) -> str:
     axes = f"<{', '.join(kernel.axes)}>" if kernel.axes else ""
     told = [f"from {starts}"] if (starts := _sum(kernel.offsets)) else []
     told += [f"behind {parts} parts"] if (parts := _sum(kernel.before)) else []
-    told += [f"axis {w.axis} of {w.size} by {w.coordinate.name}" for w in kernel.windows]
+    told += [f"axis {w.axis} of {w.size} by {coordinate_text(w.coordinate)}" for w in kernel.windows]
     told += [f"from {_sum(place.offsets) or 0} of {place.size}" for place in kernel.places]
     if (region := kernel.region) is not None:
         told.append(f"axis {region.axis} of {'·'.join(map(str, region.of))} at {regions_text(region.runs)}")
@@ -169,7 +171,9 @@ def _kernel(kernel: Kernel, kind: str) -> str:
 
 def _sum(offsets: Iterable[Offset]) -> str:
     return " + ".join(
-        f"{o.coordinate.name}·{o.stride}" if o.sizes is None else f"sum of the parts before {o.coordinate.name}"
+        f"{coordinate_text(o.coordinate)}·{o.stride}"
+        if o.sizes is None
+        else f"sum of the parts before {coordinate_text(o.coordinate)}"
         for o in offsets
     )
 

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from ssdsl.ir.layout import Shard, Submesh
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Completion, FlatParam, Param, StateAxes
 from ssdsl.ir.program import Loss, Program, Result, Role
 from ssdsl.ir.text.comm import completion_text, message_lines
 from ssdsl.ir.text.function import function_lines, prologue_lines
 from ssdsl.ir.text.role import ActionText, role_lines
 from ssdsl.ir.text.types import dtype_text, gradient_text, layout_text, names_text
-from ssdsl.ir.value import Axis, Size, Type, Varying
+from ssdsl.ir.value import Size, Type, Varying, digits_of
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Mesh
 
@@ -71,12 +71,11 @@ def param_text(param: Param, graph: Graph) -> str:
 
 def _local_sizes(param: Param) -> Iterator[Size]:
     """Yields the local size of each axis; one with unequal parts is a size that varies."""
-    places = zip(param.submesh.axes, param.layout.places, strict=True)
-    uneven = [(axis, place) for (axis, _), place in places if isinstance(place, Shard) and place.at is not None]
+    uneven = [(axis, s) for axis, s in digits_of(param.layout, param.submesh.axes) if s.at is not None]
     equal = param.shape.local(tuple(s for s in param.layout.shards() if s.at is None))
     for number, known in enumerate(equal.sizes):
         own = [(axis, s) for axis, s in uneven if equal.axis_of(s.factor) == number]
-        varying = tuple(Varying(Axis(axis), s.lengths or ()) for axis, s in own)
+        varying = tuple(Varying(axis, s.lengths or ()) for axis, s in own)
         yield Size(known // math.prod(equal.factors[s.factor] for _, s in own), varying)
 
 

@@ -7,8 +7,8 @@ number among them is a digit that nothing cuts: `batch: 2·m` means that each of
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ssdsl.ir.layout import PARTIAL, Layout, Shard
-from ssdsl.ir.value import TimeIndex, Type, Var
+from ssdsl.ir.layout import PARTIAL, Layout
+from ssdsl.ir.value import Coordinate, TimeIndex, Type, Var, digits_of, names_of
 from ssdsl.model.graph import Graph
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
 
@@ -88,14 +88,18 @@ def digits_text(digits: Sequence[Digit], names: Sequence[str], sizes: Sequence[i
 
 
 def _region(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
-    here = [(a, p) for (a, _), p in zip(axes, type_.layout.places, strict=True) if isinstance(p, Shard)]
-    shards = [*here, *type_.time]
+    shards = [*((coordinate_text(axis), s) for axis, s in digits_of(type_.layout, axes)), *type_.time]
     if not shards:
         return ""
     names, sizes = dimension_names(value, graph), [n for axis in graph.values[value].sizes for n in axis]
     even = digits_text([(name, s.factor, s.stride, s.parts) for name, s in shards if s.at is None], names, sizes)
     uneven = (f"{names[s.factor]}: {name} {regions_text(s.at)}" for name, s in shards if s.at is not None)
     return f"at ({', '.join(filter(None, (even, *uneven)))})"
+
+
+def coordinate_text(coordinate: Coordinate) -> str:
+    """The name of a coordinate; of axes that are one together, `node·gpu`."""
+    return "·".join(names_of(coordinate))
 
 
 def regions_text(at: Regions) -> str:

@@ -97,7 +97,7 @@ class _Forming:
             for ask in self.asks.get(output.value, ()):
                 first[ask.submesh] = min(ask.when, first.get(ask.submesh, ask.when))
         for submesh, when in first.items():
-            splits = data_splits(operator, self.lowering.plan.of(operator.name).indices, submesh)
+            splits = data_splits(operator, self.lowering.plan.of(operator.name).indices, submesh, self.graph.windowed)
             layouts = []
             for n, operand in enumerate(operator.inputs):
                 need, _ = operand_types(operator, splits, operand, submesh.axes, is_output=False)

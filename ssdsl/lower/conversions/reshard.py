@@ -110,18 +110,28 @@ def _edges(
         step: Step = AllReduce(tuple(axes[a][0] for a in chosen), elements)
         yield _Edge(step, result, cost("all_reduce", elements, ranks, *chosen))
 
+    for over, factor in _with_regions(layout, before, after):
+        if (here := _along(layout, over)) is None:
+            continue
+        ways, others = tuple(axes[a] for a in over), _besides(layout, over)
+        ends = (_along(end, over, factor) for end in (before, after))
+        for places in dict.fromkeys((*filter(None, ends), (REPLICATE,) * len(over))):
+            if (found := _between_regions(here, places, others, shape, ways, sums)) is not None:
+                ranks, moves = math.prod(n for _, n in ways), isinstance(found, Exchange)
+                seconds = cost("exchange", found.elements, ranks, *over) if moves else LOCAL_COST
+                yield _Edge(found, layout.replacing_all(over, places), seconds)
+
     for a, place in enumerate(layout.places):
         name, ranks = axes[a]
-        others = tuple(p for b, p in enumerate(layout.places) if b != a and isinstance(p, Shard))
+        others = _besides(layout, (a,))
         whole = size(others)
         targets = [
             s
-            for s in dict.fromkeys((before.places[a], after.places[a]))
-            if isinstance(s, Shard) and s != place and _fits(s, others, shape)
+            for end in (before, after)
+            for s in [end.places[a]]
+            if isinstance(s, Shard) and end.axes_of(s) == (a,) and s != place and _fits(s, others, shape)
         ]
-        for target in dict.fromkeys((before.places[a], after.places[a], REPLICATE)):
-            if (found := _exchange(place, target, others, shape, (name, ranks), sums)) is not None:
-                yield _Edge(found, layout.replacing(a, target), cost("exchange", found.elements, ranks, a))
+        targets = [*dict.fromkeys(targets)]
         if isinstance(place, Shard) and place.at is not None:
             continue
         if isinstance(place, Shard) and is_apart(place, others, shape):
@@ -148,25 +158,73 @@ def _edges(
             yield _Edge(KeepFirst((name,), whole), layout.replacing(a, PARTIAL), LOCAL_COST)
 
 
-def _exchange(
-    place: Placement, target: Placement, others: tuple[Shard, ...], shape: Shape, axis: tuple[str, int], sums: bool
-) -> Exchange | None:
-    """The step between two placements, one of which has regions; None if there is no such step, or nothing to send."""
-    shards = [p for p in (place, target) if isinstance(p, Shard)]
-    if place == target or target is PARTIAL or all(s.at is None for s in shards) or place is REPLICATE:
+def _with_regions(*layouts: Layout) -> Iterable[tuple[tuple[int, ...], int]]:
+    """The axes whose devices together have regions in one of the layouts, with the factor that is cut."""
+    return dict.fromkeys((layout.axes_of(s), s.factor) for layout in layouts for s in layout.shards() if s.at)
+
+
+def _along(layout: Layout, over: tuple[int, ...], factor: int | None = None) -> tuple[Placement, ...] | None:
+    """The placements on some axes, with REPLICATE for digits of other factors than the given one; None if one has
+    regions of other axes too, or of some of these only."""
+    shards = [(a, p) for a in over for p in [layout.places[a]] if isinstance(p, Shard)]
+    if any(layout.axes_of(p) != (over if p.at is not None else (a,)) for a, p in shards):
         return None
+    other = {a for a, p in shards if factor is not None and p.factor != factor}
+    return tuple(REPLICATE if a in other else layout.places[a] for a in over)
+
+
+def _besides(layout: Layout, over: tuple[int, ...]) -> tuple[Shard, ...]:
+    """The digits of the other axes."""
+    return Layout(tuple(p for a, p in enumerate(layout.places) if a not in over)).shards()
+
+
+def _between_regions(
+    places: tuple[Placement, ...],
+    target: tuple[Placement, ...],
+    others: tuple[Shard, ...],
+    shape: Shape,
+    axes: Axes,
+    sums: bool,
+) -> Exchange | Narrow | None:
+    """The step between two placements on some axes together, one of which has regions; None if there is no such step,
+    or nothing to do. Along one axis, regions are cut out as other digits are."""
+    shards, names = [p for p in (*places, *target) if isinstance(p, Shard)], tuple(name for name, _ in axes)
+    if places == target or PARTIAL in target or all(s.at is None for s in shards):
+        return None
+    if {*places} == {REPLICATE}:
+        is_cut = len(axes) > 1 and _fits(shards[0], others, shape)
+        return Narrow(names, shape.local(others).numel, cut(shape, shards[0], others)) if is_cut else None
+    adds = sums or PARTIAL in places
     (factor, *more) = {s.factor for s in shards}
     if more or any(s.factor == factor for s in others) or not is_apart(shards[0], others, shape):
         return None
-    name, parts = axis
-    size = shape.factors[factor]
-    have, need = (regions_of(p, size, parts) for p in (place, target))
+    if adds and REPLICATE in places:  # what is the same on several devices would be added several times
+        return None
+    counts, size = tuple(n for _, n in axes), shape.factors[factor]
+    have, need = (_regions(p, size, counts) for p in (places, target))
     if have is None or need is None:
         return None
-    adds = sums or place is PARTIAL
+    parts = math.prod(counts)
     source, goal = (cut(shape, Shard(factor, 1, parts, at), others) for at in (have, need))
     rest = shape.local(others).numel // size
-    return Exchange((name,), most_received(have, need, sums=adds) * rest, source, goal, adds)
+    return Exchange(names, most_received(have, need, sums=adds) * rest, source, goal, adds)
+
+
+@lru_cache(maxsize=4096)
+def _regions(places: tuple[Placement, ...], size: int, counts: tuple[int, ...]) -> Regions | None:
+    """The region that each device has, of all those along some axes together; None if it depends on other digits too.
+
+    >>> _regions((Shard(0, 4, 2), REPLICATE), 8, (2, 2))
+    (((0, 4),), ((0, 4),), ((4, 8),), ((4, 8),))
+    """
+    digits = [p for p in places if isinstance(p, Shard)]
+    if len(places) == 1 or not digits or digits[0].at is not None:
+        return regions_of(places[0], size, math.prod(counts))
+    if math.prod(d.parts for d in digits) * min(d.stride for d in digits) != size:
+        return None
+    devices = itertools.product(*map(range, counts))
+    starts = [sum(c * p.stride for c, p in zip(d, places, strict=True) if isinstance(p, Shard)) for d in devices]
+    return tuple(((start, start + min(d.stride for d in digits)),) for start in starts)
 
 
 @lru_cache(maxsize=4096)

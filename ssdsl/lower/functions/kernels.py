@@ -5,11 +5,11 @@ import math
 from collections.abc import Iterable, Iterator
 
 from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, PlaceOnAxis, Region, Split, WindowPart
-from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.op import PartKernel
-from ssdsl.model.ops.reader import axes_of, kernel_dims, parameters
+from ssdsl.model.ops.reader import AxisOfPart, axes_of, kernel_dims, parameters
 from ssdsl.plan.regions import Runs, on_axis
 from ssdsl.runtime.layout.regions import shared
 from ssdsl.text.diagnostic import InternalError
@@ -24,11 +24,16 @@ def kernel_of(operator: Operator, splits: tuple[OpSplit, ...], axes: Axes) -> Ke
     kernel = own.ring if any(isinstance(s, Split) and s.also is not None for s in splits) else own.kernel
     if kernel is None:
         return CALL
-    dims = kernel_dims(operator, *kernel.axis)
-    over = tuple(s for s in splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
+
+    def along(*axes: tuple[str, AxisOfPart]) -> tuple[Split, ...]:
+        dims = kernel_dims(operator, *axes)
+        return tuple(s for s in splits if isinstance(s, Split) and not {*s.dims}.isdisjoint(dims))
+
+    over = along(*kernel.axes)
     if not over:
         return CALL
-    over_axes = tuple(s.coordinate.name for s in over if isinstance(s.coordinate, Axis))
+    merged = along(kernel.axes[-1])
+    over_axes = tuple(name for s in merged if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
     whole = axes_of(operator, *kernel.axis)
     places = tuple(_place(operator, axis, over) for axis in whole) if kernel.is_placed else ()
     offsets = tuple(offset for place in places for offset in place.offsets)
@@ -106,16 +111,20 @@ def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:
 def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axes: Axes) -> Region:
     """The positions that each part has along the split axis of an operand, in the order of the devices."""
     number, axis = next((n, a) for n, a in enumerate(operand.axes) if not {*splits[0].dims}.isdisjoint(a))
-    ordered = [s for name, _ in axes for s in splits if s.coordinate == Axis(name)]
+    cutting = {name for s in splits for name in names_of(s.coordinate)}
+    counts = {name: n for name, n in axes if name in cutting}
 
     sizes = tuple(operator.dims[d].size for d in axis)
 
-    def kept(d: int, size: int, parts: tuple[int, ...]) -> Runs:
+    def kept(d: int, size: int, device: dict[str, int]) -> Runs:
         runs: Runs = ((0, size),)
-        for split, part in zip(ordered, parts, strict=True):
+        for split in splits:
+            part = 0
+            for name in names_of(split.coordinate):
+                part = part * counts[name] + device[name]
             runs = shared(runs, split.runs(size, part)) if d in split.dims else runs
         return runs
 
-    places = itertools.product(*(range(s.parts) for s in ordered))
-    of_all = ([(size, kept(d, size, parts)) for d, size in zip(axis, sizes, strict=True)] for parts in places)
+    devices = (dict(zip(counts, at, strict=True)) for at in itertools.product(*map(range, counts.values())))
+    of_all = ([(size, kept(d, size, device)) for d, size in zip(axis, sizes, strict=True)] for device in devices)
     return Region(number, sizes, tuple(map(on_axis, of_all)))

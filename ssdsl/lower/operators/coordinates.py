@@ -1,12 +1,16 @@
 """Turns indices of the plan into splits of an operator: each with a coordinate, in space or time, and a digit."""
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 
 from ssdsl.ir.function import Split
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Axis, Coordinate, Time
+from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Index
+from ssdsl.plan.regions import Regions, Run, parts_of
 
 
 def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
@@ -31,12 +35,64 @@ class Splits:
 
 
 def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
-    """The splits of an operator. Several indices on one dimension cut it one inside the other, the first outermost."""
+    """The splits of an operator. Several indices on one dimension cut it one inside the other, the first outermost;
+    where the parts are regions, they are one split of all their axes together."""
     left = {d: dim.size for d, dim in enumerate(operator.dims)}
     splits = []
     for index in indices:
+        together = [i for i in indices if i.dim == index.dim]
+        if are_joined(operator, together, submesh):
+            splits += [_joined(operator, together, submesh)] if index is together[0] else []
+            continue
         left[index.dim] //= index.count * index.outside  # `outside`: parts around it by indices that are not here
         coordinate = coordinate_of(index, submesh)
         stride = left[index.dim] if index.at is None else 1
         splits.append(Split(coordinate, index.dim, stride, index.count, index.at, index.also))
     return tuple(splits)
+
+
+def are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> bool:
+    """Whether the indices of one dimension are one coordinate: they are axes, and their parts need regions, because
+    they read windows or differ in size."""
+    if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):
+        return False
+    if any(i.also is not None or i.outside > 1 or any(len(runs) > 1 for runs in i.at or ()) for i in indices):
+        return False
+    dim = indices[0].dim
+    windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == dim]
+    is_even = all(i.at is None for i in indices) and not operator.dims[dim].size % math.prod(i.count for i in indices)
+    return not is_even or not all(isinstance(window, Prefix) for window in windows)
+
+
+def _joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> Split:
+    """One split for indices of one dimension. Its parts are in the order of the devices along their axes."""
+    size, dim = operator.dims[indices[0].dim].size, indices[0].dim
+    counts = {i.name: i.count for i in indices}
+    names = [name for name, _ in submesh.axes if name in counts]
+    parts = dict(zip(itertools.product(*(range(i.count) for i in indices)), nested(size, indices), strict=True))
+    devices = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(counts[n]) for n in names)))
+    at: Regions = tuple((parts[tuple(device[i.name] for i in indices)],) for device in devices)
+    return Split(Axis(names[0], tuple(names[1:])), dim, 1, len(at), at)
+
+
+def nested(size: int, indices: Sequence[Index]) -> list[Run]:
+    """The runs of a dimension that indices cut one inside the other. Where the size of a part is no multiple, its first
+    parts are larger by one.
+
+    >>> from ssdsl.text.source import Source, Span
+    >>> span = Span(Source("plan.ssp", ""), 0, 0)
+    >>> nested(13, [Index("node", 2, 0, span), Index("gpu", 2, 0, span)])
+    [(0, 4), (4, 7), (7, 10), (10, 13)]
+    """
+    runs: list[Run] = [(0, size)]
+    for index in indices:
+        runs = [(start + s, start + e) for start, end in runs for s, e in _cut(index, end - start)]
+    return runs
+
+
+def _cut(index: Index, size: int) -> list[Run]:
+    """The parts of a run of this size; those of an index with regions are written for it."""
+    if index.at is not None:
+        return [(runs[0][0], runs[-1][1]) for runs in index.at]
+    each, more = divmod(size, index.count)
+    return [run for (run,) in parts_of([each + (k < more) for k in range(index.count)])]

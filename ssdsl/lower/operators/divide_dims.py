@@ -67,7 +67,7 @@ def _is_divisible(plan: Plan, cls: int, parts: int) -> bool:
 def _is_merged(operator: Operator, number: int) -> bool:
     """Whether a kernel works along a dimension, so that a part of it has to be one run."""
     kernel = operator.row.kernel
-    return kernel is not None and number in kernel_dims(operator, *kernel.axis)
+    return kernel is not None and number in kernel_dims(operator, *kernel.axes)
 
 
 def _sides(plan: Plan, operator: Operator, number: int, parts: int) -> list[bool] | None:

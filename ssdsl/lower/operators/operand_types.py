@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
-from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of
-from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of, regions_over
+from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying, digits_of
 from ssdsl.model.dims.window import around
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.plan.regions import Regions, lengths_of
@@ -58,17 +58,15 @@ def operand_types(
     owed: list[str] = []
     gradient_owed: list[str] = []
     for split in splits:
-        name, shard = split.coordinate.name, place_in(operator, split, operand)
-        if isinstance(shard, Shard):
-            if isinstance(split.coordinate, Axis):
-                here[name] = gradient[name] = shard
-            else:
-                time.append((name, shard))
-            continue
         value_partial, gradient_partial = _partial(operator, split, operand, is_output=is_output)
         if isinstance(split.coordinate, Axis):
-            here[name] = PARTIAL if value_partial else REPLICATE
-            gradient[name] = PARTIAL if gradient_partial else REPLICATE
+            for name, place in places_in(operator, split, operand, axes):
+                here[name] = place or (PARTIAL if value_partial else REPLICATE)
+                gradient[name] = place or (PARTIAL if gradient_partial else REPLICATE)
+            continue
+        name, shard = split.coordinate.name, place_in(operator, split, operand)
+        if isinstance(shard, Shard):
+            time.append((name, shard))
         else:
             owed += [name] if value_partial else []
             gradient_owed += [name] if gradient_partial else []
@@ -91,6 +89,20 @@ def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output:
             # only the first part computes it, and the others have zeros, so that it is a sum
             is_whole = operand.once and operator.summed(split.dim) and isinstance(split.coordinate, Axis)
             return False, not is_whole
+
+
+def places_in(operator: Operator, split: OpSplit, operand: Operand, axes: Axes) -> Iterator[tuple[str, Shard | None]]:
+    """Yields each axis of a split over devices, with the digit of an operand along it, if it has one: several axes may
+    have one digit together, or each its own."""
+    assert isinstance(split.coordinate, Axis)
+    place, names, found = place_in(operator, split, operand), split.coordinate.names, tuple[Placement | None, ...]()
+    if len(names) > 1 and isinstance(place, Shard):
+        counts, size = dict(axes), operand_shape(operator, operand).factors[place.factor]
+        at = regions_of(place, size, place.parts)
+        assert at is not None
+        found = regions_over(place.factor, size, at, tuple(counts[n] for n in names))
+    for name, own in zip(names, found or (place,) * len(names), strict=True):
+        yield name, own if isinstance(own, Shard) else None
 
 
 def place_in(operator: Operator, split: OpSplit, operand: Operand) -> Placement | None:
@@ -185,8 +197,7 @@ def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
     """
     known: list[int] = list(shape.factors)
     varying: dict[int, list[Varying]] = {}
-    places = zip(axes, type_.layout.places, strict=True)
-    held: list[tuple[Coordinate, Shard]] = [(Axis(name), p) for (name, _), p in places if isinstance(p, Shard)]
+    held: tuple[tuple[Coordinate, Shard], ...] = digits_of(type_.layout, axes)
     for coordinate, shard in (*held, *((Time(name), shard) for name, shard in type_.time)):
         lengths = shard.lengths
         if lengths is None:

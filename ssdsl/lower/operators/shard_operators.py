@@ -7,10 +7,10 @@ from functools import cache, partial
 
 from ssdsl.ir.function import OpSplit, Split
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Coordinate
+from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.coordinates import coordinate_of, operator_splits
+from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
@@ -29,12 +29,13 @@ def shard_operators(lowering: Lowering) -> Lowering:
     wrong: dict[tuple[str, str], Diagnostic] = {}
     right: dict[tuple[int, int, int], tuple[OpSplit, ...]] = {}  # by call, record and submesh: splits without problems
     signatures, plan, cuts = lowering.graph.signatures, lowering.plan, cache(partial(_cuts, lowering))
+    windowed = lowering.graph.windowed
     for operator in lowering.graph.computing:
         record, submesh = plan.of(operator.name), lowering.submeshes[operator.name]
         key = signatures[operator.name], id(record), id(submesh)
         if (own := right.get(key)) is None:
             own = lowering.cut.of(operator, record.indices, submesh)
-            problems = list(_problems(operator, record.indices, submesh, cuts))
+            problems = list(_problems(operator, record.indices, submesh, windowed, cuts))
             for problem, index in problems:
                 wrong.setdefault((problem.code, index), problem)
             if not problems:
@@ -46,12 +47,14 @@ def shard_operators(lowering: Lowering) -> Lowering:
     return replace(lowering, splits=splits)
 
 
-def data_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
+def data_splits(
+    operator: Operator, indices: tuple[Index, ...], submesh: Submesh, windowed: frozenset[int]
+) -> tuple[Split, ...]:
     """The splits over devices of an operator that runs once per step, and is computed whole along all other indices.
 
     A kernel that gets the position of its part needs one run: an index in time outside a split leaves a device several.
     """
-    refused = {name for _, name in _problems(operator, indices, submesh, dict)}
+    refused = {name for _, name in _problems(operator, indices, submesh, windowed, dict)}
     cut = operator_splits(operator, tuple(i for i in indices if i.name not in refused), submesh)
     placed, held = placed_dims(operator), list[Split]()
     for number, split in enumerate(cut):
@@ -77,7 +80,11 @@ def _cuts(lowering: Lowering) -> dict[int, int]:
 
 
 def _problems(
-    operator: Operator, indices: tuple[Index, ...], submesh: Submesh, cuts: Callable[[], dict[int, int]]
+    operator: Operator,
+    indices: tuple[Index, ...],
+    submesh: Submesh,
+    windowed: frozenset[int],
+    cuts: Callable[[], dict[int, int]],
 ) -> Iterator[tuple[UnevenWithOthers | CombinedInTime | PartsApart, str]]:
     path = operator.module
     moved = _moved_statistics(operator, indices, submesh)
@@ -89,7 +96,10 @@ def _problems(
         windows = [d.window.shape for d in operator.dims if d.window is not None and d.window.of == index.dim]
         is_of_keys = any(operator.dims[d].beside is not None for d in index.dims)
         reads_windows = is_of_keys or any(not isinstance(w, Prefix) for w in windows)
+        joined = dim.cls in windowed and are_joined(operator, same, submesh)
         why = _needs_runs(operator, index, coordinate_of(index, submesh))
+        if joined and not why and not _in_order(operator, indices, submesh):
+            why = "its parts are told where they begin"
         if not why and index.name in moved:
             why = "its running statistics are stored in runs, one behind the other"
         if why:
@@ -98,15 +108,19 @@ def _problems(
             problem = PartsApart(index.span, dim.name, index.name, why, *where, are_runs)
             yield problem, index.name
         is_told_of = any(i.dim == index.dim and i.sizes is None for i in same[same.index(index) + 1 :])
-        if others and (index.sizes is not None or (reads_windows and not is_told_of)):
+        if others and not joined and (index.sizes is not None or (reads_windows and not is_told_of)):
             is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
+            times = (i.name for i in same if not isinstance(coordinate_of(i, submesh), Axis))
+            in_time = next(times, "") if reads_windows and not is_of_keys else ""
             uneven = UnevenWithOthers(
-                index.span, dim.name, index.name, others[0], path, reads_windows, is_outer, permuted
+                index.span, dim.name, index.name, others[0], path, reads_windows, in_time, is_outer, permuted
             )
             yield uneven, index.name
         elif (cut := _cut_in_front(operator, index, indices)) is not None:
             keys, other = cut
-            uneven = UnevenWithOthers(index.span, keys, index.name, other, path, True, is_outer=False, permuted=False)
+            uneven = UnevenWithOthers(
+                index.span, keys, index.name, other, path, True, "", is_outer=False, permuted=False
+            )
             yield uneven, index.name
         elif any(operator.dims[d].combined for d in index.dims) and not isinstance(coordinate_of(index, submesh), Axis):
             groups = cuts().get(dim.cls, 0) if index.dim in batch and all(i.sizes is None for i in same) else 0
@@ -143,6 +157,15 @@ def _cut_in_front(operator: Operator, index: Index, indices: tuple[Index, ...]) 
         if other := next((i.name for i in indices if i.name != index.name and number in i.dims), None):
             return dim.name, other
     return None
+
+
+def _in_order(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> bool:
+    """Whether parts that are told where they begin, one coordinate of several axes, are in the order of the devices."""
+    placed = placed_dims(operator)
+    cut = (
+        s for s in operator_splits(operator, indices, submesh) if s.dim in placed and len(names_of(s.coordinate)) > 1
+    )
+    return all(s.at is None or [*s.at] == sorted(s.at) for s in cut)
 
 
 def _needs_runs(operator: Operator, index: Index, coordinate: Coordinate) -> str:

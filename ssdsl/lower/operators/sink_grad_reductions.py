@@ -9,7 +9,7 @@ they travel.
 from dataclasses import replace
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout
-from ssdsl.ir.value import Type
+from ssdsl.ir.value import Type, names_of
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import Axes, operand_types
 from ssdsl.model.graph import Operator
@@ -26,7 +26,7 @@ def sink_grad_reductions(lowering: Lowering) -> Lowering:
         users = [c for o in operator.outputs for c in readers.get(o.value, ())]
         if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
             continue
-        split = {s.coordinate.name for s in lowering.splits[operator.name]}
+        split = {name for s in lowering.splits[operator.name] for name in names_of(s.coordinate)}
         axes = {a for user in users for a in _partial(lowering, user, operator, sunk)}
         if axes - split:
             sunk[operator.name] = frozenset(axes - split)

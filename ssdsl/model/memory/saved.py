@@ -25,7 +25,7 @@ def saved(operator: Operator, graph: Graph, sizes: Sequence[int] | None = None, 
     op = operator.row
     rule, used = op.saved, None
     for kernel in (k for k in (op.ring, op.kernel) if k is not None):
-        is_split = any(map(reader.is_split, kernel_dims(operator, *kernel.axis)))
+        is_split = any(map(reader.is_split, kernel_dims(operator, *kernel.axes)))
         if is_split if function is None else kernel.function == function:
             rule, used = kernel.saved, kernel
     return _by(rule, reader, used)
@@ -51,7 +51,7 @@ def _by(rule: SavedRule, reader: Reader, kernel: PartKernel | None = None) -> Sa
 def local_shapes(reader: Reader, kernel: PartKernel | None) -> list[tuple[int, ...]]:
     """The shapes of a part's inputs and outputs, and that of a kernel's number of parts."""
     operands = (*reader.operator.inputs, *reader.operator.outputs)
-    parts = [] if kernel is None else [(reader.parts(*kernel.axis),)]
+    parts = [] if kernel is None else [(reader.parts(*kernel.axes),)]
     return [*(reader.shape(o.axes) for o in operands), *parts]
 
 

@@ -52,7 +52,7 @@ def _by_kernel(operator: Operator, graph: Graph) -> SavedByParts | None:
     kernel = operator.row.kernel
     if kernel is None or not kernel.is_measured:
         return None
-    is_cut = any(not operator.dims[d].fixed for d in kernel_dims(operator, *kernel.axis))
+    is_cut = any(not operator.dims[d].fixed for d in kernel_dims(operator, *kernel.axes))
     return saved_by_kernel(operator, graph, kernel) if is_cut else None
 
 

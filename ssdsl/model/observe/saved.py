@@ -64,7 +64,7 @@ def saved_by(
     one device. An operator without a row that does not run on fake tensors is taken to save all its inputs and
     outputs."""
     reader = Reader(operator, graph, _whole(operator) if sizes is None else sizes)
-    parts = reader.parts(*kernel.axis) if kernel else 1
+    parts = reader.parts(*kernel.axes) if kernel else 1
     return _exactly(_attempt(operator, partial(_measured, operator, graph, kernel, reader.sizes, parts)), operator)
 
 

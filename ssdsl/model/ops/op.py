@@ -67,10 +67,12 @@ class PartKernel:
     number of parts before it, `{size}` for the length of the whole axis, `{places}` for a list of both, (start, size),
     for each of the axes, which may be cut at once, `{regions}` for the runs (start, end) of the axis that each part
     has, `{count}` for the number of elements of all parts along the combined dimensions, and `{group}` for the process
-    group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `forward`
-    and `backward` are its collectives, or a function that gives them for an operator and a number of parts; `saved` has
-    the tensors that it saves for backward. What is not given is observed when a call is captured, for functions of the
-    runtime; a row for another function gives all of them, as `()` if there is none.
+    group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `merged`
+    names an axis in the same way where the group's parts are not those of `axis` but of another: of points, say, that
+    are reduced into positions along `axis`. Either may be cut, or both; without parts of `merged` the group is None.
+    `forward` and `backward` are its collectives, or a function that gives them for an operator and a number of parts;
+    `saved` has the tensors that it saves for backward. What is not given is observed when a call is captured, for
+    functions of the runtime; a row for another function gives all of them, as `()` if there is none.
     """
 
     axis: tuple[str, AxisOfPart]
@@ -78,6 +80,12 @@ class PartKernel:
     forward: Collectives | None = MEASURED
     backward: Collectives | None = MEASURED
     saved: SavedRule = MEASURED
+    merged: tuple[str, AxisOfPart] | None = None
+
+    @property
+    def axes(self) -> tuple[tuple[str, AxisOfPart], ...]:
+        """The axes along which it runs: its own, and the one whose parts the group merges, if that is another."""
+        return (self.axis,) if self.merged is None else (self.axis, self.merged)
 
     def tells(self, word: str) -> bool:
         """Whether the call has this word in braces: start, part, size, places, regions, count or group."""
@@ -194,6 +202,7 @@ class Op:
             yield "`kernel` says what it communicates and saves: give `forward`, `backward` and `saved`"
         if (kernel.forward or kernel.backward) and "{group}" not in kernel.call:
             yield "`kernel.call` hands over no {group}, although the kernel has collectives"
-        kinds = [type(x) for x in kernel.axis] if isinstance(kernel.axis, Sequence) else []
-        if kinds not in ([str, int], [str, str], [str, tuple], [str, type(None)]):
-            yield '`kernel.axis` is a parameter and an axis, such as ("self", 1), or its argument: ("self", "dim")'
+        for word, axis in (("axis", kernel.axis), *((("merged", kernel.merged),) if kernel.merged is not None else ())):
+            kinds = [type(x) for x in axis] if isinstance(axis, Sequence) else []
+            if kinds not in ([str, int], [str, str], [str, tuple], [str, type(None)]):
+                yield f'`kernel.{word}` is a parameter and an axis, as ("self", 1), or its argument: ("self", "dim")'

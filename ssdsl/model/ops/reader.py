@@ -43,20 +43,20 @@ def axes_of(operator: Operator, parameter: str, axis: AxisOfPart) -> tuple[tuple
     return tuple(o.axes[n] for o in operands for n in numbers if -len(o.axes) <= n < len(o.axes))
 
 
-def kernel_dims(operator: Operator, parameter: str, axis: AxisOfPart) -> tuple[int, ...]:
-    """The dimensions in these axes of a parameter's tensor (None: all) along which parts run a kernel of their own.
+def kernel_dims(operator: Operator, *axes: tuple[str, AxisOfPart]) -> tuple[int, ...]:
+    """The dimensions in these axes of parameters' tensors (None: all) along which parts run a kernel of their own.
 
     These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
     the batch is combined, and not in evaluation, when it is a dimension like any other.
     """
-    dims = (d for axis_dims in axes_of(operator, parameter, axis) for d in axis_dims)
+    dims = dict.fromkeys(d for parameter, axis in axes for own in axes_of(operator, parameter, axis) for d in own)
     return tuple(d for d in dims if operator.dims[d].combined or operator.summed(d))
 
 
 def placed_dims(operator: Operator) -> frozenset[int]:
     """The dimensions along which the operator's kernel gets the position of its part."""
     kernel = operator.row.kernel
-    return frozenset(kernel_dims(operator, *kernel.axis) if kernel is not None and kernel.is_placed else ())
+    return frozenset(kernel_dims(operator, kernel.axis) if kernel is not None and kernel.is_placed else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ class Reader:
         whole = self.graph.values[operand.value].shape
         return local_strides(whole, self.graph.storages[operand.value].strides, self.shape(operand.axes))
 
-    def parts(self, parameter: str, axis: AxisOfPart) -> int:
+    def parts(self, *axes: tuple[str, AxisOfPart]) -> int:
         """The number of parts along the dimensions in these axes that a kernel combines."""
-        dims = {*kernel_dims(self.operator, parameter, axis)}
+        dims = kernel_dims(self.operator, *axes)
         return math.prod(-(-self.operator.dims[d].size // self.sizes[d]) for d in dims)
 
     def is_split(self, dim: int) -> bool:

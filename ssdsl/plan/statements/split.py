@@ -169,7 +169,8 @@ def _index(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index:
     """The index along a dimension, given how the dimension is cut so far."""
     name, span = parts.cut.name.text, parts.cut.span
     left = _sizes_left(ctx, op, at, before=name)
-    regions = parts.regions(left[0]) if parts.go_into(left[0], unequal=_may_be_unequal(ctx, op, at, parts)) else None
+    is_cut = len(left) == 1 and parts.go_into(left[0], unequal=_may_be_unequal(ctx, op, at, parts))
+    regions = parts.regions(left[0]) if is_cut else None
     return Index(name, parts.count, at, span, regions)
 
 
@@ -274,10 +275,13 @@ def _modules(places: Places) -> tuple[str, ...]:
 
 
 def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: SplitParts) -> bool:
-    """Whether parts may be unequal: windows are on the dimension, and no other index cuts it."""
+    """Whether parts may be unequal: windows are on the dimension, and no other index cuts it, or all are axes of meshes
+    and a number of parts is given."""
     others = (i for i in ctx.facts.of(op.name).indices if i.name != parts.cut.name.text)
-    cuts = [i for i in others if i.dim == at and i.count > 1]
-    return op.dims[at].cls in ctx.model.graph.windowed and not cuts
+    cuts = [i.name for i in others if i.dim == at and i.count > 1]
+    axes = {axis for _, axis, _ in ctx.facts.axes()}
+    is_alone = not cuts or (parts.chunks is None and axes.issuperset((*cuts, parts.cut.name.text)))
+    return op.dims[at].cls in ctx.model.graph.windowed and is_alone
 
 
 def _is_known(
@@ -403,5 +407,6 @@ def _sizes_left(ctx: Context, op: Operator, at: int, before: str = "") -> list[i
     sizes = [op.dims[at].size]
     for index in itertools.takewhile(lambda i: i.name != before, ctx.facts.of(op.name).indices):
         if index.dim == at:
-            sizes = list(dict.fromkeys(index.sizes or [size // index.count for size in sizes]))
+            equal = (n for size in sizes for n in (-(-size // index.count), size // index.count))
+            sizes = list(dict.fromkeys(index.sizes or equal))
     return sizes

@@ -1,5 +1,6 @@
 """The forward walk: derives the types of a function's values from those of its inputs, instruction by instruction."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import assert_never
@@ -26,7 +27,7 @@ from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.flow import Flow
 from ssdsl.prove.types.earlier import extended
 from ssdsl.prove.types.kernels import check_first, check_kernel
-from ssdsl.prove.types.local import Factors, Local, designated, local_sizes, of_type
+from ssdsl.prove.types.local import Factors, Local, designated, fixed_by, local_sizes, of_type
 from ssdsl.prove.types.operators import OperatorPart, part_of, shape_of
 from ssdsl.prove.types.rows import check_apart, check_rows
 from ssdsl.prove.types.steps import after
@@ -135,7 +136,7 @@ class Walk:
         sizes = local_sizes(shape, local)
         written = tuple(s.known if not s.uneven else None for s in var.shape)
         uneven = {(v.coordinate, v.sizes) for s in var.shape for v in s.uneven}
-        wanted = {(c, d.counts) for c, d in local.digits if len(set(d.counts)) > 1}
+        wanted = {(c, d.counts) for c, d in fixed_by(local, self.axes) if len(set(d.counts)) > 1}
         if written != sizes or uneven != wanted:
             self.facts.failures.add(Rule.SIZE, where, var.name, sizes, " x ".join(map(str, var.shape)))
         if var.dtype != self.facts.graph.values[var.name.value].dtype:
@@ -260,7 +261,7 @@ class Walk:
         try:
             self._check_splits(op)
             self._check_operands(operator, op)
-            part = part_of(operator, op.splits, self.facts.read)
+            part = part_of(operator, op.splits, self.facts.read, self.sizes)
             check_kernel(operator, op, self.axes)
             check_first(operator, op)
             locals_, self.parts[op.operator] = part.results, part
@@ -281,7 +282,10 @@ class Walk:
         for split in op.splits:
             name, sizes = split.coordinate.name, split.sizes
             if isinstance(split.coordinate, Axis):
-                fits = self.sizes.get(name) == split.parts and (sizes is None or len(sizes) == split.parts)
+                names = split.coordinate.names  # of several axes the last is innermost, as groups number their devices
+                fits = [*names] == [axis for axis, _ in self.axes if axis in names]
+                fits = fits and math.prod(self.sizes[axis] for axis in names) == split.parts
+                fits = fits and (len(names) == 1 if sizes is None else len(sizes) == split.parts)
             else:
                 index = self.index.get(name)
                 fits = index is not None and (index.parts, index.sizes) == (split.parts, sizes)

@@ -1,6 +1,7 @@
 """Checks prologues: inputs, constants and values that follow from inputs only, once per step on each submesh."""
 
 from functools import partial
+from math import prod
 
 from ssdsl.ir.function import Prologue
 from ssdsl.ir.layout import Submesh
@@ -10,7 +11,7 @@ from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.forward import Walk
 from ssdsl.prove.roles.devices import Share, share
-from ssdsl.prove.types.local import Local, elements, of_type
+from ssdsl.prove.types.local import Local, elements, fixed_by, of_type
 
 
 def prologues(facts: ProofFacts) -> dict[Submesh, dict[Name, Local]]:
@@ -57,7 +58,10 @@ def _part(facts: ProofFacts, submesh: Submesh, var: Var) -> Local:
     device."""
     local = of_type(var.type, submesh.axes)
     sizes = dict(submesh.axes)
-    if local.partial or any(not isinstance(c, Axis) or d.parts != sizes[c.name] for c, d in local.digits):
+    digits = fixed_by(local, submesh.axes)
+    if local.partial or any(
+        not isinstance(c, Axis) or d.parts != prod(sizes[name] for name in c.names) for c, d in digits
+    ):
         raise Wrong(Rule.PART, "one part for each device", local)
     elements(facts.shape(var.name.value), local)
     return local

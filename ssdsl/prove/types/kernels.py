@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart
-from ssdsl.ir.value import Axis
+from ssdsl.ir.value import Axis, names_of
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
 from ssdsl.prove.failures import Rule, Wrong
@@ -124,6 +124,10 @@ def _wanted(operator: Operator, splits: list[Split], axes: Axes) -> Told:
     if combined and operator.target.startswith("aten::"):
         found = combining(operator, together=any(s.also is not None for s in combined))
         dims = {d for s in combined for d in s.dims if operator.dims[d].combined}
+        if found is not None and found.into is not None:
+            operand = operator.inputs[found.into[0]]
+            into = Along(operand, (operand.axes[argument(operator, found.into[1])],), apart=True)
+            return _combining(operator, found, into, combined, axes)
         operand = next(o for o in operator.inputs if any(o.carries(d) for d in dims))
         along = tuple(axis for axis in operand.axes if not dims.isdisjoint(axis))
         return _combining(operator, found, Along(operand, along), combined, axes)
@@ -162,10 +166,11 @@ def _places(operator: Operator, axes: Iterable[tuple[int, ...]], splits: list[Sp
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """An operand, and those of its axes along which a kernel works."""
+    """An operand, and those of its axes along which a kernel works. `apart`: it communicates along others only."""
 
     operand: Operand
     axes: tuple[tuple[int, ...], ...]
+    apart: bool = False
 
 
 def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
@@ -176,24 +181,27 @@ def _of_users(operator: Operator) -> tuple[Combining | None, Along]:
     parameter, _ = kernel.axis
     operand = next(o for name, o in zip(parameters(operator), operator.inputs, strict=True) if name == parameter)
     told = tuple(word for word in ("start", "part", "regions", "places", "size", "count") if kernel.tells(word))
-    return Combining(kernel.function, told, kernel.tells("group")), Along(operand, axes_of(operator, *kernel.axis))
+    along = Along(operand, axes_of(operator, *kernel.axis), kernel.merged is not None)
+    return Combining(kernel.function, told, kernel.tells("group")), along
 
 
 def _combining(operator: Operator, found: Combining | None, along: Along, splits: list[Split], axes: Axes) -> Told:
     """The kernel that combines parts, with the arguments that it takes."""
-    over = frozenset(s.coordinate.name for s in splits if isinstance(s.coordinate, Axis))
+    own = [s for s in splits if not along.apart or any(not {*s.dims}.isdisjoint(a) for a in along.axes)]
+    merged = [s for s in splits if s not in own] if along.apart else splits
+    over = frozenset(name for s in merged if isinstance(s.coordinate, Axis) for name in s.coordinate.names)
     if found is None:
         return Told("a kernel that does not exist", over)
-    is_placed = "start" in found.told or "part" in found.told
-    axis = next(a for a in along.operand.axes if not {*splits[0].dims}.isdisjoint(a))
-    offsets = _offsets(operator, axis, splits) if is_placed else []
+    is_placed = own and ("start" in found.told or "part" in found.told)
+    axis = next((a for s in own[:1] for a in along.operand.axes if not {*s.dims}.isdisjoint(a)), ())
+    offsets = _offsets(operator, axis, own) if is_placed else []
     return Told(
         found.function,
         over if found.talks else frozenset(),
         offsets=frozenset(offsets if "start" in found.told else ()),
-        before=frozenset(_before(splits, offsets) if "part" in found.told else ()),
-        places=_places(operator, along.axes, splits) if "places" in found.told else (),
-        region=_region(operator, along.operand, splits, axes) if "regions" in found.told else None,
+        before=frozenset(_before(own, offsets) if "part" in found.told else ()),
+        places=_places(operator, along.axes, own) if "places" in found.told else (),
+        region=_region(operator, along.operand, own, axes) if "regions" in found.told else None,
         size=math.prod(operator.dims[d].size for a in along.axes for d in a) if "size" in found.told else None,
         count=math.prod(d.size for d in operator.dims if d.combined) if "count" in found.told else None,
     )
@@ -232,9 +240,12 @@ def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axe
     found = [n for n, axis in enumerate(operand.axes) if any(d in axis for s in splits for d in s.dims)]
     (number, *others) = found
     axis = operand.axes[number]
-    ordered = [s for name, _ in axes for s in splits if s.coordinate == Axis(name)]
+    cutting = {a: s for s in splits if isinstance(s.coordinate, Axis) for a in s.coordinate.names}
+    ordered = [*dict.fromkeys(cutting[name] for name, _ in axes if name in cutting)]
+    behind = [name for s in ordered for name in names_of(s.coordinate)]
     places = [[axis.index(d) for d in s.dims if d in axis] for s in ordered]
-    if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places):
+    is_alike = behind == [name for name, _ in axes if name in cutting]  # no other axis lies between those of a split
+    if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places) or not is_alike:
         raise Wrong(Rule.KERNEL, "devices that cut one axis", [str(s.coordinate) for s in splits])
     of = tuple(operator.dims[d].size for d in axis)
     cuts = tuple((place, s.stride, s.parts, s.at) for (place,), s in zip(places, ordered, strict=True))

@@ -8,6 +8,7 @@ parts) and `m` (stride 2, 2 parts) fixed has two free runs: the digit of stride 
 (Run(factor=0, stride=4, count=2, most=None), Run(factor=0, stride=1, count=2, most=None))
 """
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,6 +59,42 @@ def in_parts(factor: int, size: int, at: Regions) -> Digit | None:
     return Digit(factor, 1, len(at), at)
 
 
+def on_axes(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tuple[Digit | None, ...]:
+    """The digits of parts that are these regions, one for each device of axes with `counts` devices together, the last
+    axis innermost. Each axis has a plain digit if that is the same, and none if the regions do not depend on it; else
+    the axes have one digit together.
+
+    >>> on_axes(0, 4, (((0, 1),), ((1, 2),), ((2, 3),), ((3, 4),)), (2, 2))
+    (Digit(factor=0, stride=2, parts=2, at=None), Digit(factor=0, stride=1, parts=2, at=None))
+    """
+    devices = [*itertools.product(*map(range, counts))]
+    along = [{tuple(c for k, c in enumerate(d) if k != axis) for d in devices} for axis in range(len(counts))]
+    of = dict(zip(devices, at, strict=True))
+    cutting = [
+        axis
+        for axis, rest in enumerate(along)
+        if any(len({of[(*r[:axis], c, *r[axis:])] for c in range(counts[axis])}) > 1 for r in rest)
+    ]
+    kept = tuple(runs for d, runs in of.items() if all(axis in cutting or not c for axis, c in enumerate(d)))
+    if len(cutting) < 2:
+        (digit,) = {in_parts(factor, size, kept)} if cutting else {None}
+        return tuple(digit if axis in cutting else None for axis in range(len(counts)))
+    owner = {
+        p: d
+        for d, runs in of.items()
+        if all(axis in cutting or not c for axis, c in enumerate(d))
+        for p in positions(runs)
+    }
+    is_plain = are_all(kept, size) and {(len(runs), len(positions(runs))) for runs in kept} == {(1, size // len(kept))}
+    strides = {axis: next((p for p in range(size) if is_plain and owner[p][axis]), 1) for axis in cutting}
+    is_plain = is_plain and all(
+        owner[p][axis] == p // strides[axis] % counts[axis] for p in range(size) for axis in cutting
+    )
+    together = Digit(factor, 1, len(kept), kept)
+    digits = {axis: Digit(factor, strides[axis], counts[axis]) if is_plain else together for axis in cutting}
+    return tuple(digits.get(axis) for axis in range(len(counts)))
+
+
 def positions(runs: Runs) -> list[int]:
     """The positions of some runs, in their order."""
     return [p for start, end in runs for p in range(start, end)]
@@ -82,7 +119,8 @@ def covered(runs: Runs) -> frozenset[int]:
 @dataclass(frozen=True, slots=True)
 class Local:
     """The type of a local tensor: its fixed digits, each with the coordinate that fixes it. Along the coordinates in
-    `partial` it is one addend of a sum; along all others it is the same."""
+    `partial` it is one addend of a sum; along all others it is the same. A digit that several axes fix together stands
+    at each of them."""
 
     digits: frozenset[tuple[Coordinate, Digit]] = frozenset()
     partial: frozenset[Coordinate] = frozenset()
@@ -90,6 +128,10 @@ class Local:
     def digit(self, coordinate: Coordinate) -> Digit | None:
         """The digit that a coordinate fixes."""
         return next((d for c, d in self.digits if c == coordinate), None)
+
+    def along(self, digit: Digit) -> frozenset[Coordinate]:
+        """The coordinates that fix a digit."""
+        return frozenset(c for c, d in self.digits if d == digit)
 
     def fixing(self, coordinate: Coordinate, digit: Digit) -> "Local":
         """The tensor with one more digit, fixed by a coordinate."""
@@ -136,7 +178,24 @@ def of_type(type_: Type, axes: Axes) -> Local:
     partial += [Time(name) for name in type_.owed]
     if len({c for c, _ in digits}) != len(digits):
         raise Wrong(Rule.ANNOTATED, "one digit for each coordinate", digits)
-    return Local(frozenset(digits), frozenset(partial))
+    local = Local(frozenset(digits), frozenset(partial))
+    fixed_by(local, axes)
+    return local
+
+
+def fixed_by(local: Local, axes: Axes) -> tuple[tuple[Coordinate, Digit], ...]:
+    """Each digit once, with the coordinate that fixes it: of axes that fix it together, all in the mesh's order. Raises
+    Wrong unless it has a region for each of their devices."""
+    found: list[tuple[Coordinate, Digit]] = []
+    for digit in {d for _, d in local.digits}:
+        fixing = local.along(digit)
+        names = [name for name, _ in axes if Axis(name) in fixing]
+        if len(fixing) > 1:
+            counts = math.prod(n for name, n in axes if name in names)
+            if len(names) != len(fixing) or digit.at is None or not len(digit.at) == digit.parts == counts:
+                raise Wrong(Rule.ANNOTATED, f"regions of the {counts} devices along {', '.join(names)}", digit)
+        found.append((Axis(names[0], tuple(names[1:])) if names else next(iter(fixing)), digit))
+    return tuple(found)
 
 
 # -- free digits -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ An operand that only the first device adds (a bias) gets its whole gradient on e
 in some operands may work on addends of them: it leaves an addend, and the gradients of its other operands are addends.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,7 +23,7 @@ from ssdsl.ir.value import Axis, Coordinate
 from ssdsl.model.graph import Operand, Operator, Ref
 from ssdsl.model.ops.rows import is_linear as registry_is_linear
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts
+from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts, on_axes
 from ssdsl.prove.types.windows import windows_of
 
 
@@ -31,12 +31,14 @@ from ssdsl.prove.types.windows import windows_of
 class Combining:
     """The function that combines the parts of a dimension; `told` are the arguments that it takes about its part.
 
-    `talks`: the parts communicate.
+    `talks`: the parts communicate. `into`: the operand, and the argument with its axis, about which it is told; parts
+    of other dimensions communicate, those of this one do not.
     """
 
     function: str
     told: tuple[str, ...] = ()
     talks: bool = True
+    into: tuple[int, str] | None = None
 
 
 def _parts(kinds: str, *told: str) -> dict[str, Combining]:
@@ -54,7 +56,7 @@ COMBINING = {  # by the kind of operator, or by its full name
     **_parts("cumsum cumprod logcumsumexp", "part"),
     **_parts("topk", "start", "part"),
     "scatter_add": Combining("scatter_add_part", ("start", "size"), talks=False),
-    "scatter_reduce": Combining("scatter_reduce_part", ("start", "size"), talks=False),
+    "scatter_reduce": Combining("scatter_reduce_part", ("start", "size"), into=(0, "dim")),
     "index_add": Combining("index_add_part", ("start", "size"), talks=False),
 }
 
@@ -117,8 +119,10 @@ class _Addends:
     operands: tuple[bool, ...]
 
 
-def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[str]) -> OperatorPart:
-    """The part of an operator. Raises Wrong if it may not be split like this.
+def part_of(
+    operator: Operator, splits: tuple[OpSplit, ...], read: Collection[str], sizes: Mapping[str, int]
+) -> OperatorPart:
+    """The part of an operator. Raises Wrong if it may not be split like this. `sizes` are those of the mesh's axes.
 
     `read` are the values that anything reads. A result that nothing reads need not be a part of the whole: an embedding
     bag leaves for its backward the bags of its words, which do not have the dimension `hidden`.
@@ -135,7 +139,7 @@ def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[st
         tuple(o.value in read for o in operator.outputs),
     )
     bare = tuple(
-        _cut(operator, s)
+        _cut(operator, s, sizes)
         if isinstance(s, Split)
         else _Addends(s.coordinate, tuple(o.value in s.operands for o in operator.inputs))
         for s in splits
@@ -146,22 +150,30 @@ def part_of(operator: Operator, splits: tuple[OpSplit, ...], read: Collection[st
 @dataclass(frozen=True, slots=True)
 class _Cut:
     """A split by its digit. `windows` are the dimensions that are windowed on the split one, each with the regions that
-    the parts need."""
+    the parts need. `counts` are the devices along each axis, where several together are the coordinate."""
 
     coordinate: Coordinate
     dim: int
     digit: Digit
     windows: tuple[tuple[int, Regions], ...]
     also: int | None = None
+    counts: tuple[int, ...] = ()
+
+    @property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """Each axis by itself, or the index in time."""
+        return tuple(map(Axis, self.coordinate.names)) if isinstance(self.coordinate, Axis) else (self.coordinate,)
 
 
-def _cut(operator: Operator, split: Split) -> _Cut:
+def _cut(operator: Operator, split: Split, sizes: Mapping[str, int]) -> _Cut:
     if split.at is not None and split.stride != 1:
         raise Wrong(Rule.NEST, "parts of the whole dimension", split)
     digit = Digit(0, split.stride, split.parts, split.at)
     if split.also is not None:
         _check_together(operator, split)
-    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), split.also)
+    names = split.coordinate.names if isinstance(split.coordinate, Axis) else ()
+    counts = tuple(sizes[name] for name in names)
+    return _Cut(split.coordinate, split.dim, digit, windows_of(operator, split), split.also, counts)
 
 
 def _check_together(operator: Operator, split: Split) -> None:
@@ -178,7 +190,7 @@ def _check_together(operator: Operator, split: Split) -> None:
 
 @lru_cache(maxsize=65536)
 def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> OperatorPart:
-    coordinates = [s.coordinate for s in splits]
+    coordinates = [c for s in splits for c in (s.coordinates if isinstance(s, _Cut) else (s.coordinate,))]
     if len(set(coordinates)) != len(coordinates):
         raise Wrong(Rule.TWO_SPLITS, "one split for each coordinate", ", ".join(c.name for c in coordinates))
     cuts = [s for s in splits if not isinstance(s, _Addends)]
@@ -188,10 +200,11 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Operato
     for at, (axes, once) in enumerate(signature.inputs):
         local, owed = Local(), []
         for cut in cuts:
-            if (digit := _digit(signature, cut, axes)) is not None:
-                local = local.fixing(cut.coordinate, digit)
-            elif not (once and _is_summed(signature, cut.dim) and isinstance(cut.coordinate, Axis)):
-                owed.append(cut.coordinate)  # each part returns the gradient of its own use: they add up
+            for coordinate, digit in _digits(signature, cut, axes):
+                if digit is not None:
+                    local = local.fixing(coordinate, digit)
+                elif not (once and _is_summed(signature, cut.dim) and isinstance(cut.coordinate, Axis)):
+                    owed.append(coordinate)  # each part returns the gradient of its own use: they add up
         for s in addends:
             if s.operands[at]:
                 local = local.owing(s.coordinate)
@@ -203,10 +216,11 @@ def _part(signature: _Signature, splits: tuple[_Cut | _Addends, ...]) -> Operato
     for axes, is_read in zip(signature.outputs, signature.read, strict=True):
         local = Local(partial=frozenset(s.coordinate for s in addends))
         for cut in cuts:
-            if (digit := _digit(signature, cut, axes)) is not None:
-                local = local.fixing(cut.coordinate, digit)
+            if digits := [(c, d) for c, d in _digits(signature, cut, axes) if d is not None]:
+                for coordinate, digit in digits:
+                    local = local.fixing(coordinate, digit)
             elif _is_summed(signature, cut.dim):
-                local = local.owing(cut.coordinate)
+                local = local.owing(*cut.coordinates)
             elif is_read and not signature.dims[cut.dim].combined:
                 raise Wrong(Rule.FIXED, "a dimension that all results have, or none", f"dimension {cut.dim}")
         results.append(local)
@@ -233,6 +247,20 @@ def _check_cuts(signature: _Signature, cuts: list[_Cut]) -> None:
 def _is_summed(signature: _Signature, dim: int) -> bool:
     carried = any(dim in axis for axes in signature.outputs for axis in axes)
     return not carried and not signature.dims[dim].combined
+
+
+def _digits(
+    signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]
+) -> Iterator[tuple[Coordinate, Digit | None]]:
+    """Yields each coordinate of a split, with the digit that it fixes in a tensor with these dimensions per axis: one
+    of several axes together, or one of each."""
+    digit = _digit(signature, cut, axes)
+    if len(cut.counts) < 2 or digit is None:
+        yield from ((c, digit) for c in cut.coordinates)
+        return
+    size, each = [signature.dims[d].size for axis in axes for d in axis][digit.factor], digit.stride
+    at = digit.at or tuple(((k * each, (k + 1) * each),) for k in range(digit.parts))
+    yield from zip(cut.coordinates, on_axes(digit.factor, size, at, cut.counts), strict=True)
 
 
 def _digit(signature: _Signature, cut: _Cut, axes: tuple[tuple[int, ...], ...]) -> Digit | None:

@@ -1,12 +1,14 @@
 """Communication as a function on types: the local tensor that a step makes from another one, or why it cannot."""
 
+import itertools
+import math
 from typing import assert_never
 
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.value import Axis
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Axes, Digit, Factors, Local, covered, designated, in_parts, largest
+from ssdsl.prove.types.local import Axes, Digit, Factors, Local, covered, designated, in_parts, largest, on_axes
 
 
 def after(steps: tuple[Step, ...], local: Local, shape: Factors, axes: Axes, *, is_gradient: bool = False) -> Local:
@@ -50,9 +52,9 @@ def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient:
             result = local.summed(axis).fixing(axis, _cut_out(step.target, sizes[axis.name], local, shape))
             _payload(step, shape, local)
         case Narrow():
-            axis = _one(over)
-            _must_be_same(local, axis)
-            result = local.fixing(axis, _cut_out(step.target, sizes[axis.name], local, shape))
+            for axis in over:
+                _must_be_same(local, axis)
+            result = _narrowed(step, over, tuple(sizes[a] for a in step.axes), local, shape)
             _payload(step, shape, local)
         case AllToAll():
             axis = _one(over)
@@ -63,43 +65,85 @@ def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient:
             _is_there(digit, result, shape, step.source)
             _payload(step, shape, local)
         case Exchange():
-            result = _exchanged(step, _one(over), sizes[step.axes[0]], local, shape, is_gradient=is_gradient)
+            result = _exchanged(step, over, tuple(sizes[a] for a in step.axes), local, shape, is_gradient=is_gradient)
         case _:
             assert_never(step)
     return result
 
 
-def _exchanged(step: Exchange, axis: Axis, parts: int, local: Local, shape: Factors, *, is_gradient: bool) -> Local:
-    """The type after an exchange: positions that several devices have are taken from one of them, or added."""
-    digit, owed = local.digit(axis), axis in local.partial
-    without = local.freeing(axis).summed(axis)
-    have, need = (_regions(place, parts, without, shape) for place in (step.source, step.target))
-    if have[0] != digit or (digit is None and not owed):
-        raise Wrong(Rule.STEP, f"the regions of {axis.name} that are exchanged: {have[0]}", local)
-    if step.sums != (is_gradient or owed):
+def _narrowed(step: Narrow, over: tuple[Axis, ...], counts: tuple[int, ...], local: Local, shape: Factors) -> Local:
+    """The type after the devices of some axes have kept their parts of what is the same on all of them."""
+    if len(over) == 1:
+        return local.fixing(over[0], _cut_out(step.target, counts[0], local, shape))
+    at, _ = _regions(step.target, math.prod(counts), local, shape)
+    for axis, digit in zip(over, on_axes(at.factor, _size(at, shape), at.at or (), counts), strict=True):
+        local = local if digit is None else local.fixing(axis, digit)
+    return local
+
+
+def _exchanged(
+    step: Exchange, over: tuple[Axis, ...], counts: tuple[int, ...], local: Local, shape: Factors, *, is_gradient: bool
+) -> Local:
+    """The type after an exchange among the devices of some axes, numbered with the last axis innermost: positions that
+    several devices have are taken from one of them, or added."""
+    digits, owed, without = [local.digit(axis) for axis in over], local.partial.intersection(over), local.summed(*over)
+    for axis in over:
+        without = without.freeing(axis)
+    have, need = (_regions(place, math.prod(counts), without, shape) for place in (step.source, step.target))
+    factor, size = have[0].factor, _size(have[0], shape)
+    fixed = [(axis, d) for axis, d in zip(over, digits, strict=True) if d is not None]
+    names = ", ".join(a.name for a in over)
+    if (
+        any(d.factor != factor or local.along(d) not in ({*over}, {axis}) for axis, d in fixed)
+        or need[0].factor != factor
+        or have[1] != [_positions(digits, counts, device, size) for device in itertools.product(*map(range, counts))]
+        or not (fixed or owed)
+    ):
+        raise Wrong(Rule.STEP, f"the regions of {names} that are exchanged: {have[0]}", local)
+    if step.sums and len(fixed) + len(owed) != len(over):
+        raise Wrong(Rule.STEP, "parts or addends along each axis", local)
+    if step.sums != (is_gradient or bool(owed)):
         raise Wrong(Rule.STEP, "a sum of addends" if not step.sums else "a value that devices share", step)
     given = frozenset[int]().union(*have[1])
     if not step.sums and not all(positions <= given for positions in need[1]):  # a sum of no addends is zero
         raise Wrong(Rule.STEP, "positions that some device has", step.target)
-    if is_gradient and need[0] is not None and sum(map(len, need[1])) != len(frozenset().union(*need[1])):
+    parts = on_axes(factor, size, need[0].at or (), counts)
+    if is_gradient and any(sum(d.counts) != len(covered(sum(d.at, ()))) for d in parts if d is not None and d.at):
         raise Wrong(Rule.STEP, "each position on one device, as each has the sum", step.target)
-    result = without if need[0] is None else without.fixing(axis, need[0])
+    result = without
+    for axis, part in zip(over, parts, strict=True):
+        result = result if part is None else result.fixing(axis, part)
     rest = largest(shape, without)
-    if digit is not None:
+    if fixed:
         own = [len(have_ & need_) for have_, need_ in zip(have[1], need[1], strict=True)]
         all_of = [sum(len(h & n) for h in have[1]) if step.sums else len(n) for n in need[1]]
-        wanted = max(a - o for a, o in zip(all_of, own, strict=True)) * (rest // _size(digit, shape))
+        wanted = max(a - o for a, o in zip(all_of, own, strict=True)) * (rest // size)
         if step.elements != wanted:
             raise Wrong(Rule.ELEMENTS, wanted, step.elements)
     return result
 
 
-def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digit | None, list[frozenset[int]]]:
-    """The digit of parts that are regions, None if each part is the whole factor; and the positions of each part."""
+def _positions(
+    digits: list[Digit | None], counts: tuple[int, ...], device: tuple[int, ...], size: int
+) -> frozenset[int]:
+    """The positions of a factor that a device has, given the digits of the axes and its numbers along them."""
+    found, number = frozenset(range(size)), 0
+    for coordinate, count in zip(device, counts, strict=True):
+        number = number * count + coordinate
+    for digit, coordinate in zip(digits, device, strict=True):
+        if digit is not None and digit.at is not None:
+            found &= covered(digit.at[number if digit.parts == math.prod(counts) else coordinate])
+        elif digit is not None:
+            found &= {p for p in range(size) if p // digit.stride % digit.parts == coordinate}
+    return found
+
+
+def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digit, list[frozenset[int]]]:
+    """The digit of parts that are regions, and the positions of each part."""
     digit = designated(shape, frozenset(local.fixed()), place)
     if digit.at is None or digit.parts != parts:
         raise Wrong(Rule.CUT, f"regions of {parts} parts", place)
-    return in_parts(digit.factor, _size(digit, shape), digit.at), [covered(runs) for runs in digit.at]
+    return digit, [covered(runs) for runs in digit.at]
 
 
 def _size(digit: Digit, shape: Factors) -> int:

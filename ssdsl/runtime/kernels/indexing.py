@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
+from ..ranks.world import Group
 from .embedding_and_norm import in_part
 
 
@@ -63,9 +65,15 @@ def scatter_reduce_part(
     include_self: bool,
     start: int,
     size: int,
+    group: Group | None = None,
 ) -> torch.Tensor:
-    """x with the elements of src reduced into the positions that the index has of this part, as by scatter_reduce. The
-    elements of other parts go, as zeros, to a position behind the last one, which is cut off."""
+    """x with the elements of src reduced into the positions that the index has of this part, as by scatter_reduce. A
+    group has parts of the index and src, of which the largest or smallest is found. In products, the elements that fall
+    into other parts go, as zeros, to a position behind the last one, which is cut off."""
+    if reduce in ("amax", "amin"):
+        points = src[tuple(map(slice, index.shape))]
+        is_least = reduce == "amin"
+        return _Reduced.apply(x, points, index, dim, start, size, is_least, include_self, group)  # type: ignore[no-any-return, no-untyped-call]
     n = x.shape[dim]
     local, outside = in_part(index, n, start, size)
     reduced = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
@@ -82,6 +90,76 @@ def index_add_part(
     along = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
     added = (source if alpha == 1 else source * alpha).masked_fill(outside.view(along), 0)
     return x.scatter_add(dim, local.view(along).expand(source.shape), added)
+
+
+class _Reduced(torch.autograd.Function):
+    """The largest or least of the points of all parts that fall into a position, and of what is there if it is
+    `included`; all that tie share the gradient. A position that nothing falls into stays as it is."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        points: torch.Tensor,
+        index: torch.Tensor,
+        dim: int,
+        start: int,
+        size: int,
+        least: bool,
+        included: bool,
+        group: Group | None,
+    ) -> torch.Tensor:
+        local, outside = in_part(index, x.shape[dim], start, size)
+        last, reduce = _last(x.dtype, least), "amin" if least else "amax"
+        order = torch.contiguous_format
+        result = x if included else torch.full_like(x, last, memory_format=order)
+        result = result.scatter_reduce(dim, local, points.masked_fill(outside, last), reduce)
+        if included:
+            result = _merged(result, least, group)
+        else:
+            hit = torch.zeros_like(x, memory_format=order).scatter_reduce(dim, local, (~outside).to(x.dtype), "amax")
+            if group is not None:
+                result, hit = _merged(torch.stack([result, -hit if least else hit]), least, group)
+            result = torch.where(hit != 0, result, x).contiguous()
+        ctx.save_for_backward(x, points, index, result)
+        ctx.dim, ctx.start, ctx.size, ctx.included, ctx.group = dim, start, size, included, group
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (x, points, index, result), (given,) = ctx.saved_tensors, gradients
+        local, outside = in_part(index, x.shape[ctx.dim], ctx.start, ctx.size)
+        chosen = (points == result.gather(ctx.dim, local)).masked_fill_(outside, False).to(given.dtype)
+        count = torch.zeros_like(result).scatter_add_(ctx.dim, local, chosen)
+        if ctx.group is not None:
+            ctx.group.all_reduce(count)
+        own = x == result  # as in torch, it counts where it is not included, too
+        each = given / (count + own)
+        of_points = chosen.mul_(each.gather(ctx.dim, local)).masked_fill_(outside, 0)
+        if not ctx.included:
+            own &= count == 0
+        if ctx.group is not None and ctx.group.index:  # the parts' gradients of x add up
+            own = torch.zeros_like(own)
+        return torch.where(own, each, 0), of_points, *[None] * 7
+
+
+def _last(dtype: torch.dtype, least: bool) -> float:
+    """The number that no other is less than; if the `least` are sought, none greater."""
+    if dtype.is_floating_point:
+        return float("inf") if least else float("-inf")
+    if dtype is torch.bool:
+        return least
+    return torch.iinfo(dtype).max if least else torch.iinfo(dtype).min
+
+
+def _merged(x: torch.Tensor, least: bool, group: Group | None) -> torch.Tensor:
+    """The largest numbers of all parts, or the least."""
+    if group is None:
+        return x
+    x = x.neg_() if least else x
+    group.all_reduce(x, "max")
+    return x.neg_() if least else x
 
 
 class _Indexed(torch.autograd.Function):

@@ -28,7 +28,7 @@ def pieces_of(tensors: Iterable[TensorEntry], role: RoleEntry, world: World) -> 
 
 
 def _taken(takes: Iterable[AxisTake], at: Mapping[str, int]) -> tuple[Take, ...]:
-    return tuple((dim, outer, parts, at[axis]) for axis, dim, outer, parts in takes)
+    return tuple((take.dim, take.outer, take.parts, take.part(at)) for take in takes)
 
 
 # -- weights and buffers -----------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class _Home:
     @property
     def axes(self) -> set[str]:
         """The axes along which ranks have different elements."""
-        return {axis for axis, *_ in self.takes} | {axis for axes in self.sharded for axis in axes}
+        return {axis for take in self.takes for axis in take.axes} | {axis for axes in self.sharded for axis in axes}
 
 
 class ReplicaOwners:
@@ -142,7 +142,7 @@ class KeptOutput:
 
     def parts(self, values: Mapping[tuple[str, At], torch.Tensor]) -> Iterator[Placed]:
         """The parts at the end of a step, each with its positions on every axis of the whole output."""
-        output, taken = self.output, {take.axis for take in self.output.takes}
+        output, taken = self.output, {axis for take in self.output.takes for axis in take.axes}
         ranges = [range(n) if name in taken else (0,) for name, n in output.time.items()]
         for chosen in itertools.product(*ranges):
             fixed = dict(zip(output.time, chosen, strict=True))
@@ -158,6 +158,6 @@ def kept_outputs(table: Table, world: World) -> list[KeptOutput]:
     for output in table.outputs:
         at = world.at(output.mesh, output.fixed)
         if at is not None:
-            alike = at.keys() - {take.axis for take in output.takes} - output.fixed.keys()
+            alike = at.keys() - {axis for take in output.takes for axis in take.axes} - output.fixed.keys()
             found.append(KeptOutput(output, at, owns=not any(at[axis] for axis in alike)))
     return found

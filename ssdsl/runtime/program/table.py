@@ -2,6 +2,7 @@
 own part (ranks/rank_setup.py). This module does not import torch."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,12 +40,29 @@ class SubmeshEntry:
 
 class AxisTake(NamedTuple):
     """Dimension `dim` consists of `outer` blocks, and each rank takes the part with its coordinate on the axis: one of
-    so many equal runs of each block, or one of these regions. For outputs the axis may be a time index."""
+    so many equal runs of each block, or one of these regions. For outputs the axis may be a time index. Several
+    axes, each with its number of devices, are one coordinate together, the last one innermost."""
 
-    axis: str
+    axis: str | tuple[tuple[str, int], ...]
     dim: int
     outer: int
     parts: int | Regions
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All axes along which ranks take other parts."""
+        return (self.axis,) if isinstance(self.axis, str) else tuple(axis for axis, _ in self.axis)
+
+    def part(self, at: Mapping[str, int]) -> int:
+        """The number of the part at the coordinates of a rank.
+
+        >>> AxisTake((("node", 2), ("gpu", 4)), 0, 1, 8).part({"gpu": 3, "node": 1})
+        7
+        """
+        part = 0
+        for axis, count in ((self.axis, 1),) if isinstance(self.axis, str) else self.axis:
+            part = part * count + at[axis]
+        return part
 
 
 @dataclass(frozen=True)

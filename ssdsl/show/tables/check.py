@@ -6,6 +6,7 @@ from typing import Any
 
 from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.program import Program, Role
+from ssdsl.ir.value import names_of
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
@@ -128,7 +129,7 @@ def repeated_view(program: Program) -> View:
     }
     for function in program.functions:
         for op in function.operators():
-            split = {s.coordinate.name for s in op.splits}
+            split = {name for s in op.splits for name in names_of(s.coordinate)}
             for axis, n in function.submesh.axes:
                 if axis not in split:
                     found[f"{function.submesh.mesh.name}.{axis}", n].append(operators[op.operator])
@@ -171,7 +172,7 @@ def whole_view(program: Program) -> View:
     for function in program.functions:
         axes = dict(function.submesh.axes)
         for op in function.operators():
-            split = {s.coordinate.name for s in op.splits}
+            split = {name for s in op.splits for name in names_of(s.coordinate)}
             operator = operators[op.operator]
             for index in program.plan.of(op.operator).whole:
                 if index.name not in split:

@@ -1,6 +1,5 @@
 """`ssdsl search`: the baseline, the best plans, the best of each kind of parallelism, and what the search looked at."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -143,8 +142,7 @@ def _no_setting(found: SearchResult) -> str:
 
 
 def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
-    last = Counter(t.changes[-1] for t in found.tried if t.changes)
-    again = "".join(f", {count} with {change}" for change, count in last.items())
+    again = "".join(f", {count} with {change}" for change, count in found.changed.items())
     yield f"{counted(found.settings, 'setting')} in {found.seconds:.1f} s: {found.simulated} simulated{again}"
     counts = {
         "refused": found.refused,

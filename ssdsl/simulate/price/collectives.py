@@ -11,7 +11,7 @@ from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import GatherParam, ScatterGrads, StartReduce, WaitReduce
-from ssdsl.ir.comm import Step, kind_of, travels
+from ssdsl.ir.comm import Exchange, Step, kind_of, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
 from ssdsl.ir.param import (
     AllReduceGrads,
@@ -23,7 +23,7 @@ from ssdsl.ir.param import (
     SumTiedGrads,
 )
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Name, Var
+from ssdsl.ir.value import Name, Var, names_of
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
 from ssdsl.model.memory.saved import collectives, saved_when_fused
@@ -41,12 +41,13 @@ OnFlat = ScatterGrads | StartReduce | WaitReduce | GatherParam  # the actions on
 class SizedCollective:
     """A collective of devices along `axes`. `size_bytes` is the size of the tensor that an all_reduce sums, an
     all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `behind`: an operator that computes
-    meanwhile, and in which phase, if not in the whole task's."""
+    meanwhile, and in which phase, if not in the whole task's. `exchange` says who sends what, if not all do alike."""
 
     kind: str
     axes: tuple[str, ...]
     size_bytes: int
     behind: tuple[OpPart, Phase | None] | None = None
+    exchange: Exchange | None = None
 
 
 @dataclass(slots=True)
@@ -179,7 +180,9 @@ def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
 def _of_steps(
     steps: tuple[Step, ...], itemsize: int, behind: tuple[OpPart, Phase | None] | None = None
 ) -> Iterator[SizedCollective]:
-    return (SizedCollective(kind_of(s), s.axes, s.elements * itemsize, behind) for s in steps if travels(s))
+    for s in filter(travels, steps):
+        exchange = s if isinstance(s, Exchange) else None
+        yield SizedCollective(kind_of(s), s.axes, s.elements * itemsize, behind, exchange)
 
 
 def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) -> Iterator[SizedCollective]:
@@ -191,7 +194,7 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
     if kernel is None:
         return
     reader = Reader(operator, facts.program.graph, local_dims(operator, op.splits))
-    parts = math.prod(s.parts for s in op.splits if s.coordinate.name in op.kernel.axes)
+    parts = math.prod(s.parts for s in op.splits if not {*op.kernel.axes}.isdisjoint(names_of(s.coordinate)))
     for back, runs in ((False, forward), (True, phase in (Phase.BACKWARD, Phase.DGRAD) and op.learns)):
         for c in collectives(reader, kernel, parts, back=back) if runs else ():
             yield SizedCollective(c.kind, op.kernel.axes, c.size_bytes, (op, None) if c.overlaps else None)

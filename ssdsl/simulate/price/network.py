@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.comm import Message, Move, Transfer
+from ssdsl.ir.comm import Exchange, Message, Move, Transfer
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.place import Place, place_of
 from ssdsl.model.graph import ITEMSIZE
@@ -28,7 +28,9 @@ class Network:
     def collective(self, found: SizedCollective, submesh: Submesh) -> Cost:
         """The cost of a collective: that of the slowest of the groups along its axes."""
         key = place_of(self.cluster, submesh), found
-        if key not in self._collectives:
+        if key not in self._collectives and found.exchange is not None:
+            self._collectives[key] = self._exchanged(found, found.exchange, self._along(submesh, found.axes))
+        elif key not in self._collectives:
             self._collectives[key] = max(
                 (self.among(found, g, self._ranks(submesh)) for g in self._along(submesh, found.axes)), key=_time
             )
@@ -43,6 +45,14 @@ class Network:
         time = self.cluster.collective_time(found.kind, whole, ranks, busy)
         sent = CommCost(found.kind, self.cluster.level(ranks), 1, found.size_bytes, len(ranks))
         return Cost(0.0, time, (sent,))
+
+    def _exchanged(self, found: SizedCollective, exchange: Exchange, groups: list[Ranks]) -> Cost:
+        """The cost of an exchange, in which a device sends only to some others, each over the links between the two:
+        all groups send at once."""
+        itemsize, sends = found.size_bytes / exchange.elements, [*exchange.sends()]
+        time = sum(self.cluster.exchange(((g[a], g[b]), n * itemsize) for g in groups for a, b, n in sends))
+        level = self.cluster.level(min(groups, key=lambda g: self.cluster.link(g).bandwidth))
+        return Cost(0.0, time, (CommCost(found.kind, level, 1, found.size_bytes, len(groups[0])),))
 
     def message(self, message: Message, gradient: bool) -> Cost:
         """The cost of a message, whose pieces all leave at once."""

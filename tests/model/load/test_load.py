@@ -83,9 +83,14 @@ def test_a_size_can_be_changed() -> None:
     assert load("gpt:tiny", meta=True).is_meta and not load("gpt:350m,layers=1,hidden=64,vocab=8", meta=False).is_meta
 
 
-@pytest.mark.parametrize("word, dtype", [("bf16", torch.bfloat16), ("float16", torch.float16), ("fp32", torch.float32)])
+FORMATS = {"bf16": torch.bfloat16, "float16": torch.float16, "fp32": torch.float32}
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("word", FORMATS)
 @pytest.mark.parametrize("name", ZOO)
-def test_all_weights_are_in_the_format_that_is_asked_for(name: str, word: str, dtype: torch.dtype) -> None:
+def test_all_weights_are_in_the_format_that_is_asked_for(name: str, word: str) -> None:
+    dtype = FORMATS[word]
     for meta in (False, True):
         model = load(f"{name}:dtype={word}", meta=meta)
         assert {p.dtype for p in model.module.parameters()} == {dtype}

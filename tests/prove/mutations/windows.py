@@ -7,6 +7,7 @@ from ssdsl.ir.comm import Exchange, Narrow, Step
 from ssdsl.ir.function import Concat, OpPart, Reshard, Slice
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
+from ssdsl.ir.value import Axis
 from ssdsl.runtime.layout.regions import Regions
 from tests.prove.mutations.mutant import Found, instructions, mutation, put, with_function
 
@@ -53,12 +54,37 @@ def regions_of_a_step(program: Program) -> Found:
 
 
 @mutation
+def axes_of_regions(program: Program) -> Found:
+    """Regions of axes together: of one of them alone, or numbered with another axis innermost."""
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Reshard):
+            for direction in ("forward", "backward"):
+                if direction == "backward" and instr.result.gradient is None:
+                    continue
+                steps = getattr(instr, direction)
+                for k, step in enumerate(steps):
+                    if isinstance(step, Exchange | Narrow) and len(step.axes) > 1:
+                        for axes in (step.axes[1:], step.axes[:1]):
+                            changed = replace(instr, **{direction: put(steps, k, replace(step, axes=axes))})
+                            yield f"{where} {direction} {k} over {axes}", become(changed)
+        if isinstance(instr, OpPart):
+            for k, split in enumerate(instr.splits):
+                if isinstance(split.coordinate, Axis) and split.coordinate.inner:
+                    first, *others = split.coordinate.names
+                    for other in (Axis(others[-1], (*others[:-1], first)), Axis(first)):
+                        splits = put(instr.splits, k, replace(split, coordinate=other))
+                        yield f"{where} cut by {other}", become(replace(instr, splits=splits))
+
+
+@mutation
 def window_of_another_part(program: Program) -> Found:
     for where, op, become in instructions(program):
         if not isinstance(op, OpPart):
             continue
         for k, part in enumerate(op.kernel.windows):
+            others = [*map(Axis, part.coordinate.names)] if isinstance(part.coordinate, Axis) else []
             ways = (
+                *(replace(part, coordinate=axis) for axis in others if axis != part.coordinate),
                 replace(part, needs=(*part.needs[1:], part.needs[0])),
                 replace(part, results=(*part.results[1:], part.results[0])),
                 replace(part, needs=tuple((start + 1, end + 1) for start, end in part.needs)),

@@ -81,6 +81,7 @@ def test_in_order_they_are_those_of_a_plain_loader() -> None:
     assert_parts("one", [alone(Numbers, 1)], plain)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("workers", (0, 2))
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_ranks_parts_are_those_of_the_single_devices_batches(plan: str, workers: int) -> None:
@@ -264,6 +265,7 @@ def test_an_input_without_samples_is_whole() -> None:
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("workers", (0, 2))
 @pytest.mark.parametrize("plan", PLANS)
 def test_streams(plan: str, workers: int) -> None:
@@ -323,6 +325,7 @@ def test_resuming_at_every_position(plan: str, dataset: Any, after: int) -> None
     assert_parts(plan, resumed(plan, dataset, after, shuffle=shuffle), batches[after:])
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("after", (1, 4))
 @pytest.mark.parametrize("dataset", (Noisy, Flow))
 def test_batches_that_workers_have_ready_are_not_behind(dataset: Any, after: int) -> None:

@@ -64,6 +64,7 @@ def test_the_order_of_a_paper_is_found(
     assert clocks.is_without_order(plan)
     searching = Search(graph, load_cluster(CLUSTER), [plan], plan, range(devices, devices + 1))
     *_, found = searching.run()
+    assert found.simulated == 1 and not found.changed
     *_, found = searching.refined(found)
     found = searching.proved(found, 1)
     assert found.best is not None and found.best.changes == (PlanChange.ORDER,)

@@ -16,10 +16,13 @@ from ssdsl.model.dims.signature import (
     whole_axes,
 )
 from ssdsl.model.memory.saved_tensors import Saved, extra
+from ssdsl.model.ops.families.reduce import UNMERGED
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule, Text, call_of
 from ssdsl.model.ops.reader import AxisOfPart, Reader
 from ssdsl.model.ops.typed_call import TypedCall
+
+EXTREMES = ("amax", "amin")
 
 
 def embedding(call: TypedCall) -> Signature:
@@ -122,18 +125,16 @@ def scatter_add(call: TypedCall) -> Signature:
     return signature([into, listed if is_list else row(0), row(1)], [into], addends=(0,))
 
 
-def _scatter(*, selects: bool = False, merges: bool = False) -> Rule:
+def _scatter(*, selects: bool = False) -> Rule:
     """Writes along one axis, which is whole; another may be split if it has the same size in all operands.
 
-    `selects`: the written tensor may lack the first axis. `merges`: a kernel writes into a part of the axis.
+    `selects`: the written tensor may lack the first axis.
     """
 
     def rule(call: TypedCall) -> Signature:
         shapes, rank, at = call.shapes, call.rank, call.axis("dim")
         alike = [k != at and all(s[k] == call.shape[k] for s in shapes if len(s) == rank) for k in range(rank)]
         names = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
-        if merges and names:
-            names[at] = combined("into")
         rows = [names]
         for number, shape in enumerate(shapes[1:]):
             if len(shape) == rank:
@@ -149,6 +150,25 @@ def _scatter(*, selects: bool = False, merges: bool = False) -> Rule:
     return rule
 
 
+def scatter_reduce(call: TypedCall) -> Signature:
+    """Reduces along one axis, at the positions of an index: a part of it takes what falls into it. Of the points that
+    are reduced each part finds the largest or smallest, and the kernel merges the parts. Another axis may be split if
+    it has the same size in all operands."""
+    (x, index, points), at = call.shapes, call.axis("dim")
+    if not x or not index or not points:
+        return all_whole(call)
+    alike = [x[k] == index[k] == points[k] for k in range(len(x))]
+    into = [combined("into") if k == at else free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+    is_merged = call.argument("reduce") in EXTREMES and call.inputs[0].dtype not in UNMERGED
+
+    def row(word: str) -> list[Axis]:
+        along = combined("points") if is_merged and index[at] == points[at] else whole(f"{word}{at}")
+        pairs = enumerate(zip(into, alike, strict=True))
+        return [along if k == at else n if f else whole(f"{word}{k}") for k, (n, f) in pairs]
+
+    return signature([into, row("i"), row("s")], [into])
+
+
 def _embedding_text(a: Mapping[str, str]) -> str:
     if a["scale_grad_by_freq"] == "True":  # then the padding index is kept; -1 is none, unlike in F.embedding
         return f"aten.embedding.default({a['weight']}, {a['indices']}, {a['padding_idx']}, True, False)"
@@ -156,8 +176,10 @@ def _embedding_text(a: Mapping[str, str]) -> str:
 
 
 def reduce_part_saves(reader: Reader) -> Saved:
-    """The operand and the result, each with one more position, the local indices, what is reduced, and a mask of what
-    falls into other parts."""
+    """The operands and the result; of products both with one more position, the local indices, what is reduced, and a
+    mask of what falls into other parts."""
+    if reader.argument("reduce") in EXTREMES:
+        return reader.named("self src index result")
     if not (reader.requires_grad("self") or reader.requires_grad("src")):
         return Saved()
     index, operand = (reader.shape(reader.operand(name).axes) for name in ("index", "self"))
@@ -170,9 +192,8 @@ def reduce_part_saves(reader: Reader) -> Saved:
 
 SCATTER_REDUCE_PART = PartKernel(
     axis=("self", "dim"),
-    call=call_of("scatter_reduce_part", "self dim index src reduce include_self start size"),
-    forward=(),  # each part takes what falls into it
-    backward=(),
+    merged=("index", "dim"),
+    call=call_of("scatter_reduce_part", "self dim index src reduce include_self start size group"),
     saved=reduce_part_saves,
 )
 
@@ -193,7 +214,7 @@ OPS = (
     Op("aten::one_hot", "... -> ... classes!"),
     _op("scatter_add", scatter_add, ("self", "dim"), "self dim index src start size"),
     _op("index_add", scatter_add, ("self", "dim"), "self dim index source alpha start size"),
-    Op("aten::scatter_reduce", _scatter(merges=True), kernel=SCATTER_REDUCE_PART),
+    Op("aten::scatter_reduce", scatter_reduce, kernel=SCATTER_REDUCE_PART),
     *(Op(f"aten::{kind}", _scatter()) for kind in "scatter index_fill index_copy slice_scatter".split()),
     Op("aten::select_scatter", _scatter(selects=True)),
 )
