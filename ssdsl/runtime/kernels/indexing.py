@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from ..ranks.world import Group
 from .embedding_and_norm import in_part
+from .softmax_and_max import largest
 
 
 def index_part(
@@ -115,11 +116,11 @@ class _Reduced(torch.autograd.Function):
         result = x if included else torch.full_like(x, last, memory_format=order)
         result = result.scatter_reduce(dim, local, points.masked_fill(outside, last), reduce)
         if included:
-            result = _merged(result, least, group)
+            result = result if group is None else largest(result, group, least)
         else:
             hit = torch.zeros_like(x, memory_format=order).scatter_reduce(dim, local, (~outside).to(x.dtype), "amax")
             if group is not None:
-                result, hit = _merged(torch.stack([result, -hit if least else hit]), least, group)
+                result, hit = largest(torch.stack([result, -hit if least else hit]), group, least)
             result = torch.where(hit != 0, result, x).contiguous()
         ctx.save_for_backward(x, points, index, result)
         ctx.dim, ctx.start, ctx.size, ctx.included, ctx.group = dim, start, size, included, group
@@ -151,15 +152,6 @@ def _last(dtype: torch.dtype, least: bool) -> float:
     if dtype is torch.bool:
         return least
     return torch.iinfo(dtype).max if least else torch.iinfo(dtype).min
-
-
-def _merged(x: torch.Tensor, least: bool, group: Group | None) -> torch.Tensor:
-    """The largest numbers of all parts, or the least."""
-    if group is None:
-        return x
-    x = x.neg_() if least else x
-    group.all_reduce(x, "max")
-    return x.neg_() if least else x
 
 
 class _Indexed(torch.autograd.Function):

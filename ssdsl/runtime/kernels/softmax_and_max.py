@@ -41,15 +41,16 @@ def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:
     return x
 
 
-def _largest(x: torch.Tensor, group: Group) -> torch.Tensor:
-    x = x.contiguous()
+def largest(x: torch.Tensor, group: Group, least: bool = False) -> torch.Tensor:
+    """The largest numbers of all parts, or the least ones. It may write to x."""
+    x = (x.neg_() if least else x).contiguous()
     group.all_reduce(x, "max")
-    return x
+    return x.neg_() if least else x
 
 
 def _highest(x: torch.Tensor, axes: list[int], group: Group) -> torch.Tensor:
     """The maximum over all parts, to subtract before an exponential; zero where it is infinite."""
-    highest = _largest(x.amax(axes, keepdim=True), group)
+    highest = largest(x.amax(axes, keepdim=True), group)
     return highest.masked_fill_(highest.isinf(), 0.0)
 
 
@@ -140,10 +141,8 @@ class _AmaxParts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group, least: bool) -> torch.Tensor:
-        if least:
-            result = _largest(x.amin(axes, keepdim=keepdim).neg_(), group).neg_()
-        else:
-            result = _largest(x.amax(axes, keepdim=keepdim), group)
+        found = x.amin(axes, keepdim=keepdim) if least else x.amax(axes, keepdim=keepdim)
+        result = largest(found, group, least)
         ctx.save_for_backward(x, result)
         ctx.axes, ctx.reduced, ctx.group = [] if keepdim else axes, axes, group
         return result
@@ -176,13 +175,13 @@ class _MaxParts(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         mine, at = x.min(dim, keepdim=keepdim) if least else x.max(dim, keepdim=keepdim)
         mine = mine.neg_() if least else mine
-        largest = _largest(mine.clone(), group)
+        most = largest(mine.clone(), group)
         nowhere = torch.iinfo(torch.int64).min
-        at = _largest(torch.where(mine < largest, nowhere, -(at + start)), group).neg_()
+        at = largest(torch.where(mine < most, nowhere, -(at + start)), group).neg_()
         ctx.save_for_backward(at)
         ctx.mark_non_differentiable(at)
         ctx.dim, ctx.keepdim, ctx.start, ctx.shape = dim, keepdim, start, x.shape
-        return largest.neg_() if least else largest, at
+        return most.neg_() if least else most, at
 
     @staticmethod
     @once_differentiable
