@@ -605,6 +605,18 @@ assign stage[1] to gpus[pp = 1]
 """,
         refused="E0406",
     ),
+    "unequal_parts_of_data": Found(
+        Recipe(5, 8, 6, 8, "embedding", (("Bag", (6, 8, "max", "pairs")),), "squares", 1),
+        """\
+mesh gpus(tp = 2, cp = 2, pp = 2)
+let stage = balance(model, 2)
+split model by seq into tp = [7, 1]
+split stage[0] by batch into cp = [1, 4]
+assign stage[0] to gpus[pp = 0]
+assign stage[1] to gpus[pp = 1]
+""",
+        refused="E0406",
+    ),
     "unequal_parts_to_another_dimension": Found(
         Recipe(2, 2, 6, 2, "linear", (("Batched", (6,)), ("Aux", (6,)), ("BareMlp", (6, 12))), "squares", 1),
         """\

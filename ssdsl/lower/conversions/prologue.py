@@ -11,6 +11,7 @@ from typing import TypeVar
 from ssdsl.ir.function import OpPart, Prologue, Reshard, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Name, Type, Var
+from ssdsl.lower.conversions.even import check_path
 from ssdsl.lower.conversions.needs import makers_of
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.functions.kernels import first_of, kernel_of
@@ -148,7 +149,9 @@ class _Forming:
 
     def _converted(self, held: Var, name: Name, submesh: Submesh, layout: Layout) -> Reshard:
         value, links = self.graph.values[name.value], self.lowering.links(submesh)
-        steps = reshard(held.type.layout, layout, Shape(value.sizes), submesh.axes, value.itemsize, links)
+        shape = Shape(value.sizes)
+        check_path(self.lowering.plan, shape, held.type.layout, layout)
+        steps = reshard(held.type.layout, layout, shape, submesh.axes, value.itemsize, links)
         return Reshard(held.name, self._var(name, submesh, Type(layout)), steps, ())
 
     def _constants(self, value: str) -> Iterator[Operator]:
