@@ -42,7 +42,7 @@ class Strategy:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A paper's plan, the first of `strategies`, and what it is compared with; `models` by the number of devices.
-    `sketch` is the plan that leaves to `ssdsl search` what the paper's decides, if there is one.
+    `sketches` are plans that leave to `ssdsl search` what the paper's decides; they are searched together.
 
     `small` is a model on which its plans are checked, `drawn` a model of the paper's with few micro-batches, and the
     settings of its picture, if it has one.
@@ -52,7 +52,7 @@ class Comparison:
     models: Mapping[int, str]
     batch: int
     strategies: tuple[Strategy, ...]
-    sketch: str | None
+    sketches: tuple[str, ...]
     small: str
     drawn: tuple[str, Settings] | None = None
     cluster: str = "v100x32"
@@ -160,7 +160,7 @@ COMPARISONS = (
         {devices: f"swin:{size},dtype=fp16,attention=eager" for devices, size in SWINS.items()},
         256,
         OF_SWIN,
-        "sketch_large_images",
+        ("sketch_large_images",),
         "swin:small",
         ("swin:1.8b,dtype=fp16,attention=eager,batch=8", {"T": 2, "C": 4, "S": 2, "M": 8, "R": 1}),
     ),
@@ -169,7 +169,7 @@ COMPARISONS = (
         {devices: f"swin:{SWINS[devices]},dtype=fp16" for devices in (4, 8)},
         256,
         OF_SWIN,
-        "sketch_large_images",
+        ("sketch_large_images",),
         "swin:small",
     ),
     Comparison(
@@ -177,7 +177,7 @@ COMPARISONS = (
         {devices: f"gpt:{size}-16k,dtype=fp16,attention=eager" for devices, size in GPTS.items()},
         256,
         _of_gpt(4, 5, 8),
-        "sketch_long_sequences",
+        ("sketch_long_sequences",),
         "gpt:tiny",
         ("gpt:1.3b-16k,dtype=fp16,attention=eager,batch=8", {"S": 4, "C": 4, "M": 8}),
     ),
@@ -186,7 +186,7 @@ COMPARISONS = (
         {devices: f"gpt:{GPTS[devices]}-16k,dtype=fp16" for devices in (4, 8)},
         256,
         _of_gpt(2, 4),
-        "sketch_long_sequences",
+        ("sketch_long_sequences",),
         "gpt:tiny",
     ),
     Comparison(
@@ -194,7 +194,7 @@ COMPARISONS = (
         dict.fromkeys((4, 8, 16, 32), "mbart:2b,dtype=fp16"),
         256,
         _interlaced("mbart"),
-        "sketch_embeddings",
+        ("sketch_embeddings",),
         "mbart:tiny",
         ("mbart:2b,dtype=fp16,batch=8", {"S": 4, "T": 1, "M": 8, "R": 1}),
     ),
@@ -203,7 +203,7 @@ COMPARISONS = (
         {devices: f"t5:{size},dtype=bf16" for devices, size in ((4, "3.9b"), (8, "12b"), (16, "21b"), (32, "46b"))},
         256,
         _interlaced("t5"),
-        "sketch_embeddings",
+        ("sketch_embeddings",),
         "t5:tiny",
         ("t5:3.9b,dtype=bf16,batch=8", {"S": 4, "T": 1, "M": 8, "R": 1}),
     ),
@@ -217,7 +217,7 @@ COMPARISONS = (
             Strategy("DAP", "alphafold2_dap", _whole_proteins, RECOMPUTED),
             Strategy("ZeRO-2", "alphafold2_zero2", replicas, RECOMPUTED),
         ),
-        "sketch_passes",
+        ("sketch_passes",),
         "alphafold2:tiny",
         ("alphafold2:87m,dtype=fp16,batch=8", {"S": 4, "A": 1, "M": 8, "R": 1}),
     ),

@@ -16,7 +16,7 @@ from ssdsl.simulate.report import Report
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
 HEAD = "| strategy | setting | step | bubble | peak memory | traffic | between nodes | plan is faster |"
-FOUND = "found"  # the row of what is found for a sketch
+FOUND = "found"  # the row of what is found for sketches
 WIDTH = 100
 
 
@@ -57,21 +57,21 @@ def table_mark(comparison: Comparison, devices: int) -> str:
 
 
 def table_block(comparison: Comparison, found: Mapping[str, Found | None]) -> str:
-    """A row for each strategy and one for the sketch, if there is one; the last column is its step over that of the
-    paper's plan, where both fit."""
+    """A row for each strategy and one for what is found; the last column is its step over that of the paper's plan,
+    where both fit."""
     plan = found[comparison.strategies[0].name]
-    rows = [_row(s.name, s.plan, found[s.name], plan) for s in comparison.strategies]
-    if comparison.sketch is not None:
-        rows.append(_row(FOUND, comparison.sketch, found[FOUND], plan))
+    names = [*((s.name, s.plan) for s in comparison.strategies), (FOUND, comparison.sketches[0])]
+    rows = [_row(name, refused, found[name], plan) for name, refused in names]
     return "".join(f"{line}\n" for line in (HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows))
 
 
 def _row(name: str, plan: str, found: Found | None, first: Found | None) -> str:
+    """The row of what was found; of a `plan` that is refused in all its settings."""
     if found is None:
         return f"| {name}: `{plan}` | {'nothing' if name == FOUND else 'refused'} | – | – | – | – | – | – |"
     best = found.best
     cells = [
-        f"{name}: `{plan}`",
+        f"{name}: `{found.plan}`",
         f"`{_settings(best.settings)}`, of {found.tried}",
         seconds(best.step_s),
         f"{abs(best.bubble):.1%}",

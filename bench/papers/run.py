@@ -58,13 +58,11 @@ def write_figures(comparison: Comparison, chosen: list[int] | None, say: Say) ->
 
 
 def found_on(comparison: Comparison, devices: int, say: Say) -> dict[str, Found | None]:
-    """The best of each strategy, by its name, and what is found for the sketch."""
+    """The best of each strategy, by its name, and what is found for the sketches."""
     graph = capture(load(comparison.models[devices]))
     say(f"captured {comparison.models[devices]}")
     best = {s.name: search(s, comparison, graph, devices, say) for s in comparison.strategies}
-    if comparison.sketch is None:
-        return best
-    return {**best, FOUND: searched(comparison.sketch, comparison.cluster, graph, devices, say)}
+    return {**best, FOUND: searched(comparison.sketches, comparison.cluster, graph, devices, say)}
 
 
 def write_picture(comparison: Comparison) -> None:

@@ -1,6 +1,6 @@
 """A strategy's best setting on a number of devices: what fits, and of that the fastest step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.papers.comparisons import Comparison, Settings, Strategy
@@ -40,8 +40,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The fastest setting that fits; where none does, that which lacks least. `tried` were tried."""
+    """The fastest setting that fits, of which plan; where none does, that which lacks least. `tried` were tried."""
 
+    plan: str
     best: Tried
     tried: int
 
@@ -57,7 +58,7 @@ def search(strategy: Strategy, comparison: Comparison, graph: Graph, devices: in
         return None
     fitting = [t for t in tried if t.fits]
     best = min(fitting, key=lambda t: t.step_s) if fitting else min(tried, key=lambda t: t.peak_bytes)
-    return Found(best, len(tried))
+    return Found(strategy.plan, best, len(tried))
 
 
 def _of_shape(strategy: Strategy, shape: Settings, graph: Graph, comparison: Comparison) -> Iterator[Tried]:
@@ -84,17 +85,17 @@ def _try(plan: str, settings: Settings, graph: Graph, cluster: str) -> Tried | N
     return _tried(settings, report)
 
 
-def searched(sketch: str, on: str, graph: Graph, devices: int, say: Say) -> Found | None:
-    """What `ssdsl search` finds for a sketch on exactly so many devices; `tried` are the plans that it simulated."""
+def searched(sketches: Sequence[str], on: str, graph: Graph, devices: int, say: Say) -> Found | None:
+    """What `ssdsl search` finds for sketches on exactly so many devices; `tried` are the plans that it simulated."""
     cluster, wanted = load_cluster(on), range(devices, devices + 1)
-    work = search_of(graph, cluster, read_texts([sketch], None), wanted, {})
+    work = search_of(graph, cluster, read_texts(sketches, None), wanted, {})
     *_, last = work.results()
     found = work.proved(last, 1)
     if found.best is None:
         return None
-    best = _tried(found.best.values, found.best.report)
-    say(f"{sketch} {best}")
-    return Found(best, len(found.tried))
+    plan, best = found.best.sketch.name, _tried(found.best.values, found.best.report)
+    say(f"{plan} {best}")
+    return Found(plan, best, len(found.tried))
 
 
 def _tried(settings: Settings, report: Report) -> Tried:
