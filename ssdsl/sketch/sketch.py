@@ -133,10 +133,10 @@ def sketch_of(
     """The sketch of a plan, for a model on so many devices. `asked` has numbers that the user sets: one number is the
     param's value; several are tried, the first is the default. Names that are no params of this plan are ignored.
 
-    Open params are those with `in`, with the numbers listed; those that are an axis's width, with the divisors of the
-    number of devices; those that `widths` divides among stages, with the numbers of devices; and those that are a
-    number of parts, with the divisors of the dimensions that they cut. Raises PlanError if the text does not parse, or
-    if a param is wrong with all params that the user does not set at their defaults.
+    Open params are those with `in`, with the numbers listed; those that `widths` divides among stages, with the numbers
+    of devices; others in an axis's width, with the divisors of the number of devices; and those that are a number of
+    parts, with the divisors of the dimensions that they cut. Raises PlanError if the text does not parse, or if a param
+    is wrong with all params that the user does not set at their defaults.
     """
     script = parse(source)
     names = {s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement)}
@@ -148,11 +148,11 @@ def sketch_of(
     # once more with all other params at 1: at its default a split may not divide, and its dimension would be missed
     at_one = context_without_errors(script, model, {**dict.fromkeys(facts.params, 1), **chosen}, folder).facts
     sizes = {*_cut_sizes(facts, model), *_cut_sizes(at_one, model)}
-    divided = {e.text for e in _divided(script)}
+    axes = _axes(script) | {e.text: None for e in _divided(script)}
     free: dict[str, OpenParam] = {}
     for s in script.statements:
         if isinstance(s, nodes.ParamStatement) and (name := s.name.text) in facts.params:
-            tried, why = _tried(facts, sizes, divided, name, devices, asked.get(name, ()))
+            tried, why = _tried(facts, sizes, axes, name, devices, asked.get(name, ()))
             varies = why == LISTED and s.domain is not None and not free.keys().isdisjoint(_names(s.domain))
             value = chosen.get(name, facts.params[name])
             if why == LISTED and value not in tried:  # the list follows a param that the user has set
@@ -187,7 +187,7 @@ def wanted_devices(first: int, last: int, cluster: Cluster) -> range:
 def _tried(
     facts: Facts,
     sizes: set[tuple[int, str]],
-    divided: set[str],
+    axes: Mapping[str, str | None],
     name: str,
     devices: range,
     asked: Sequence[int],
@@ -196,13 +196,11 @@ def _tried(
         return asked, ASKED
     if facts.domains[name]:
         return facts.domains[name], LISTED
-    axes = [axis for (_, axis), origin in facts.axis_origins.items() if origin.param == name]
-    cut = {size for size, param in sizes if param == name}
-    if axes:
-        return _widths(devices), f"the width of {axes[0]}"
-    if name in divided:
+    if axis := axes.get(name):
+        return _widths(devices), f"the width of {axis}"
+    if name in axes:
         return list({facts.params[name]: 0} | dict.fromkeys(devices)), "the number of devices of all stages"
-    if cut:
+    if cut := {size for size, param in sizes if param == name}:
         return _divisors(math.gcd(*cut)), "a number of parts"
     return (), ""
 
@@ -228,6 +226,20 @@ def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
             if origin is not None:
                 seen.add((model.operators[name].dims[index.dim].size, origin.param))
     yield from seen
+
+
+def _axes(script: nodes.Script) -> dict[str, str | None]:
+    """By name, the first axis that it is the width of, or whose width has it in it, also by way of a `let`."""
+    lets = {s.name.text: _names(s.value) for s in script.statements if isinstance(s, nodes.LetStatement)}
+    found: dict[str, str | None] = {}
+    axes = [axis for s in nodes.walk(script) if isinstance(s, nodes.MeshStatement) for axis in s.axes]
+    for axis in sorted(axes, key=lambda axis: not isinstance(axis.value, nodes.NameExpression)):
+        left = [*_names(axis.value)]
+        while left:
+            if (name := left.pop()) not in found:
+                found[name] = axis.name.text
+                left += lets.get(name, ())
+    return found
 
 
 def _divided(script: nodes.Script) -> Iterator[nodes.NameExpression]:

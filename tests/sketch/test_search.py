@@ -330,11 +330,18 @@ def test_a_width_of_which_one_number_is_left_is_set() -> None:
     assert notes(found, found.best)["D"] == "D = 1: no other number takes 1 device"
 
 
-def test_widths_of_a_sum_are_not_guessed() -> None:
+def test_what_stands_in_a_width_is_open() -> None:
+    """Also by way of a `let`; which settings take the asked number of devices is known when a plan has been read."""
     index = index_model(graph_of(MODEL))
-    text = "param T = 2\nmesh gpus(tp = T * 2)\nsplit model by heads into tp\nassign model to gpus\n"
-    found = sketch_of(Source("x.ssp", text), None, index, range(4, 5))
-    assert found.open == ()  # `T` is not a width by itself
+    text = (
+        "param N = 4\nparam G = 2\nparam K = 3\nlet wide = [G, 2]\nmesh gpus(dp = N // wide[0], tp = wide[0])\n"
+        "split model by batch into dp\nsplit model by heads into tp\nassign model to gpus\n"
+    )
+    found = sketch_of(Source("x.ssp", text), None, index, range(8, 9))
+    tried = {p.name: (p.tried, p.why) for p in found.open}
+    assert tried == {"N": ((4, 1, 2, 8), "the width of dp"), "G": ((2, 1, 4, 8), "the width of dp")}
+    known = searched(Search(graph_of(MODEL), load_cluster("a100x8"), [found], found, range(8, 9)))
+    assert {t.values["N"] for t in known.ranked} == {8} and known.elsewhere > 0
 
 
 def test_which_way_projections_are_cut() -> None:
