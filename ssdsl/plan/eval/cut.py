@@ -11,7 +11,7 @@ from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.values import Selection, Value, is_list
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
 def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = None) -> tuple[Selection, ...]:
@@ -44,7 +44,7 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     return tuple(Selection(frozenset(order[a:b])) for a, b in pairwise([*starts, len(order)]))
 
 
-class BadCuts(Traced, Diagnostic):
+class BadCuts(Traced):
     """`cut(OPS, S, before = PATHS)` needs the first module of each stage but the first.
 
     These are S - 1 modules in the order of the model.
@@ -54,7 +54,6 @@ class BadCuts(Traced, Diagnostic):
 
     code = "E0284"
     title = "{reason}"
-    help = "{change}"
     paths: tuple[str, ...]
     stages: int
     empty: str = ""  # the path that would leave the stage in front of it empty

@@ -10,7 +10,7 @@ from ssdsl.plan.errors.parts import BadCount
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.values import Value, is_list, is_whole
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
 def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = None) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int
     return tuple(sorted(found))
 
 
-class BadWidths(Traced, Diagnostic):
+class BadWidths(Traced):
     """`widths(D, S, ALLOWED)` gives each of S stages a number of devices from a list, D in total; `each` lists them.
 
     `ssdsl search` finds good numbers, and writes `each`; without it they are as equal as the list allows.
@@ -80,7 +80,6 @@ class BadWidths(Traced, Diagnostic):
 
     code = "E0286"
     title = "{reason}"
-    help = "{change}"
     devices: int
     stages: int
     allowed: tuple[int, ...]

@@ -69,7 +69,7 @@ def _parts(index: str, first: int, last: int) -> str:
     return f"{index} = {first}" if first == last else f"{index} = {first} to {last}"
 
 
-class OrdersMissing(Traced, Diagnostic):
+class OrdersMissing(Traced):
     """An order names tasks of parts that do not exist: those of micro-batch 4 where `split` makes 0 to 3.
 
     It has no effect for them. A schedule may go past the first and the last part, as in
@@ -91,7 +91,7 @@ class OrdersMissing(Traced, Diagnostic):
         return _parts(self.index, self.first, self.last)
 
 
-class LeavesParts(Traced, Diagnostic):
+class LeavesParts(Traced):
     """An `order by clock` names the tasks of the first parts only, and nothing in the plan orders the others.
 
     The compiler places tasks without a time where it finds room, so the schedule is not the one that the clock says.

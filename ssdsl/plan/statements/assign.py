@@ -12,7 +12,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import Devices
 from ssdsl.plan.plan import Placement
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
 def assign(ctx: Context, scope: Scope, s: nodes.AssignStatement) -> None:
@@ -37,13 +37,14 @@ def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None
         raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))
 
 
-class AssignedTwice(Conflict, Diagnostic):
+class AssignedTwice(Conflict):
     """Two `assign` put one operator on different devices."""
 
     code = "E0253"
     title = "`{operator}` is already assigned to `{before}`"
     note = "{more}"
     help = "leave it out of one: `assign (A - B) to ...`"
+    earlier = "assigned here first"
     operator: str
     before: Placement
     count: int  # of operators like this
@@ -51,6 +52,3 @@ class AssignedTwice(Conflict, Diagnostic):
     @property
     def more(self) -> str:
         return f"and so are {self.count - 1} more operators" if self.count > 1 else ""
-
-    def earlier(self) -> str:
-        return "assigned here first"

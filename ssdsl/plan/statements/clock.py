@@ -10,7 +10,7 @@ from ssdsl.plan.eval.values import Number, is_number
 from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import ClockOrder, ClockRow, TaskSet
 from ssdsl.plan.statements.order import is_of_one, task_set
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
 def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
@@ -50,7 +50,7 @@ def _time(ctx: Context, scope: Scope, e: nodes.Expr) -> Number:
     return value
 
 
-class NoSuchOrder(Traced, Diagnostic):
+class NoSuchOrder(Traced):
     """`order by` takes only `clock`: each row says `TASKS at TIME`."""
 
     code = "E0258"

@@ -9,7 +9,7 @@ from ssdsl.plan.eval.expressions import expect
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.statements.split import find_dims, no_such_dimension
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
 def dim(ctx: Context, scope: Scope, s: nodes.DimStatement) -> None:
@@ -46,7 +46,7 @@ def _targets(s: nodes.DimStatement) -> list[tuple[nodes.Expr, str]]:
     return found[::-1]
 
 
-class NoDimension(Traced, Diagnostic):
+class NoDimension(Traced):
     """`dim NAME = OPS.name` gives the dimension `name` of these operators a further name.
 
     For instance `dim tokens = model.linear.seq`, and then `split model by tokens into sp`.

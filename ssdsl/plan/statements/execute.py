@@ -24,7 +24,7 @@ from ssdsl.plan.statements.recompute import recompute
 from ssdsl.plan.statements.require import require
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 SIMPLE = (
     nodes.LetStatement,
@@ -133,7 +133,7 @@ def _branch(ctx: Context, scope: Scope, s: nodes.IfStatement) -> Returned | None
     return execute(ctx, scope, s.other)
 
 
-class MisplacedReturn(Traced, Diagnostic):
+class MisplacedReturn(Traced):
     """`return` gives the value of a function, and is not allowed outside one."""
 
     code = "E0233"

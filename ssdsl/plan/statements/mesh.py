@@ -11,7 +11,7 @@ from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Devices
 from ssdsl.plan.plan import Mesh
 from ssdsl.plan.statements.param import origin_of
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 MOST_DEVICES = 65536
 
@@ -68,7 +68,7 @@ class Flaw(Enum):
     )
 
 
-class BadMesh(Traced, Diagnostic):
+class BadMesh(Traced):
     """The axes of a mesh have whole sizes of at least 1, distinct names, and not too many devices together."""
 
     code = "E0251"

@@ -11,7 +11,7 @@ from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import is_list, is_whole
 from ssdsl.plan.facts import NumberOrigin
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 FUNCTIONS = ("min", "max")
 
@@ -78,7 +78,7 @@ def names_in(e: nodes.Node) -> Iterator[nodes.NameExpression]:
     return (node for node in nodes.walk(e) if isinstance(node, nodes.NameExpression))
 
 
-class NotConstant(Traced, Diagnostic):
+class NotConstant(Traced):
     """The default of a parameter consists of numbers and earlier parameters: `param M = 2 * S`.
 
     So the plan's parameters can be listed without a model.
@@ -90,7 +90,7 @@ class NotConstant(Traced, Diagnostic):
     name: str
 
 
-class DefaultNotTried(Traced, Diagnostic):
+class DefaultNotTried(Traced):
     """`param T = 3 in [1, 2, 4]`: the default must be one of the numbers that a search tries."""
 
     code = "E0282"
@@ -105,7 +105,7 @@ class DefaultNotTried(Traced, Diagnostic):
         return joined([*map(str, self.domain)], "or")
 
 
-class MisplacedParam(Traced, Diagnostic):
+class MisplacedParam(Traced):
     """`param` is inside a function, a loop or a condition. Parameters must be at the top of the plan."""
 
     code = "E0227"

@@ -10,7 +10,7 @@ from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.plan import Mark
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 MOST_AHEAD = 1024
 
@@ -30,7 +30,7 @@ def prefetch(ctx: Context, scope: Scope, s: nodes.PrefetchStatement) -> None:
     ctx.facts.revise(ctx.facts.numbers(new), partial(replace, ahead=Mark(ahead, s.span)))
 
 
-class NoSuchPrefetch(Traced, Diagnostic):
+class NoSuchPrefetch(Traced):
     """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive.
 
     With 0 a value is requested once the one before it has been read. Each further buffer takes memory of the device.
@@ -43,15 +43,13 @@ class NoSuchPrefetch(Traced, Diagnostic):
     most: int
 
 
-class PrefetchedTwice(Conflict, Diagnostic):
+class PrefetchedTwice(Conflict):
     """Two `prefetch` give an operator different numbers of buffers."""
 
     code = "E0266"
     title = "`{operator}` is prefetched by {known} already, not by {ahead}"
     help = "remove one"
+    earlier = "by another number here"
     operator: str
     known: int
     ahead: int
-
-    def earlier(self) -> str:
-        return "by another number here"

@@ -13,7 +13,7 @@ from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.eval.values import GathersOf, Selection, Value
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Mark
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 Unit = frozenset[str]
 
@@ -75,13 +75,11 @@ def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
     return True
 
 
-class RecomputedTwice(Conflict, Diagnostic):
+class RecomputedTwice(Conflict):
     """An operator belongs to two different checkpoints. Each operator is recomputed by one."""
 
     code = "E0221"
     title = "`{operator}` is already recomputed with other operators"
     help = "remove one"
+    earlier = "recomputed here first"
     operator: str
-
-    def earlier(self) -> str:
-        return "recomputed here first"

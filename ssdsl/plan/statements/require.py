@@ -6,7 +6,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import truth
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
 def require(ctx: Context, scope: Scope, s: nodes.RequireStatement) -> None:
@@ -15,14 +15,13 @@ def require(ctx: Context, scope: Scope, s: nodes.RequireStatement) -> None:
         raise PlanError(RequireFailed(s.test.span, spell(s.test), s.why, tuple(ctx.facts.params.items())))
 
 
-class RequireFailed(Traced, Diagnostic):
+class RequireFailed(Traced):
     """A `require` of the plan, its own precondition, does not hold for these parameters and this model."""
 
     code = "E0228"
     title = "{fact}"
     label = "this does not hold"
     note = "{values}"
-    help = "{change}"
     test: str
     why: str | None
     params: tuple[tuple[str, int], ...]  # the values in force

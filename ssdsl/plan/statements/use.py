@@ -11,7 +11,7 @@ from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 DEFINITIONS = (nodes.DefStatement, nodes.LetStatement, nodes.UseStatement, nodes.ParamStatement)
 
@@ -79,7 +79,7 @@ def _beside(ctx: Context, module: nodes.Text) -> Path:
     return path
 
 
-class NoSuchLibrary(Traced, Diagnostic):
+class NoSuchLibrary(Traced):
     """`use` names a file that does not exist: `use pipelin: gpipe`.
 
     A bare name is a file of the standard library (`ssdsl plans` lists them); a string is a file beside the plan.
@@ -87,7 +87,6 @@ class NoSuchLibrary(Traced, Diagnostic):
 
     code = "E0234"
     title = "there is no `{name}` to use"
-    help = "{change}"
     name: str
     known: tuple[str, ...]  # files of the standard library, or beside the plan
     in_library: bool
@@ -101,7 +100,7 @@ class NoSuchLibrary(Traced, Diagnostic):
         return f"the folder has {listed(self.known)}" if self.known else "put the file beside the plan"
 
 
-class UseOutside(Traced, Diagnostic):
+class UseOutside(Traced):
     """`use` takes files beside the plan or in folders below it, and no others, not even through a link."""
 
     code = "E0235"
@@ -110,13 +109,12 @@ class UseOutside(Traced, Diagnostic):
     name: str
 
 
-class NotInFile(Traced, Diagnostic):
+class NotInFile(Traced):
     """The file that `use` names does not define this name: `use pipeline: onef1b`."""
 
     code = "E0236"
     title = "`{file}` defines no `{name}`"
     note = "it defines {has}"
-    help = "{change}"
     file: str
     name: str
     known: tuple[str, ...]
@@ -132,7 +130,7 @@ class NotInFile(Traced, Diagnostic):
         return suggest(self.name, self.known) or "choose one of these names"
 
 
-class UseCycle(Traced, Diagnostic):
+class UseCycle(Traced):
     """Two files use each other, or a file uses itself."""
 
     code = "E0237"
