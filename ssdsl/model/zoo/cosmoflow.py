@@ -11,7 +11,6 @@ logarithm of its input and the tanh of its output, which are left out. The batch
 `256`, which are those of LBANN's code, it leaves 4 x 4 x 4 and has 38.8 million.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -22,7 +21,6 @@ CHANNELS, TARGETS = 4, 4
 LEFT = 4  # voxels that the last pooling leaves along each axis, if no convolution has a stride
 
 
-@dataclass(frozen=True, slots=True)
 class Cosmoflow(ModelSize):
     """The numbers of a CosmoFlow; the first convolution makes `base` channels, each next one doubles them up to `most`.
 

@@ -33,7 +33,6 @@ class Convolution:
     stride: int = 1
 
 
-@dataclass(frozen=True, slots=True)
 class Resnet(ModelSize):
     """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles each time.
 
