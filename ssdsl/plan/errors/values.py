@@ -1,10 +1,14 @@
 """Mistakes with values: numbers, lists, and values of the wrong kind."""
 
+from collections.abc import Callable
 from enum import Enum
 from fractions import Fraction
+from typing import TypeGuard, TypeVar
 
+from ssdsl.lang import nodes
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.values import PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
+from ssdsl.text.diagnostic import PlanError
 
 
 class Wanted(Enum):
@@ -76,6 +80,26 @@ class WrongType(Traced):
         if wanted in (Wanted.WHOLE, Wanted.POSITION, Wanted.PART) and isinstance(value, Fraction) and is_number(value):
             return "divide whole numbers by `//`, which gives a whole number"
         return wanted.example
+
+
+T = TypeVar("T")
+Kind = Callable[[Value], TypeGuard[T]]  # such as `is_whole`
+
+
+def required(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted) -> T:
+    """The value; raises PlanError if it is not of this kind. `at` is the place of the mistake."""
+    if kind(value):
+        return value
+    raise PlanError(WrongType(at.span, wanted, value))
+
+
+def items_of(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted, least: int = 1) -> tuple[T, ...]:
+    """The items of a list; raises PlanError if it is no list of at least so many items, all of this kind."""
+    given = required(value, is_list, at, wanted)
+    found = tuple(item for item in given if kind(item))
+    if len(found) < max(least, len(given)):
+        raise PlanError(WrongType(at.span, wanted, value))
+    return found
 
 
 class NoSuchItem(Traced):

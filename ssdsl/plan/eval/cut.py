@@ -7,10 +7,10 @@ from ssdsl.lang import nodes
 from ssdsl.lang.suggest import counted
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.values import Wanted, items_of
 from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.eval.values import Selection, Value, is_list
+from ssdsl.plan.eval.values import Selection, Value, is_a
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -25,11 +25,9 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     operators, wanted = arguments(ctx, e, given, "cut")
     stages = count_of(wanted)
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    paths = [path for path in before if isinstance(path, str)] if is_list(before) else []
-    if not is_list(before) or len(paths) != len(before):
-        raise PlanError(WrongType(at.span, Wanted.PATHS, before))
+    paths = items_of(before, is_a(str), at, Wanted.PATHS, least=0)
     if len(paths) != stages - 1:
-        raise PlanError(BadCuts(at.span, tuple(paths), stages))
+        raise PlanError(BadCuts(at.span, paths, stages))
     places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(paths)
     placed = ctx.model.only_compute(operators)
     order = [op.name for op in ctx.model.ordered(placed)]
@@ -40,7 +38,7 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
         found = by_path(ctx, Selection(placed), path, place).operators
         starts.append(min(position[name] for name in found))
         if starts[-1] <= starts[-2]:
-            raise PlanError(BadCuts(place.span, tuple(paths), stages, path))
+            raise PlanError(BadCuts(place.span, paths, stages, path))
     return tuple(Selection(frozenset(order[a:b])) for a, b in pairwise([*starts, len(order)]))
 
 

@@ -6,13 +6,12 @@ from typing import TypeVar, assert_never
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.values import Kind, Wanted, required
 from ssdsl.plan.eval.calls import call
 from ssdsl.plan.eval.operations import binary
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import attribute, pick
-from ssdsl.plan.eval.values import Value, is_list, is_number, is_whole
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.plan.eval.values import Value, is_a, is_list, is_number, is_whole
 
 T = TypeVar("T")
 
@@ -46,23 +45,17 @@ def evaluate(ctx: Context, scope: Scope, e: nodes.Expr) -> Value:
             assert_never(e)
 
 
-def expect(ctx: Context, scope: Scope, e: nodes.Expr, kind: type[T], wanted: Wanted) -> T:
-    """The value of an expression, which must be of type `kind`; raises PlanError otherwise."""
-    value = evaluate(ctx, scope, e)
-    if not isinstance(value, kind):
-        raise PlanError(WrongType(e.span, wanted, value))
-    return value
+def expect(ctx: Context, scope: Scope, e: nodes.Expr, kind: Kind[T], wanted: Wanted) -> T:
+    """The value of an expression, which must be of this kind; raises PlanError otherwise."""
+    return required(evaluate(ctx, scope, e), kind, e, wanted)
 
 
 def whole_number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
-    value = evaluate(ctx, scope, e)
-    if not is_whole(value):
-        raise PlanError(WrongType(e.span, Wanted.WHOLE, value))
-    return value
+    return expect(ctx, scope, e, is_whole, Wanted.WHOLE)
 
 
 def truth(ctx: Context, scope: Scope, e: nodes.Expr) -> bool:
-    return expect(ctx, scope, e, bool, Wanted.TRUTH)
+    return expect(ctx, scope, e, is_a(bool), Wanted.TRUTH)
 
 
 def turns(ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...]) -> Iterator[Scope]:
@@ -71,9 +64,7 @@ def turns(ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...]) -> It
         yield scope
         return
     first, *rest = bindings
-    values = evaluate(ctx, scope, first.values)
-    if not is_list(values):
-        raise PlanError(WrongType(first.values.span, Wanted.LOOP, values))
+    values = expect(ctx, scope, first.values, is_list, Wanted.LOOP)
     ctx.budget.spend(first, len(values))
     scope.check_free(first.name)
     for value in values:
@@ -101,10 +92,7 @@ def _pick(ctx: Context, scope: Scope, e: nodes.Pick) -> Value:
 def _unary(ctx: Context, scope: Scope, e: nodes.Unary) -> Value:
     if e.operator == "not":
         return not truth(ctx, scope, e.operand)
-    value = evaluate(ctx, scope, e.operand)
-    if not is_number(value):
-        raise PlanError(WrongType(e.operand.span, Wanted.NUMBER, value))
-    return -value
+    return -expect(ctx, scope, e.operand, is_number, Wanted.NUMBER)
 
 
 def _binary(ctx: Context, scope: Scope, e: nodes.Binary) -> Value:

@@ -8,8 +8,8 @@ from ssdsl.lang.suggest import joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadCount
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, WrongType
-from ssdsl.plan.eval.values import Value, is_list, is_whole
+from ssdsl.plan.errors.values import Wanted, items_of, required
+from ssdsl.plan.eval.values import Value, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -18,11 +18,10 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
 
     Raises PlanError if `each` is no list of S numbers with the sum D, or if no S numbers of the list have that sum.
     """
-    (devices, stages), allowed = given[:2], _numbers(e.arguments[2], given[2])
-    for value, at in zip(given[:2], e.arguments, strict=False):
-        if not is_whole(value):
-            raise PlanError(WrongType(at.span, Wanted.WHOLE, value))
-    assert is_whole(devices) and is_whole(stages)
+    allowed = items_of(given[2], is_whole, e.arguments[2], Wanted.WIDTHS)
+    devices, stages = (
+        required(value, is_whole, at, Wanted.WHOLE) for value, at in zip(given[:2], e.arguments, strict=False)
+    )
     if stages < 1:
         raise PlanError(BadCount(e.arguments[1].span, stages))
     if each is None:
@@ -32,18 +31,10 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
             raise PlanError(BadWidths(e.span, devices, stages, allowed))
         return found
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    numbers = _numbers(at, each)
+    numbers = items_of(each, is_whole, at, Wanted.WIDTHS)
     if len(numbers) != stages or sum(numbers) != devices or min(numbers) < 1:
         raise PlanError(BadWidths(at.span, devices, stages, allowed, numbers))
     return numbers
-
-
-def _numbers(at: nodes.Expr | nodes.Keyed, value: Value) -> tuple[int, ...]:
-    """The whole numbers of a list that is not empty. Raises PlanError."""
-    found = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
-    if not is_list(value) or not found or len(found) != len(value):
-        raise PlanError(WrongType(at.span, Wanted.WIDTHS, value))
-    return found
 
 
 @lru_cache(1000)

@@ -10,7 +10,7 @@ from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
-from ssdsl.plan.eval.values import Devices
+from ssdsl.plan.eval.values import Devices, is_a
 from ssdsl.plan.plan import Placement
 from ssdsl.text.diagnostic import PlanError
 
@@ -18,7 +18,7 @@ from ssdsl.text.diagnostic import PlanError
 def assign(ctx: Context, scope: Scope, s: nodes.AssignStatement) -> None:
     """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
     operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
-    devices = expect(ctx, scope, s.devices, Devices, Wanted.DEVICES)
+    devices = expect(ctx, scope, s.devices, is_a(Devices), Wanted.DEVICES)
     place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
 
 

@@ -6,12 +6,12 @@ from typing import Any
 from ssdsl.lang import nodes
 from ssdsl.lang.errors.text import FREE
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.values import Wanted, WrongType, required
 from ssdsl.plan.eval.balance import balance
 from ssdsl.plan.eval.cut import cut
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_whole
+from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_a, is_list, is_whole
 from ssdsl.plan.eval.widths import widths
 from ssdsl.plan.statements.schedule import schedule_builtin
 from ssdsl.text.diagnostic import PlanError
@@ -45,17 +45,13 @@ def _each(ctx: Context, e: nodes.Call, given: Arguments) -> Arguments:
     """One selection per module that a path matches."""
     at, (pattern,) = e.arguments[0], given
     assert not isinstance(at, nodes.Keyed)
-    if not isinstance(pattern, str):
-        raise PlanError(WrongType(at.span, Wanted.PATH, pattern))
-    found = by_path(ctx, Selection(frozenset(ctx.model.operators)), pattern, at)
+    path = required(pattern, is_a(str), at, Wanted.PATH)
+    found = by_path(ctx, Selection(frozenset(ctx.model.operators)), path, at)
     return tuple(Selection(unit, (unit,)) for unit in found.units)
 
 
 def _len(ctx: Context, e: nodes.Call, given: Arguments) -> int:
-    (value,) = given
-    if not is_list(value):
-        raise PlanError(WrongType(e.arguments[0].span, Wanted.LIST, value))
-    return len(value)
+    return len(required(given[0], is_list, e.arguments[0], Wanted.LIST))
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Context, nodes.Call, Arguments], int]:

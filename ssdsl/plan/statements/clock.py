@@ -3,8 +3,8 @@
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, WrongType
-from ssdsl.plan.eval.expressions import evaluate, turns
+from ssdsl.plan.errors.values import Wanted
+from ssdsl.plan.eval.expressions import evaluate, expect, turns
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Number, is_number
 from ssdsl.plan.hints.number_of_parts import note_turn
@@ -33,7 +33,7 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
             of_one = of_one or alone
             if tasks is not None or not alone:
                 ctx.facts.named[row.span] = ctx.facts.named.get(row.span, 0) + (tasks is not None)
-            time = _time(ctx, inner, row.time)
+            time = expect(ctx, inner, row.time, is_number, Wanted.TIME)
             if tasks is not None and (number, tasks, time) not in said:
                 said.add((number, tasks, time))
                 rows.append((time, number, ClockRow(tasks, time, row.span)))
@@ -41,13 +41,6 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
     ctx.facts.clocks.append(ClockOrder(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))
     if len(rows) > 1 or not of_one:
         ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(rows) // 2
-
-
-def _time(ctx: Context, scope: Scope, e: nodes.Expr) -> Number:
-    value = evaluate(ctx, scope, e)
-    if not is_number(value):
-        raise PlanError(WrongType(e.span, Wanted.TIME, value))
-    return value
 
 
 class NoSuchOrder(Traced):

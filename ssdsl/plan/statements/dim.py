@@ -7,7 +7,7 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import expect
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Selection
+from ssdsl.plan.eval.values import Selection, is_a
 from ssdsl.plan.statements.split import find_dims, no_such_dimension
 from ssdsl.text.diagnostic import PlanError
 
@@ -21,7 +21,7 @@ def dim(ctx: Context, scope: Scope, s: nodes.DimStatement) -> None:
     selected = frozenset[str]()
     for at, (target, role) in enumerate(targets):
         try:
-            value = expect(ctx, scope, target, Selection, Wanted.OPERATORS)
+            value = expect(ctx, scope, target, is_a(Selection), Wanted.OPERATORS)
         except PlanError:
             if at == len(targets) - 1:
                 raise

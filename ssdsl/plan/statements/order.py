@@ -4,13 +4,12 @@ from itertools import pairwise
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.values import Wanted, required
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Selection, Value
+from ssdsl.plan.eval.values import Selection, Value, is_a
 from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import HALVES, Order, TaskSet
-from ssdsl.text.diagnostic import PlanError
 
 
 def names_halves(s: nodes.Statement) -> bool:
@@ -44,14 +43,13 @@ def is_of_one(ctx: Context, value: Value) -> bool:
 def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
     """The tasks that an expression names; None if an index is out of range, or no operators are selected. Raises
     PlanError if the value is no selection."""
-    if not isinstance(value, Selection):
-        raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
-    operators = ctx.model.only_compute(value.operators)
+    selection = required(value, is_a(Selection), e, Wanted.OPERATORS)
+    operators = ctx.model.only_compute(selection.operators)
     fixed = []
-    for name, at in value.fixed:
+    for name, at in selection.fixed:
         count = ctx.facts.count(operators, name)
         if not 0 <= at < count:
             return None
         if count > 1:  # an index of one part chooses nothing
             fixed.append((name, at))
-    return TaskSet(ctx.facts.number_of(operators), tuple(fixed), value.phase) if operators else None
+    return TaskSet(ctx.facts.number_of(operators), tuple(fixed), selection.phase) if operators else None

@@ -6,10 +6,10 @@ from ssdsl.lang import nodes
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.values import Wanted, items_of
 from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import is_list, is_whole
+from ssdsl.plan.eval.values import is_whole
 from ssdsl.plan.facts import NumberOrigin
 from ssdsl.text.diagnostic import PlanError
 
@@ -49,10 +49,7 @@ def _domain(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> tuple[int, .
     if s.domain is None:
         return ()
     _check_constant(ctx, scope, s.domain)
-    values = evaluate(ctx, scope, s.domain)
-    found = tuple(dict.fromkeys(v for v in values if is_whole(v))) if is_list(values) else ()
-    if not is_list(values) or not found or not all(map(is_whole, values)):
-        raise PlanError(WrongType(s.domain.span, Wanted.TRIED, values))
+    found = tuple(dict.fromkeys(items_of(evaluate(ctx, scope, s.domain), is_whole, s.domain, Wanted.TRIED)))
     ctx.budget.spend(s, len(found))
     return found
 
