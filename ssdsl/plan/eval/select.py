@@ -58,7 +58,7 @@ def pick(ctx: Context, e: nodes.Pick, value: Value, name: nodes.Word | None, key
 def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Selection:
     """The operators beneath the modules that a pattern matches, one unit per module; raises PlanError if there are
     none."""
-    if not ctx.model.has_matched(pattern):
+    if pattern not in ctx.model.matches:  # else it costs nothing
         ctx.budget.spend(at, 1 + len(ctx.model.paths) // 256)
     ctx.budget.spend(at, 1 + len(value.operators) // 512)
     units = tuple(kept for unit in ctx.model.match(pattern) if (kept := unit & value.operators))
