@@ -1,5 +1,6 @@
 """The facts that the statements of a plan have stated so far."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
@@ -72,8 +73,8 @@ class Facts:
     skipped: set[int] = field(default_factory=set)  # the ids of statements that were looked at for this
     orders: list[Order] = field(default_factory=list)
     clocks: list[ClockOrder] = field(default_factory=list)
-    pairs: dict[Span, int] = field(default_factory=dict)  # the number of pairs that each `order` relates
-    named: dict[Span, int] = field(default_factory=dict)  # in how many turns a row of `order by clock` names tasks
+    pairs: Counter[Span] = field(default_factory=Counter)  # the number of pairs that each `order` relates
+    named: Counter[Span] = field(default_factory=Counter)  # in how many turns a row of `order by clock` names tasks
     past_last: dict[tuple[Span, str, int], frozenset[int]] = field(
         default_factory=dict
     )  # parts that orders name and that do not exist, by the order or the call, the index and its number of parts

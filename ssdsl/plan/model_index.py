@@ -24,8 +24,8 @@ class DimPlaces:
 
 @dataclass(frozen=True)
 class ModelIndex:
-    """A graph with its look-up tables. `places`, `balanced`, `matches` and the functions of sets only cache answers: the
-    same set gives the same object, so that later look-ups are cheap."""
+    """A graph with its look-up tables. `places`, `balanced`, `matches` and the functions of sets only cache answers:
+    the same set gives the same object, so that later look-ups are cheap."""
 
     graph: Graph
     operators: dict[str, Operator]

@@ -32,7 +32,7 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
             alone = (tasks is None or len(rows) < 2) and is_of_one(ctx, value)  # behind two rows it does not matter
             of_one = of_one or alone
             if tasks is not None or not alone:
-                ctx.facts.named[row.span] = ctx.facts.named.get(row.span, 0) + (tasks is not None)
+                ctx.facts.named[row.span] += tasks is not None
             time = expect(ctx, inner, row.time, is_number, Wanted.TIME)
             if tasks is not None and (number, tasks, time) not in said:
                 said.add((number, tasks, time))
@@ -40,7 +40,7 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
     rows.sort(key=lambda row: row[:2])
     ctx.facts.clocks.append(ClockOrder(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))
     if len(rows) > 1 or not of_one:
-        ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(rows) // 2
+        ctx.facts.pairs[s.span] += len(rows) // 2
 
 
 class NoSuchOrder(Traced):

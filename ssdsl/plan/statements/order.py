@@ -28,7 +28,7 @@ def order(ctx: Context, scope: Scope, s: nodes.OrderStatement) -> None:
     orders = [Order(a, b, s.span, site) for a, b in pairwise(tasks) if a is not None and b is not None]
     ctx.facts.orders.extend(orders)
     if orders or not any(is_of_one(ctx, value) for value in values):
-        ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(orders)
+        ctx.facts.pairs[s.span] += len(orders)
 
 
 def is_of_one(ctx: Context, value: Value) -> bool:

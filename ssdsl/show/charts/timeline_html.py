@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ssdsl.lang.assets import grammar_text
+from ssdsl.show.pattern import ranges
 from ssdsl.show.view import View, as_json
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow
 
@@ -67,18 +68,12 @@ def _columns(timeline: Timeline) -> dict[str, Any]:
 
 
 def _row(row: TimelineRow) -> dict[str, Any]:
-    return {"name": row.name, "devices": len(row.ranks), "ranks": _ranges(row.ranks), "device": row.device}
-
-
-def _ranges(ranks: tuple[int, ...]) -> str:
-    """Ranks in a readable form: `0–3, 8–11`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)
+    return {
+        "name": row.name,
+        "devices": len(row.ranks),
+        "ranks": ", ".join(ranges(row.ranks, "–")),
+        "device": row.device,
+    }
 
 
 def _events(events: tuple[Event, ...]) -> dict[str, Any]:
