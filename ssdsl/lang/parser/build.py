@@ -29,11 +29,13 @@ class _Builder:
     source: Source
 
     def __call__(self, item: Any) -> Any:
-        """The node of a tree, or the word of a name; None for an optional part that is absent."""
+        """The node of a tree, or the word of a name; of other tokens the text, without quotes. None for an optional
+        part that is absent."""
         if item is None:
             return None
         if isinstance(item, Token):
-            return nodes.Word(str(item), span=span_of(self.source, item))
+            is_name = item.type == "NAME"
+            return nodes.Word(str(item), span=span_of(self.source, item)) if is_name else item.strip('"')
         return RULES[item.data.rstrip("_")](self, item, *item.children)
 
     def all(self, tree: Any) -> tuple[Any, ...]:
@@ -42,10 +44,6 @@ class _Builder:
     def span(self, tree: Any) -> Span:
         start, end = tree.meta.start_pos - len(PREFIX), tree.meta.end_pos - len(PREFIX)
         return Span(self.source, start, min(end, len(self.source.text)))
-
-
-def _text(token: Token | None) -> str | None:
-    return None if token is None else token[1:-1]
 
 
 def _same(node: type[Any]) -> Callable[..., Any]:
@@ -64,23 +62,10 @@ def _gathered(node: type[Any]) -> Callable[..., Any]:
     return rule
 
 
-def _param(b: _Builder, tree: Any, name: Token, default: Any, domain: Any, help_: Token | None) -> nodes.ParamStatement:
-    return nodes.ParamStatement(b(name), b(default), domain and b(domain), _text(help_), span=b.span(tree))
-
-
 def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.UseStatement:
     is_file = module.type == "STRING"
-    found = nodes.Text(module[1:-1], span=span_of(b.source, module)) if is_file else b(module)
+    found = nodes.Text(b(module), span=span_of(b.source, module)) if is_file else b(module)
     return nodes.UseStatement(found, tuple(map(b, names)), span=b.span(tree))
-
-
-def _require(b: _Builder, tree: Any, test: Any, why: Token | None) -> nodes.RequireStatement:
-    return nodes.RequireStatement(b(test), _text(why), span=b.span(tree))
-
-
-def _order(b: _Builder, tree: Any, *steps: Any) -> nodes.OrderStatement:
-    exprs = (s for s in steps if not isinstance(s, Token))  # the arrows are tokens
-    return nodes.OrderStatement(tuple(map(b, exprs)), span=b.span(tree))
 
 
 def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
@@ -119,16 +104,11 @@ def _split(b: _Builder, tree: Any, operators: Any, dim: Any, *rest: Any) -> node
 
 
 def _dim_name(b: _Builder, tree: Any, *parts: Token) -> nodes.Word:
-    is_text = parts[0].type == "STRING"
-    return nodes.Word(parts[0][1:-1] if is_text else ".".join(parts), span=b.span(tree))
+    return nodes.Word(".".join(parts).strip('"'), span=b.span(tree))
 
 
 def _binary(b: _Builder, tree: Any, left: Any, operator: Token, right: Any) -> nodes.Binary:
-    return nodes.Binary(str(operator), b(left), b(right), span=b.span(tree))
-
-
-def _unary(b: _Builder, tree: Any, operator: Token, operand: Any) -> nodes.Unary:
-    return nodes.Unary(str(operator), b(operand), span=b.span(tree))
+    return nodes.Binary(b(operator), b(left), b(right), span=b.span(tree))
 
 
 def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
@@ -141,10 +121,9 @@ RULES: dict[str, Callable[..., Any]] = {
     "split": _split,
     "call": _gathered(nodes.Call),
     "pick": _gathered(nodes.Pick),
-    "param": _param,
+    "order": _gathered(nodes.OrderStatement),
+    "list": _gathered(nodes.ListOf),
     "use": _use,
-    "order": _order,
-    "require": _require,
     "do": _do,
     "suffixed": _suffixed,
     "for": _for,
@@ -155,10 +134,6 @@ RULES: dict[str, Callable[..., Any]] = {
     "formals": _tuple,
     "dim_name": _dim_name,
     "binary": _binary,
-    "unary": _unary,
     "name": lambda b, tree, token: nodes.NameExpression(str(token), span=b.span(tree)),
-    "number": lambda b, tree, token: nodes.Number(str(token), span=b.span(tree)),
-    "text": lambda b, tree, token: nodes.Text(token[1:-1], span=b.span(tree)),
     "parentheses": lambda b, tree, inner: b(inner),
-    "list": lambda b, tree, *items: nodes.ListOf(b.all(tree), span=b.span(tree)),
 }

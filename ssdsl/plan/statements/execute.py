@@ -15,7 +15,6 @@ from ssdsl.plan.eval.values import PlanFunction, Value
 from ssdsl.plan.statements.assign import assign
 from ssdsl.plan.statements.clock import clock
 from ssdsl.plan.statements.dim import dim
-from ssdsl.plan.statements.let import let
 from ssdsl.plan.statements.mesh import mesh, meshes
 from ssdsl.plan.statements.order import names_halves, order
 from ssdsl.plan.statements.param import MisplacedParam, param
@@ -78,7 +77,8 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
         case nodes.MeshStatement():
             mesh(ctx, scope, s)
         case nodes.LetStatement():
-            let(ctx, scope, s)
+            scope.check_free(*s.formals or ())
+            scope.bind(s.name, evaluate(ctx, scope, s.value) if s.formals is None else LetFunction(s, scope))
         case nodes.UseStatement():
             use(ctx, scope, s, execute)
         case nodes.DimStatement():
@@ -111,6 +111,16 @@ class Procedure(PlanFunction):
     def result(self, ctx: Context, scope: Scope) -> Value:
         returned = execute(ctx, scope, self.node.body)
         return None if returned is None else returned.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LetFunction(PlanFunction):
+    """`let f(s, m) = expression`."""
+
+    node: nodes.LetStatement
+
+    def result(self, ctx: Context, scope: Scope) -> Value:
+        return evaluate(ctx, scope, self.node.value)
 
 
 def _loop(
