@@ -7,9 +7,8 @@ from ssdsl.lang import nodes
 from ssdsl.lang.formatter.comments import summary
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.model_index import index_model
-from ssdsl.plan.statements.builtins import builtin_scope
+from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.param import param
 
 
@@ -36,12 +35,11 @@ class Declarations:
 
 def params(script: nodes.Script, overrides: Mapping[str, int] | None = None) -> tuple[ParamDecl, ...]:
     """The parameters of a plan, with some of them set. Raises PlanError if a default is no number."""
-    ctx = begin(index_model(Graph("", (), {}, "", {}, {})), overrides)
-    scope = Scope(builtin_scope(ctx))
+    ctx = with_builtins(begin(index_model(Graph("", (), {}, "", {}, {})), overrides))
     found = []
     for s in script.statements:
         if isinstance(s, nodes.ParamStatement):
-            param(ctx, scope, s)
+            param(ctx, s)
             name = s.name.text
             found.append(ParamDecl(name, ctx.facts.params[name], s.help or "", ctx.facts.domains[name]))
     return tuple(found)

@@ -23,7 +23,7 @@ def changes(before: DraftReading, after: DraftReading) -> tuple[str, ...]:
     lines: list[str] = []
     for kind in KINDS:
         lines += _shortened(list(kind(old, new)))
-    return (*_params(old, new), *_meshes(old, new), *_names(before.scope, after), *lines)
+    return (*_params(old, new), *_meshes(old, new), *_names(before.context.scope, after), *lines)
 
 
 def _shortened(lines: list[str]) -> list[str]:
@@ -39,7 +39,7 @@ def _params(old: Context, new: Context) -> Iterator[str]:
 
 def _names(old: Scope, after: DraftReading) -> Iterator[str]:
     """The new names of `let`, `def` and `use`; for a function of another file, the file as well."""
-    scope = after.scope
+    scope = after.context.scope
     for name, value in scope.values.items():
         if name in old.values or name in after.context.facts.params or value == Devices(name):
             continue

@@ -35,7 +35,7 @@ def _result(ctx: Context, e: nodes.Call, function: PlanFunction, scope: Scope) -
     if len(ctx.stack.functions) >= DEEPEST:
         raise PlanError(CallsTooDeep(e.span))
     try:
-        return function.result(ctx.called(function.node, e.span), scope)
+        return function.result(ctx.called(function.node, e.span, scope))
     except PlanError as error:
         raise PlanError(*(_traced(d, e) for d in error.diagnostics)) from None
 

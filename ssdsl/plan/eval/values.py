@@ -72,8 +72,8 @@ class PlanFunction(ABC):
     scope: "Scope"
 
     @abstractmethod
-    def result(self, ctx: "Context", scope: "Scope") -> "Value":
-        """The value of a call; `scope` has the arguments."""
+    def result(self, ctx: "Context") -> "Value":
+        """The value of a call; the scope of the context has the arguments."""
 
     @property
     def name(self) -> str:

@@ -8,17 +8,16 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import Devices, is_a
 from ssdsl.plan.plan import Placement
 from ssdsl.text.diagnostic import PlanError
 
 
-def assign(ctx: Context, scope: Scope, s: nodes.AssignStatement) -> None:
+def assign(ctx: Context, s: nodes.AssignStatement) -> None:
     """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
-    operators = whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "assign")
-    devices = expect(ctx, scope, s.devices, is_a(Devices), Wanted.DEVICES)
+    operators = whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "assign")
+    devices = expect(ctx, s.devices, is_a(Devices), Wanted.DEVICES)
     place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
 
 

@@ -1,7 +1,6 @@
 """The words that every plan has: `model`, constants, and functions such as `balance`."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from ssdsl.lang import nodes
@@ -25,6 +24,11 @@ SCHEDULE = "(stages, micro-batches, ahead = numbers, late = numbers)"
 NUMBERS = "ahead", "late"
 
 
+def with_builtins(ctx: Context) -> Context:
+    """The context with a scope for the plan's own names, inside the scope of built-in words."""
+    return ctx.inside(Scope(builtin_scope(ctx)))
+
+
 def builtin_scope(ctx: Context) -> Scope:
     """The outermost scope: `model`, the functions and the constants of the language."""
     scope = Scope()
@@ -37,7 +41,7 @@ def builtin_scope(ctx: Context) -> Scope:
         "balance": Builtin("balance", "(operators, stages or their shares)", 2, 2, balance),
         "cut": Builtin("cut", "(operators, stages or their shares, before = paths)", 2, 2, cut, frozenset({"before"})),
         "widths": Builtin("widths", "(devices, stages, allowed, each = numbers)", 3, 3, widths, frozenset({"each"})),
-        "schedule": Builtin("schedule", SCHEDULE, 2, 4, partial(_schedule, scope), frozenset(NUMBERS)),
+        "schedule": Builtin("schedule", SCHEDULE, 2, 4, _schedule, frozenset(NUMBERS)),
         "each": Builtin("each", "a path", 1, 1, _each),
         "len": Builtin("len", "a list", 1, 1, _len),
         "min": Builtin("min", "numbers, or a list of them", 1, 100, _extreme(min)),
@@ -56,13 +60,13 @@ def _each(ctx: Context, e: nodes.Call, given: Arguments) -> Arguments:
     return tuple(Selection(unit, (unit,)) for unit in found.units)
 
 
-def _schedule(scope: Scope, ctx: Context, e: nodes.Call, given: Arguments, **keyed: Value) -> Value:
+def _schedule(ctx: Context, e: nodes.Call, given: Arguments, **keyed: Value) -> Value:
     """Orders the tasks of a pipeline: as 1F1B, or by two numbers for each stage. Both are functions of the standard
     library, where their clocks stand (`stdlib/pipeline.ssp`)."""
     numbers = dict(zip(NUMBERS, given[2:], strict=False)) | keyed
     if len(numbers) not in (0, 2) or len(given[2:]) + len(keyed) != len(numbers):
         raise PlanError(WrongArguments(e.span, "schedule", SCHEDULE, len(given), tuple(keyed)))
-    library = definitions(ctx, scope, *library_file("pipeline"), execute)
+    library = definitions(ctx, *library_file("pipeline"), execute)
     name = "ahead_and_late" if numbers else "one_f_one_b"
     return call(ctx, e, library.values[name], [*given[:2]], numbers)
 

@@ -5,7 +5,6 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect, turns
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Number, is_number
 from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import ClockOrder, ClockRow, TaskSet
@@ -13,7 +12,7 @@ from ssdsl.plan.statements.order import is_of_one, task_set
 from ssdsl.text.diagnostic import PlanError
 
 
-def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
+def clock(ctx: Context, s: nodes.ClockStatement) -> None:
     """Adds a clock with the rows of all turns of the loop, sorted by time. A row whose index is out of range names no
     task."""
     if s.by.text != "clock":
@@ -23,8 +22,8 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
     rows: list[tuple[Number, int, ClockRow]] = []
     said: set[tuple[int, TaskSet, Number]] = set()  # turns that a row does not depend on repeat it
     of_one = False
-    for inner in turns(ctx, scope, s.bindings):
-        values = [evaluate(ctx, inner, row.tasks) for row in s.rows]
+    for inner in turns(ctx, s.bindings):
+        values = [evaluate(inner, row.tasks) for row in s.rows]
         note_turn(ctx, s.span, values)
         for number, (row, value) in enumerate(zip(s.rows, values, strict=True)):
             ctx.budget.spend(row)
@@ -33,7 +32,7 @@ def clock(ctx: Context, scope: Scope, s: nodes.ClockStatement) -> None:
             of_one = of_one or alone
             if tasks is not None or not alone:
                 ctx.facts.named[row.span] += tasks is not None
-            time = expect(ctx, inner, row.time, is_number, Wanted.TIME)
+            time = expect(inner, row.time, is_number, Wanted.TIME)
             if tasks is not None and (number, tasks, time) not in said:
                 said.add((number, tasks, time))
                 rows.append((time, number, ClockRow(tasks, time, row.span)))

@@ -7,7 +7,6 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.expressions import turns, whole_number
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Devices
 from ssdsl.plan.plan import Mesh
 from ssdsl.plan.statements.param import origin_of
@@ -16,26 +15,26 @@ from ssdsl.text.diagnostic import PlanError
 MOST_DEVICES = 65536
 
 
-def mesh(ctx: Context, scope: Scope, s: nodes.MeshStatement) -> None:
+def mesh(ctx: Context, s: nodes.MeshStatement) -> None:
     """Declares a mesh, whose ranks follow those of earlier meshes; raises PlanError."""
-    scope.bind(s.name, _declared(ctx, scope, s, s.name.text))
+    ctx.scope.bind(s.name, _declared(ctx, s, s.name.text))
 
 
-def meshes(ctx: Context, scope: Scope, s: nodes.MeshStatement, bindings: tuple[nodes.Binding, ...]) -> None:
+def meshes(ctx: Context, s: nodes.MeshStatement, bindings: tuple[nodes.Binding, ...]) -> None:
     """Declares a list of meshes, `gpus[0]` and so on, one for each turn of a loop; raises PlanError."""
-    scope.check_free(s.name)
-    found = [_declared(ctx, t, s, f"{s.name.text}[{k}]") for k, t in enumerate(turns(ctx, scope, bindings))]
-    scope.bind(s.name, tuple(found))
+    ctx.scope.check_free(s.name)
+    found = [_declared(turn, s, f"{s.name.text}[{k}]") for k, turn in enumerate(turns(ctx, bindings))]
+    ctx.scope.bind(s.name, tuple(found))
 
 
-def _declared(ctx: Context, scope: Scope, s: nodes.MeshStatement, name: str) -> Devices:
-    axes = tuple((axis.name.text, whole_number(ctx, scope, axis.value)) for axis in s.axes)
+def _declared(ctx: Context, s: nodes.MeshStatement, name: str) -> Devices:
+    axes = tuple((axis.name.text, whole_number(ctx, axis.value)) for axis in s.axes)
     first = sum(map(mesh_size, ctx.facts.meshes.values()))
     new = Mesh(name, axes, first, s.span)
     _check(ctx, s, new)
     ctx.facts.meshes[name] = new
     for axis in s.axes:
-        if origin := origin_of(ctx, scope, axis.value):
+        if origin := origin_of(ctx, axis.value):
             ctx.facts.axis_origins[name, axis.name.text] = origin
     return Devices(name)
 

@@ -6,7 +6,6 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.values import Wanted, required
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Selection, Value, is_a
 from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import HALVES, Order, TaskSet
@@ -17,11 +16,11 @@ def names_halves(s: nodes.Statement) -> bool:
     return any(isinstance(node, nodes.Attribute) and node.name.text in HALVES for node in nodes.walk(s))
 
 
-def order(ctx: Context, scope: Scope, s: nodes.OrderStatement) -> None:
+def order(ctx: Context, s: nodes.OrderStatement) -> None:
     """Orders each step before the next. A step whose index is out of range names no task, and is skipped."""
     if not ctx.orders:
         return
-    values = [evaluate(ctx, scope, step) for step in s.steps]
+    values = [evaluate(ctx, step) for step in s.steps]
     tasks = [task_set(ctx, step, value) for step, value in zip(s.steps, values, strict=True)]
     note_turn(ctx, s.span, values)
     site = ctx.stack.site

@@ -8,7 +8,6 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, items_of
 from ssdsl.plan.eval.expressions import evaluate, whole_number
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import is_whole
 from ssdsl.plan.facts import NumberOrigin
 from ssdsl.text.diagnostic import PlanError
@@ -16,56 +15,56 @@ from ssdsl.text.diagnostic import PlanError
 FUNCTIONS = ("min", "max")
 
 
-def param(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> None:
+def param(ctx: Context, s: nodes.ParamStatement) -> None:
     """Binds a parameter to the value that the user set, else to its default; in a file that is used, always to its
     default.
 
     Raises PlanError in a block; for a default, or numbers to try, made of more than numbers and earlier parameters; and
     for a default that is not among the numbers to try, unless these follow a parameter that the user may have set.
     """
-    if scope.parent is None or scope.parent.parent is not None:
+    if ctx.scope.parent is None or ctx.scope.parent.parent is not None:
         raise PlanError(MisplacedParam(s.span))
-    value, domain = _number(ctx, scope, s.default), _domain(ctx, scope, s)
+    value, domain = _number(ctx, s.default), _domain(ctx, s)
     overrides = () if ctx.stack.files else ctx.overrides
     follows = overrides and any(True for e in (s.default, s.domain) if e is not None for _ in names_in(e))
     if domain and value not in domain and s.name.text not in overrides and not follows:
         raise PlanError(DefaultNotTried(s.default.span, s.name.text, value, domain))
     if ctx.stack.files:
-        scope.bind(s.name, value)
+        ctx.scope.bind(s.name, value)
         return
     value = ctx.overrides.get(s.name.text, value)
-    scope.bind(s.name, value)
+    ctx.scope.bind(s.name, value)
     ctx.facts.params[s.name.text] = value
     ctx.facts.domains[s.name.text] = domain
 
 
-def _number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
-    _check_constant(ctx, scope, e)
-    return whole_number(ctx, scope, e)
+def _number(ctx: Context, e: nodes.Expr) -> int:
+    _check_constant(ctx, e)
+    return whole_number(ctx, e)
 
 
-def _domain(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> tuple[int, ...]:
+def _domain(ctx: Context, s: nodes.ParamStatement) -> tuple[int, ...]:
     """The numbers that a sweep tries, without duplicates; none without `in`."""
     if s.domain is None:
         return ()
-    _check_constant(ctx, scope, s.domain)
-    found = tuple(dict.fromkeys(items_of(evaluate(ctx, scope, s.domain), is_whole, s.domain, Wanted.TRIED)))
+    _check_constant(ctx, s.domain)
+    found = tuple(dict.fromkeys(items_of(evaluate(ctx, s.domain), is_whole, s.domain, Wanted.TRIED)))
     ctx.budget.spend(s, len(found))
     return found
 
 
-def _check_constant(ctx: Context, scope: Scope, e: nodes.Expr) -> None:
+def _check_constant(ctx: Context, e: nodes.Expr) -> None:
     for name in names_in(e):
-        if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in scope.names():
+        if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in ctx.scope.names():
             raise PlanError(NotConstant(name.span, name.text))
 
 
-def origin_of(ctx: Context, scope: Scope, e: nodes.Expr) -> NumberOrigin | None:
+def origin_of(ctx: Context, e: nodes.Expr) -> NumberOrigin | None:
     """The parameter that an expression names, if the expression is just a name."""
     if not isinstance(e, nodes.NameExpression) or e.text not in ctx.facts.params:
         return None
     value = ctx.facts.params[e.text]
-    if scope.find(e.text, e.span) != value:  # an inner scope gave the name another meaning
+    if ctx.scope.find(e.text, e.span) != value:  # an inner scope gave the name another meaning
         return None
     return NumberOrigin(e.text, value, e.text in ctx.overrides)
 

@@ -7,7 +7,6 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.eval.expressions import evaluate, whole_number
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.plan import Mark
 from ssdsl.text.diagnostic import PlanError
@@ -15,11 +14,11 @@ from ssdsl.text.diagnostic import PlanError
 MOST_AHEAD = 1024
 
 
-def prefetch(ctx: Context, scope: Scope, s: nodes.PrefetchStatement) -> None:
+def prefetch(ctx: Context, s: nodes.PrefetchStatement) -> None:
     """Notes the number for each operator. Raises PlanError for a number out of range, or one that contradicts an
     earlier one."""
-    operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, scope, s.operators), s.operators, "prefetch"))
-    ahead = whole_number(ctx, scope, s.ahead)
+    operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "prefetch"))
+    ahead = whole_number(ctx, s.ahead)
     if not 0 <= ahead <= MOST_AHEAD:
         raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD))
     for op in operators:

@@ -7,7 +7,6 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.eval.values import GathersOf, Selection, Value
@@ -18,13 +17,13 @@ from ssdsl.text.diagnostic import PlanError
 Unit = frozenset[str]
 
 
-def recompute(ctx: Context, scope: Scope, s: nodes.RecomputeStatement) -> None:
+def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
     """Adds checkpoints: the units of the path, the items of a list, or else the repeated modules. `.gathers` makes
     none: it marks operators whose gathered operands are gathered again.
 
     Skips checkpoints that exist already. Raises PlanError for an operator that belongs to a different one.
     """
-    value = evaluate(ctx, scope, s.operators)
+    value = evaluate(ctx, s.operators)
     if isinstance(value, GathersOf):
         operators = ctx.model.ordered(ctx.model.only_compute(value.operators))
         new = [op.name for op in operators if ctx.facts.of(op.name).regathers is None]

@@ -5,13 +5,12 @@ from ssdsl.lang.formatter.spell import spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import truth
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.text.diagnostic import PlanError
 
 
-def require(ctx: Context, scope: Scope, s: nodes.RequireStatement) -> None:
+def require(ctx: Context, s: nodes.RequireStatement) -> None:
     """Raises PlanError if the precondition does not hold."""
-    if not truth(ctx, scope, s.test):
+    if not truth(ctx, s.test):
         raise PlanError(RequireFailed(s.test.span, spell(s.test), s.why, tuple(ctx.facts.params.items())))
 
 

@@ -17,12 +17,12 @@ DEFINITIONS = (nodes.DefStatement, nodes.LetStatement, nodes.UseStatement, nodes
 
 
 class Define(Protocol):
-    """A function that executes the statements of a file in a scope, which then holds the file's definitions."""
+    """A function that executes the statements of a file in a context, whose scope then holds the file's definitions."""
 
-    def __call__(self, ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...], /) -> object: ...
+    def __call__(self, ctx: Context, statements: tuple[nodes.Statement, ...], /) -> object: ...
 
 
-def use(ctx: Context, scope: Scope, s: nodes.UseStatement, define: Define) -> None:
+def use(ctx: Context, s: nodes.UseStatement, define: Define) -> None:
     """Binds names to the definitions of another file. Raises PlanError, also for mistakes in that file."""
     if isinstance(s.module, nodes.Word):
         path, name = _library(s.module)
@@ -30,20 +30,20 @@ def use(ctx: Context, scope: Scope, s: nodes.UseStatement, define: Define) -> No
         path, name = _beside(ctx, s.module), s.module.value
     if path in ctx.stack.files:
         raise PlanError(UseCycle(s.module.span, path.name))
-    found = definitions(ctx, scope, path, name, define)
+    found = definitions(ctx, path, name, define)
     public = tuple(name for name in found.values if name in found.places)
     for word in s.names:
         if word.text not in public:
             raise PlanError(NotInFile(word.span, path.name, word.text, public))
-        scope.bind(word, found.values[word.text])
+        ctx.scope.bind(word, found.values[word.text])
 
 
-def definitions(ctx: Context, scope: Scope, path: Path, name: str, define: Define) -> Scope:
+def definitions(ctx: Context, path: Path, name: str, define: Define) -> Scope:
     """The scope with the definitions of a file, which diagnostics call `name`. A plan reads each file once."""
     if path not in ctx.libraries:
-        found, script = Scope(scope.outermost), parse(read_source(path, name))
-        define(ctx.reading(path), found, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
-        ctx.libraries[path] = found
+        inner, script = ctx.reading(path, Scope(ctx.scope.outermost)), parse(read_source(path, name))
+        define(inner, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
+        ctx.libraries[path] = inner.scope
     return ctx.libraries[path]
 
 

@@ -197,7 +197,7 @@ def _allowed(sketch: Sketch, values: Values, model: ModelIndex) -> tuple[int, ..
     assert call is not None
     at = call.arguments[2].span
     script = parse(Source(sketch.source.name, f"{text.rstrip()}\nlet {ALLOWED} = {text[at.start : at.end]}\n"))
-    found = interpret_part(script, model, sketch.overrides(values), sketch.folder)[1].values[ALLOWED]
+    found = interpret_part(script, model, sketch.overrides(values), sketch.folder).scope.values[ALLOWED]
     return tuple(dict.fromkeys(n for n in found if is_whole(n))) if is_list(found) else ()
 
 
