@@ -1,16 +1,24 @@
-"""Evaluates an expression."""
+"""Evaluates an expression: names and items, calls of functions, and binary operators: arithmetic, comparison, ranges,
+lists and the algebra of selections.
 
-from collections.abc import Iterator
+Calls have no recursion and a bounded depth. A mistake inside also shows the place of the call."""
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
-from typing import TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import Kind, Wanted, required
-from ssdsl.plan.eval.calls import call
-from ssdsl.plan.eval.operations import binary
+from ssdsl.plan.errors.names import CallsTooDeep, Recursion, WrongArguments
+from ssdsl.plan.errors.select import DifferentParts
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.errors.values import DivisionByZero, Kind, NumberTooLarge, Wanted, WrongType, required
+from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import attribute, pick
-from ssdsl.plan.eval.values import Value, is_a, is_list, is_number, is_whole
+from ssdsl.plan.eval.values import Builtin, Number, PlanFunction, Selection, Value, is_a, is_list, is_number, is_whole
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 T = TypeVar("T")
 
@@ -101,3 +109,136 @@ def _binary(ctx: Context, e: nodes.Binary) -> Value:
     if e.operator == "or":
         return truth(ctx, e.left) or truth(ctx, e.right)
     return binary(ctx, e, evaluate(ctx, e.left), evaluate(ctx, e.right))
+
+
+DEEPEST = 32
+
+
+def call(ctx: Context, e: nodes.Call, function: Value, given: list[Value], keyed: dict[str, Value]) -> Value:
+    """The value of a call. Raises PlanError for wrong arguments, and passes on errors from inside."""
+    ctx.budget.spend(e)
+    match function:
+        case Builtin(name, takes, least, most, run, keys):
+            if not keyed.keys() <= keys or not least <= len(given) <= most:
+                raise PlanError(WrongArguments(e.span, name, takes, len(given), tuple(keyed)))
+            return run(ctx, e, tuple(given), **keyed)
+        case PlanFunction():
+            return _result(ctx, e, function, _bound(e, function, given, keyed))
+        case _:
+            raise PlanError(WrongType(e.function.span, Wanted.FUNCTION, function))
+
+
+def _result(ctx: Context, e: nodes.Call, function: PlanFunction, scope: Scope) -> Value:
+    if ctx.stack.is_in(function.node):
+        raise PlanError(Recursion(e.span, function.name))
+    if len(ctx.stack.functions) >= DEEPEST:
+        raise PlanError(CallsTooDeep(e.span))
+    try:
+        return function.result(ctx.called(function.node, e.span, scope))
+    except PlanError as error:
+        raise PlanError(*(_traced(d, e) for d in error.diagnostics)) from None
+
+
+def _traced(d: Diagnostic, e: nodes.Call) -> Diagnostic:
+    """The diagnostic with this call appended to the calls that led to it."""
+    if not isinstance(d, Traced):
+        return d
+    further: dict[str, Any] = {"calls": (*d.calls, e.span)}
+    return replace(d, **further)
+
+
+def _bound(e: nodes.Call, function: PlanFunction, given: list[Value], keyed: dict[str, Value]) -> Scope:
+    """The scope of a call, with its arguments bound."""
+    formals = function.formals
+    values = dict(zip(formals, given, strict=False)) | keyed
+    if len(given) + len(keyed) != len(formals) or values.keys() != set(formals):
+        raise PlanError(WrongArguments(e.span, function.name, formals, len(given), tuple(keyed)))
+    return function.scope.inside(values)
+
+
+LARGEST = 1 << 62
+ARITHMETIC: dict[str, Callable[[Number, Number], Number]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+COMPARISON: dict[str, Callable[[Number, Number], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+Names = frozenset[str]
+ALGEBRA: dict[str, Callable[[Names, Names], Names]] = {"|": operator.or_, "&": operator.and_, "-": operator.sub}
+
+
+def binary(ctx: Context, e: nodes.Binary, left: Value, right: Value) -> Value:
+    """The value of `left operator right`, for all operators except `and` and `or`.
+
+    Raises PlanError where the operator does not take these values.
+    """
+    sign = e.operator
+    if sign in ("==", "!="):
+        return (_comparable(left) == _comparable(right)) is (sign == "==")
+    if is_number(left) and is_number(right):
+        return _numbers(e, left, right)
+    if isinstance(left, Selection) and isinstance(right, Selection) and sign in ALGEBRA:
+        return _algebra(ctx, e, left, right)
+    if sign == "+" and is_list(left) and is_list(right):
+        ctx.budget.spend(e, 1 + (len(left) + len(right)) // 64)
+        return (*left, *right)
+    raise PlanError(_mismatch(e, left, right))
+
+
+def _comparable(value: Value) -> Any:
+    """A range equals the list of its numbers: `0..2 == [0, 1]`."""
+    return tuple(value) if isinstance(value, range) else value
+
+
+def _numbers(e: nodes.Binary, left: Number, right: Number) -> Value:
+    sign = e.operator
+    if sign in COMPARISON:
+        return COMPARISON[sign](left, right)
+    if sign == "..":
+        if not (is_whole(left) and is_whole(right)):
+            raise PlanError(WrongType(e.span, Wanted.AROUND_RANGE, right if is_whole(left) else left))
+        return range(left, right)
+    if sign not in ARITHMETIC:
+        raise PlanError(WrongType(e.left.span, Wanted.SELECTIONS, left))
+    if sign in ("//", "%") and right == 0:
+        raise PlanError(DivisionByZero(e.right.span))
+    value = ARITHMETIC[sign](left, right)
+    if not -LARGEST <= value <= LARGEST or (isinstance(value, Fraction) and value.denominator > LARGEST):
+        raise PlanError(NumberTooLarge(e.span))
+    return value
+
+
+def _algebra(ctx: Context, e: nodes.Binary, left: Selection, right: Selection) -> Selection:
+    if (left.fixed, left.phase) != (right.fixed, right.phase):
+        raise PlanError(DifferentParts(e.span))
+    ctx.budget.spend(e, 1 + (len(left.operators) + len(right.operators)) // 512)
+    operators = ALGEBRA[e.operator](left.operators, right.operators)
+    return Selection(operators, _units(e.operator, left, right, operators), left.fixed, left.phase)
+
+
+def _units(sign: str, left: Selection, right: Selection, operators: Names) -> tuple[Names, ...]:
+    """The units of the result: those of both sides for a union, if both have some, else the remaining ones of the left
+    side."""
+    if sign == "|":
+        return tuple(dict.fromkeys(left.units + right.units)) if left.units and right.units else ()
+    return left.within(operators).units
+
+
+def _mismatch(e: nodes.Binary, left: Value, right: Value) -> WrongType:
+    """The mistake: of the side that does not fit the operator, or that does not fit the other side."""
+    if e.operator in ("|", "&") or (e.operator == "-" and isinstance(left, Selection)):
+        return _wrong_side(e, left, right, isinstance(left, Selection), Wanted.OPERATORS)
+    if e.operator == "+" and is_list(left):
+        return WrongType(e.right.span, Wanted.LIST, right)
+    return _wrong_side(e, left, right, is_number(left), Wanted.NUMBER)
+
+
+def _wrong_side(e: nodes.Binary, left: Value, right: Value, is_left_right: bool, wanted: Wanted) -> WrongType:
+    return WrongType(e.right.span, wanted, right) if is_left_right else WrongType(e.left.span, wanted, left)

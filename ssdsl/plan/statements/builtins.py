@@ -9,12 +9,11 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import WrongArguments
 from ssdsl.plan.errors.values import Wanted, WrongType, required
 from ssdsl.plan.eval.balance import balance
-from ssdsl.plan.eval.calls import call
-from ssdsl.plan.eval.cut import cut
+from ssdsl.plan.eval.expressions import call
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
+from ssdsl.plan.eval.stages import cut, widths
 from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_a, is_list, is_whole
-from ssdsl.plan.eval.widths import widths
 from ssdsl.plan.statements.execute import execute
 from ssdsl.plan.statements.use import definitions, library_file
 from ssdsl.text.diagnostic import PlanError

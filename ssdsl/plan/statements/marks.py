@@ -1,12 +1,13 @@
-"""`recompute`: drops activations, and computes or gathers them again in backward."""
+"""`recompute` and `prefetch` mark operators: what is computed or gathered again in backward, and how many values are
+received before they are read."""
 
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.traced import Conflict
-from ssdsl.plan.eval.expressions import evaluate
+from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.eval.values import GathersOf, Selection, Value
@@ -26,15 +27,17 @@ def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
     value = evaluate(ctx, s.operators)
     if isinstance(value, GathersOf):
         operators = ctx.model.ordered(ctx.model.only_compute(value.operators))
-        new = [op.name for op in operators if ctx.facts.of(op.name).regathers is None]
-        ctx.facts.revise(ctx.facts.numbers(new), partial(replace, regathers=Mark(1, s.span)))
+        _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).regathers is None), regathers=Mark(1, s.span))
         return
     found = _units(ctx, s, value)
     for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):
         if not _is_known(ctx, s, unit):
-            mark = Mark(ctx.facts.checkpoints, s.span)
-            ctx.facts.revise(ctx.facts.numbers(unit), partial(replace, checkpoint=mark))
+            _mark(ctx, unit, checkpoint=Mark(ctx.facts.checkpoints, s.span))
             ctx.facts.checkpoints += 1
+
+
+def _mark(ctx: Context, operators: Iterable[str], **mark: Mark) -> None:
+    ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, **mark))  # type: ignore[arg-type]
 
 
 def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> list[Unit]:
@@ -82,3 +85,45 @@ class RecomputedTwice(Conflict):
     help = "remove one"
     earlier = "recomputed here first"
     operator: str
+
+
+MOST_AHEAD = 1024
+
+
+def prefetch(ctx: Context, s: nodes.PrefetchStatement) -> None:
+    """Notes the number for each operator. Raises PlanError for a number out of range, or one that contradicts an
+    earlier one."""
+    operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "prefetch"))
+    ahead = whole_number(ctx, s.ahead)
+    if not 0 <= ahead <= MOST_AHEAD:
+        raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD))
+    for op in operators:
+        known = ctx.facts.of(op.name).ahead
+        if known is not None and known.value != ahead:
+            raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known.value, ahead, first=known.span))
+    _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).ahead is None), ahead=Mark(ahead, s.span))
+
+
+class NoSuchPrefetch(Traced):
+    """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive.
+
+    With 0 a value is requested once the one before it has been read. Each further buffer takes memory of the device.
+    """
+
+    code = "E0265"
+    title = "cannot prefetch {ahead} values"
+    help = "choose a number from 0 to {most}; the default is 2"
+    ahead: int
+    most: int
+
+
+class PrefetchedTwice(Conflict):
+    """Two `prefetch` give an operator different numbers of buffers."""
+
+    code = "E0266"
+    title = "`{operator}` is prefetched by {known} already, not by {ahead}"
+    help = "remove one"
+    earlier = "by another number here"
+    operator: str
+    known: int
+    ahead: int
