@@ -8,9 +8,8 @@ from pathlib import Path
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.names import TooManySteps
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.facts import Facts
+from ssdsl.plan.facts import Facts, Records
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.records import Records
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 

@@ -1,16 +1,43 @@
-"""The facts that the statements of a plan have stated so far."""
+"""The facts that the statements of a plan have stated so far.
+
+The records of operators are stored by the operators' numbers in the graph, because statements change hundreds at once.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard
-from ssdsl.plan.records import Records
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
+
+
+class Records(Mapping[str, OpPlan]):
+    """The records of operators, in the order of the graph. `numbers` has the position of each operator, `at` the record
+    at each position, None if the plan says nothing."""
+
+    __slots__ = ("at", "numbers")
+
+    def __init__(self, numbers: Mapping[str, int], at: list[OpPlan | None] | None = None) -> None:
+        self.numbers = numbers
+        self.at: list[OpPlan | None] = [None] * len(numbers) if at is None else at
+
+    def __getitem__(self, name: str) -> OpPlan:
+        if (record := self.at[self.numbers[name]]) is None:
+            raise KeyError(name)
+        return record
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, record in zip(self.numbers, self.at, strict=True) if record is not None)
+
+    def __len__(self) -> int:
+        return len(self.at) - self.at.count(None)
+
+    def __copy__(self) -> "Records":
+        return Records(self.numbers, [*self.at])
 
 
 @dataclass(frozen=True, slots=True)

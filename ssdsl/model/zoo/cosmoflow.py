@@ -14,7 +14,7 @@ logarithm of its input and the tanh of its output, which are left out. The batch
 from itertools import pairwise
 from typing import ClassVar
 
-from ssdsl.model.load.options import option_text
+from ssdsl.model.load.spec import option_text
 from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
 CHANNELS, TARGETS = 4, 4

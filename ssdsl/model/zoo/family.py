@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
-from ssdsl.model.load.options import option_text
+from ssdsl.model.load.spec import option_text
 
 if TYPE_CHECKING:
     import torch

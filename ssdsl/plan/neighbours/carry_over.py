@@ -4,7 +4,7 @@ The plan's text is not read again. An operator of the other graph takes the plac
 operator of the same kind in the same module, called as often before. So selections may name operators that only
 training has, and `balance` keeps its cuts. An operator without a twin goes to the devices of the weights that it reads,
 or beside its operands. If the other graph trains, too, it takes the twins' orders and recomputation; an evaluation runs
-as early as data allow. A dimension of another size is cut into unequal parts, or into fewer (`other_sizes/refit.py`).
+as early as data allow. A dimension of another size is cut into unequal parts, or into fewer (`other_sizes.py`).
 """
 
 from collections import Counter
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
-from ssdsl.plan.neighbours.beside import beside
-from ssdsl.plan.other_sizes.resized import Resized, numbers_of
+from ssdsl.plan.neighbours.place_beside import beside
+from ssdsl.plan.other_sizes import Resized, numbers_of
 from ssdsl.plan.plan import NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
 
 Twin = tuple[str, str, int]  # the module, the kind, and how many of the kind there were before in the module
