@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from ssdsl.lang.nodes import LetStatement
 from ssdsl.lang.suggest import counted, joined, listed
 from ssdsl.plan.context import Context
-from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import mesh_size
 from ssdsl.plan.eval.values import Devices, PlanFunction
 from ssdsl.plan.hints.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import Index, State

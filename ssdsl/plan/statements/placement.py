@@ -8,9 +8,8 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted
-from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.expressions import evaluate, expect, turns, whole_number
-from ssdsl.plan.eval.select import whole_operators
+from ssdsl.plan.eval.select import mesh_size, whole_operators
 from ssdsl.plan.eval.values import Devices, is_a
 from ssdsl.plan.plan import Mesh, Placement
 from ssdsl.plan.statements.param import origin_of

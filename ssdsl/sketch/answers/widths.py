@@ -14,7 +14,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import ScatterGrads, StartReduce, Update
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
-from ssdsl.plan.eval.devices import mesh_size
+from ssdsl.plan.eval.select import mesh_size
 from ssdsl.plan.eval.values import is_list, is_whole
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
