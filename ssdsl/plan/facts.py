@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard
+from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard, TaskSet
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -182,6 +182,13 @@ class Facts:
                 (i.count for record in records for i in record.indices if i.name == name), default=0
             )
         return self._counts[key]
+
+    def ordered(self) -> Iterator[tuple[Span, TaskSet]]:
+        """The task sets of all orders and clocks, each with the place that names it."""
+        for order in self.orders:
+            yield from ((order.span, order.before), (order.span, order.after))
+        for clock in self.clocks:
+            yield from ((row.span, row.tasks) for row in clock.rows)
 
     def axes(self) -> Iterator[tuple[Mesh, str, int]]:
         """All axes of all meshes."""

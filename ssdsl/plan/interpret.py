@@ -68,13 +68,6 @@ def read_plan(
     return Reading(plan_of(ctx), script, ctx, tuple(beside))
 
 
-def interpret(
-    script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
-) -> Plan:
-    """The plan of a script for a model. Raises PlanError."""
-    return read_plan(script, index_model(graph), overrides, folder).plan
-
-
 def interpret_all(
     script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
 ) -> tuple[Plan, tuple[Diagnostic, ...]]:

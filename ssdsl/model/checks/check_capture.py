@@ -24,7 +24,7 @@ from ssdsl.model.capture.preserve import module_kept
 from ssdsl.model.checks.errors import CaptureDiffers
 from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.unmaterialised import named_tensors
+from ssdsl.model.load.unmaterialised import named_tensors, tensors_in
 from ssdsl.runtime.layout.cut import contiguous
 from ssdsl.runtime.random.single_device import Draws
 from ssdsl.text.diagnostic import PlanError
@@ -204,9 +204,7 @@ def run_operator(operator: Operator, values: Values) -> Values:
         values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
     target, *args = replace_refs(operator.args, values.__getitem__, as_torch)
     result = overload(target)(*args, **dict(replace_refs(operator.kwargs, values.__getitem__, as_torch)))
-    every = result if isinstance(result, (tuple, list)) else (result,)
-    tensors = (t for t in every if isinstance(t, torch.Tensor))
-    return {operand.value: tensor for operand, tensor in zip(operator.outputs, tensors, strict=True)}
+    return {operand.value: tensor for operand, tensor in zip(operator.outputs, tensors_in(result), strict=True)}
 
 
 def _largest(tensor: torch.Tensor) -> float:

@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.load.batch import kind, named_axes, named_batch
 from ssdsl.model.load.errors import BadModel, NoInitialiser, NumbersNeeded
 from ssdsl.model.load.from_file import checked_loss
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
-from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, with_tensors
+from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, tensors_in, with_tensors
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import Diagnostic, PlanError
@@ -192,8 +191,8 @@ def _loose(root: nn.Module) -> Iterator[NoInitialiser]:
     registered = {id(t) for t in named_tensors(root).values()}
     for path, module in root.named_modules():
         for name, value in vars(module).items():
-            leaves = tree_leaves(value) if name not in REGISTERED else []
-            if any(isinstance(t, torch.Tensor) and t.is_meta and id(t) not in registered for t in leaves):
+            tensors = tensors_in(value) if name not in REGISTERED else []
+            if any(t.is_meta and id(t) not in registered for t in tensors):
                 where = f"attribute `{f'{path}.{name}'.lstrip('.')}`"
                 method = f"register it as a buffer, and define `reset_parameters` in `{type(module).__name__}`"
                 yield NoInitialiser(None, where, "is no buffer, so nothing makes it", method)

@@ -1,5 +1,5 @@
-"""Reads calls for rows of the operator table: captured ones, before their dimensions are known, and operators of a graph
-by the names of their schemas."""
+"""Reads calls for rows of the operator table: captured ones, before their dimensions are known, and operators of a
+graph, by the names of their schemas."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

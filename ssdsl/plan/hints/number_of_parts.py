@@ -59,9 +59,7 @@ def _left_out(facts: Facts, clock: ClockOrder) -> Iterator[Diagnostic]:
 def _named(facts: Facts, index: str) -> tuple[set[int], set[int]]:
     """The numbers of parts of an index among what orders name, and the parts that they name."""
     sets = list(facts.sets)
-    said = [tasks for order in facts.orders for tasks in (order.before, order.after)]
-    said += [row.tasks for clock in facts.clocks for row in clock.rows]
-    fixed = {(tasks.number, at) for tasks in said for name, at in tasks.fixed if name == index}
+    fixed = {(tasks.number, at) for _, tasks in facts.ordered() for name, at in tasks.fixed if name == index}
     return {facts.count(sets[number], index) for number, _ in fixed}, {at for _, at in fixed}
 
 
