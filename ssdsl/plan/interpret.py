@@ -11,9 +11,9 @@ from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
+from ssdsl.plan.declarations import never_used
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.hints.never_used import never_used
 from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.neighbours.place_beside import place_beside
