@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ssdsl.model.load.hf_build import build as build_config
-from ssdsl.model.load.hf_build import transformers_library
+from ssdsl.model.load.hf import build as build_config
+from ssdsl.model.load.hf import transformers_library
 from ssdsl.model.load.hf_tasks import Sizes
 from ssdsl.model.load.model import Model
 

@@ -124,7 +124,6 @@ class BadLevels(Diagnostic):
 
     code = "E0609"
     title = "{fact}"
-    help = "{change}"
     fact: str
     change: str
 
@@ -146,7 +145,6 @@ class MeasureFailed(Diagnostic):
     code = "E0611"
     title = "measuring process {rank} {ending}"
     note = "{error}"
-    help = "{change}"
     rank: int
     ending: str
     error: str
@@ -177,7 +175,6 @@ class AxisAcrossNodes(Diagnostic):
     title = "`{axes}` exchanges activations between nodes of `{cluster}`"
     label = "{where}"
     note = "{traffic}"
-    help = "{change}"
     axes: str
     cluster: str
     where: str

@@ -6,17 +6,22 @@ and formatting follow from the classes: see `docs/extending-statement.md`.
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, get_args
+from typing import ClassVar, dataclass_transform, get_args
 
 from ssdsl.text.source import Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+@dataclass(frozen=True)
 class Node:
-    span: Span = field(compare=False, repr=False)
+    """A piece of a plan's text. Subclasses are frozen dataclasses."""
+
+    span: Span = field(kw_only=True, compare=False, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
-@dataclass(frozen=True, slots=True)
 class Word(Node):
     """A name that the statement itself introduces or looks up."""
 
@@ -26,29 +31,24 @@ class Word(Node):
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class NameExpression(Node):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Number(Node):
     """A whole or decimal number, as it is written."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Text(Node):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
 class ListOf(Node):
     items: tuple["Expr", ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Binding(Node):
     """`s in 0..S` of a `for`."""
 
@@ -56,13 +56,11 @@ class Binding(Node):
     values: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
 class Comprehension(Node):
     item: "Expr"
     bindings: tuple[Binding, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Keyed(Node):
     """`m = 3` in brackets."""
 
@@ -70,19 +68,16 @@ class Keyed(Node):
     value: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
 class Attribute(Node):
     target: "Expr"
     name: Word
 
 
-@dataclass(frozen=True, slots=True)
 class Call(Node):
     function: "Expr"
     arguments: tuple["Expr | Keyed", ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Pick(Node):
     """`model["h.*"]`, `stage[s]`, `attn[m = 3]`."""
 
@@ -90,20 +85,17 @@ class Pick(Node):
     keys: tuple["Expr | Keyed", ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Unary(Node):
     operator: str
     operand: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
 class Binary(Node):
     operator: str
     left: "Expr"
     right: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
 class Conditional(Node):
     then: "Expr"
     test: "Expr"
@@ -116,7 +108,6 @@ Expr = NameExpression | Number | Text | ListOf | Comprehension | Attribute | Cal
 # ---- statements ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class Keyworded(Node):
     """A statement that begins with a keyword of its own."""
 
@@ -126,7 +117,6 @@ class Keyworded(Node):
     spelling: ClassVar[str] = ""  # how it is formatted, over its fields; `write.py` has what is not that simple
 
 
-@dataclass(frozen=True, slots=True)
 class ParamStatement(Keyworded):
     keyword = "param"
     form = 'param N = 2 in [1, 2, 4] "help"'
@@ -138,7 +128,6 @@ class ParamStatement(Keyworded):
     help: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class MeshStatement(Keyworded):
     keyword = "mesh"
     form = "mesh gpus(dp = 2, tp = 2)"
@@ -151,7 +140,6 @@ class MeshStatement(Keyworded):
     axes: tuple[Keyed, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class LetStatement(Keyworded):
     """A value, or with `formals` a family of values."""
 
@@ -164,7 +152,6 @@ class LetStatement(Keyworded):
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
 class UseStatement(Keyworded):
     """`use pipeline: names` of the standard library, or `use "mine.ssp": names` of a file."""
 
@@ -176,7 +163,6 @@ class UseStatement(Keyworded):
     names: tuple[Word, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class DimStatement(Keyworded):
     keyword = "dim"
     form = "dim name = operators.name"
@@ -187,7 +173,6 @@ class DimStatement(Keyworded):
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
 class Into(Node):
     """One `into` of a `split`: `tp`, `m = M`, `m = [3, 5]` or `cp parts [[0, 3], [1, 2]]`; `phrase` is the word before
     the chunks."""
@@ -198,7 +183,6 @@ class Into(Node):
     chunks: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class SplitStatement(Keyworded):
     keyword = "split"
     form = "split model by batch into dp, m = 4"
@@ -215,7 +199,6 @@ in parts; so do `.grads` and `.optimizer`."""
     where: Word | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class AssignStatement(Keyworded):
     keyword = "assign"
     form = "assign model to gpus"
@@ -226,7 +209,6 @@ class AssignStatement(Keyworded):
     devices: Expr
 
 
-@dataclass(frozen=True, slots=True)
 class OrderStatement(Keyworded):
     keyword = "order"
     form = "order a -> b"
@@ -235,7 +217,6 @@ class OrderStatement(Keyworded):
     steps: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class At(Node):
     """`stage[s].fwd[m = m] at 2 * m`: a row of `order by clock`."""
 
@@ -243,7 +224,6 @@ class At(Node):
     time: Expr
 
 
-@dataclass(frozen=True, slots=True)
 class ClockStatement(Keyworded):
     """`order by clock`; `by` is the word that stands there."""
 
@@ -256,7 +236,6 @@ class ClockStatement(Keyworded):
     rows: tuple[At, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class RecomputeStatement(Keyworded):
     keyword = "recompute"
     form = "recompute operators"
@@ -266,7 +245,6 @@ class RecomputeStatement(Keyworded):
     operators: Expr
 
 
-@dataclass(frozen=True, slots=True)
 class PrefetchStatement(Keyworded):
     keyword = "prefetch"
     form = "prefetch operators by 4"
@@ -277,7 +255,6 @@ class PrefetchStatement(Keyworded):
     ahead: Expr
 
 
-@dataclass(frozen=True, slots=True)
 class RequireStatement(Keyworded):
     keyword = "require"
     form = 'require M >= S, "why"'
@@ -287,14 +264,12 @@ class RequireStatement(Keyworded):
     why: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class Do(Node):
     """A call as a statement."""
 
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
 class DefStatement(Keyworded):
     keyword = "def"
     form = "def name(a, b):"
@@ -305,7 +280,6 @@ class DefStatement(Keyworded):
     body: tuple["Statement", ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ReturnStatement(Keyworded):
     keyword = "return"
     form = "return value"
@@ -315,7 +289,6 @@ class ReturnStatement(Keyworded):
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
 class ForStatement(Keyworded):
     """A loop; `is_suffix` when it stands after its one statement."""
 
@@ -328,7 +301,6 @@ class ForStatement(Keyworded):
     is_suffix: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Branch(Node):
     """`if` or `elif`, with its block."""
 
@@ -336,7 +308,6 @@ class Branch(Node):
     body: tuple["Statement", ...]
 
 
-@dataclass(frozen=True, slots=True)
 class IfStatement(Keyworded):
     keyword = "if"
     form = "if D > 1:"
@@ -367,7 +338,6 @@ Statement = (  # in the order in which they are listed to a user
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Script(Node):
     statements: tuple[Statement, ...]
 

@@ -1,18 +1,26 @@
-"""From text to Script: the LALR parser over the grammar, fed with the tokens of the layout."""
+"""From text to Script: the LALR parser over the grammar, fed with the tokens of the layout, and the nodes of its tree.
+
+A rule of the grammar has the name of its node's class. `RULES` has the exceptions: rules whose children are not just
+the node's fields.
+"""
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
+from typing import Any, get_args
 
-from lark import Lark, UnexpectedCharacters, UnexpectedToken
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
+from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
+from ssdsl.lang.errors.text import NothingSaid
 from ssdsl.lang.nodes import Script
-from ssdsl.lang.parser.build import build
 from ssdsl.lang.parser.explain import explain_character, explain_token
-from ssdsl.lang.parser.layout import PREFIX, Indentation
+from ssdsl.lang.parser.layout import PREFIX, Indentation, span_of
 from ssdsl.text.diagnostic import PlanError
-from ssdsl.text.source import Source
+from ssdsl.text.source import Source, Span
 
 
 @lru_cache(maxsize=64)
@@ -43,3 +51,130 @@ def _parser() -> Lark:
         kept = str(folder / hashlib.sha256(text.encode()).hexdigest()[:16])
     options = {"cache": kept or False, "propagate_positions": True, "maybe_placeholders": True}
     return Lark(text, parser="lalr", lexer="basic", **options)
+
+
+# -- from the tree to nodes --------------------------------------------------------------------------------------------
+
+
+NODES = (*get_args(nodes.Statement), *get_args(nodes.Expr), nodes.Binding, nodes.Keyed, nodes.Into, nodes.At)
+
+
+def build(source: Source, tree: Tree[Token]) -> nodes.Script:
+    """The script that a parse tree spells."""
+    statements = _Builder(source).all(tree)
+    return nodes.Script(statements, span=Span(source, 0, len(source.text)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    source: Source
+
+    def __call__(self, item: Any) -> Any:
+        """The node of a tree, or the word of a name; of other tokens the text, without quotes. None for an optional
+        part that is absent."""
+        if item is None:
+            return None
+        if isinstance(item, Token):
+            is_name = item.type == "NAME"
+            return nodes.Word(str(item), span=span_of(self.source, item)) if is_name else item.strip('"')
+        return RULES[item.data.rstrip("_")](self, item, *item.children)
+
+    def all(self, tree: Any) -> tuple[Any, ...]:
+        return tuple(self(child) for child in tree.children if child is not None)
+
+    def span(self, tree: Any) -> Span:
+        start, end = tree.meta.start_pos - len(PREFIX), tree.meta.end_pos - len(PREFIX)
+        return Span(self.source, start, min(end, len(self.source.text)))
+
+
+def _same(node: type[Any]) -> Callable[..., Any]:
+    """A rule whose children are the node's fields."""
+    return lambda b, tree, *children: node(*map(b, children), span=b.span(tree))
+
+
+def _gathered(node: type[Any]) -> Callable[..., Any]:
+    """A rule whose last children are together the node's last field."""
+    first = len(fields(node)) - 2  # without `span` and the last
+
+    def rule(b: _Builder, tree: Any, *children: Any) -> Any:
+        rest = tuple(b(child) for child in children[first:] if child is not None)
+        return node(*map(b, children[:first]), rest, span=b.span(tree))
+
+    return rule
+
+
+def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.UseStatement:
+    is_file = module.type == "STRING"
+    found = nodes.Text(b(module), span=span_of(b.source, module)) if is_file else b(module)
+    return nodes.UseStatement(found, tuple(map(b, names)), span=b.span(tree))
+
+
+def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
+    node = b(call)
+    if not isinstance(node, nodes.Call):
+        raise PlanError(NothingSaid(b.span(tree)))
+    return nodes.Do(node, span=b.span(tree))
+
+
+def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.ForStatement:
+    return nodes.ForStatement(b(where), (b(statement),), True, span=b.span(tree))
+
+
+def _for(b: _Builder, tree: Any, where: Any, block: Any) -> nodes.ForStatement:
+    return nodes.ForStatement(b(where), b(block), False, span=b.span(tree))
+
+
+def _if(b: _Builder, tree: Any, *parts: Any) -> nodes.IfStatement:
+    *pairs, other = parts
+    tests = [
+        nodes.Branch(b(t), b(body), span=b.span(t).to(b.span(body)))
+        for t, body in zip(pairs[::2], pairs[1::2], strict=True)
+    ]
+    return nodes.IfStatement(tuple(tests), b(other.children[0]) if other else (), span=b.span(tree))
+
+
+def _clock(b: _Builder, tree: Any, by: Token, where: Any, *rows: Any) -> nodes.ClockStatement:
+    return nodes.ClockStatement(
+        b(by), b(where) or (), tuple(b(r) for r in rows if isinstance(r, Tree)), span=b.span(tree)
+    )
+
+
+def _split(b: _Builder, tree: Any, operators: Any, dim: Any, *rest: Any) -> nodes.SplitStatement:
+    *cuts, where = rest
+    return nodes.SplitStatement(b(operators), b(dim), tuple(map(b, cuts)), b(where), span=b.span(tree))
+
+
+def _dim_name(b: _Builder, tree: Any, *parts: Token) -> nodes.Word:
+    return nodes.Word(".".join(parts).strip('"'), span=b.span(tree))
+
+
+def _binary(b: _Builder, tree: Any, left: Any, operator: Token, right: Any) -> nodes.Binary:
+    return nodes.Binary(b(operator), b(left), b(right), span=b.span(tree))
+
+
+def _tuple(b: _Builder, tree: Any, *children: Any) -> tuple[Any, ...]:
+    return b.all(tree)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    **{cls.__name__.removesuffix("Statement").lower(): _same(cls) for cls in NODES},
+    "mesh": _gathered(nodes.MeshStatement),
+    "split": _split,
+    "call": _gathered(nodes.Call),
+    "pick": _gathered(nodes.Pick),
+    "order": _gathered(nodes.OrderStatement),
+    "list": _gathered(nodes.ListOf),
+    "use": _use,
+    "do": _do,
+    "suffixed": _suffixed,
+    "for": _for,
+    "if": _if,
+    "clock": _clock,
+    "block": _tuple,
+    "where": _tuple,
+    "formals": _tuple,
+    "dim_name": _dim_name,
+    "binary": _binary,
+    "name": lambda b, tree, token: nodes.NameExpression(str(token), span=b.span(tree)),
+    "parentheses": lambda b, tree, inner: b(inner),
+}

@@ -24,7 +24,6 @@ class UnevenWithOthers(Diagnostic):
     title = "`{dim}` has {parts} along `{index}` and is cut by `{other}` too"
     label = "{parts}"
     note = "for instance in module `{path}`"
-    help = "{change}"
     dim: str
     index: str
     other: str
@@ -265,7 +264,6 @@ class OrderCycle(Diagnostic):
     title = "{fact}"
     label = "{role}"
     note = "{reason}\n{shown}"
-    help = "{change}"
     cycle: str
     places: tuple[Span, ...] = ()
     cause: NeedsWhole | Back | None = None
@@ -312,7 +310,6 @@ class ShardConflict(Diagnostic):
     code = "E0404"
     title = "the {state} of `{weight}` cannot be cut into `{axis}`"
     label = "`{axis}` already splits the weight, or is no axis of its mesh"
-    help = "{change}"
     state: str
     weight: str
     axis: str
@@ -375,7 +372,6 @@ class StateLeftWhole(Diagnostic):
     title = "{what} stay whole on every device"
     label = "{reason}"
     note = "these are {names}"
-    help = "{change}"
     state: str
     weights: tuple[str, ...]
     is_trained: bool

@@ -1,9 +1,10 @@
 """Finds the operators at the ends of a model: only linear operators, or no products with weights, come after them."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
-from ssdsl.model.graph import Graph, Origin
+from ssdsl.model.graph import Graph, Operator, Origin
 
 DISPATCH = "ssdsl::dispatch"
 
@@ -26,28 +27,42 @@ def tails(graph: Graph) -> Tails:
     return Tails(_linear_tail(graph) | _to_smaller(graph), _loss_tail(graph), _dispatched(graph))
 
 
-def _linear_tail(graph: Graph) -> frozenset[str]:
-    """The linear operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
+Readers = list[Operator]
+
+
+def _tail(
+    graph: Graph, belongs: Callable[[Operator], bool], ends: Callable[[Operator, Readers], bool]
+) -> frozenset[str]:
+    """The operators that belong to a tail: those that are an end of it, or whose readers, if there are any, all belong
+    to it."""
     found: set[str] = set()
     for operator in reversed(graph.operators):
         users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
-        is_loss = any(o.value == graph.loss for o in operator.outputs)
-        if operator.row.linear_in and (users or is_loss) and all(u.name in found for u in users):
+        if belongs(operator) and (ends(operator, users) or (users and all(u.name in found for u in users))):
             found.add(operator.name)
     return frozenset(found)
+
+
+def _linear_tail(graph: Graph) -> frozenset[str]:
+    """The linear operators from which only linear ones lead to the loss: no sum has to be completed on the way."""
+    return _tail(
+        graph,
+        lambda operator: bool(operator.row.linear_in),
+        lambda operator, users: not users and any(o.value == graph.loss for o in operator.outputs),
+    )
 
 
 def _to_smaller(graph: Graph) -> frozenset[str]:
     """The linear operators behind a `combine` from which only linear ones lead to a tensor smaller than its operand."""
     sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
-    smaller, found = set[str](), set[str]()
-    for operator in reversed(graph.operators):
-        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
-        if operator.row.linear_in and operator.inputs:
-            shrinks = max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
-            if shrinks or (users and all(u.name in smaller for u in users)):
-                smaller.add(operator.name)
-    behind = set[str]()
+    smaller = _tail(
+        graph,
+        lambda operator: bool(operator.row.linear_in and operator.inputs),
+        lambda operator, _: (
+            max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
+        ),
+    )
+    behind, found = set[str](), set[str]()
     for operator in graph.operators:
         if operator.name in smaller and any(i.value in behind for i in operator.inputs):
             found.add(operator.name)
@@ -58,20 +73,15 @@ def _to_smaller(graph: Graph) -> frozenset[str]:
 
 def _loss_tail(graph: Graph) -> frozenset[str]:
     """The operators after the last products with weights: the loss."""
-    found: set[str] = set()
-    for operator in reversed(graph.operators):
-        weights = any(graph.values[o.value].origin is Origin.WEIGHT for o in operator.inputs)
-        users = (c for o in operator.outputs for c in graph.readers.get(o.value, ()))
-        if not (weights and operator.row.contraction) and all(u.name in found for u in users):
-            found.add(operator.name)
-    return frozenset(found)
+    weights = {v.name for v in graph.of(Origin.WEIGHT)}
+    return _tail(
+        graph,
+        lambda operator: weights.isdisjoint(o.value for o in operator.inputs) or not operator.row.contraction,
+        lambda _, users: not users,
+    )
 
 
 def _dispatched(graph: Graph) -> frozenset[str]:
-    found = set[str]()
-    for operator in reversed(graph.computing):
-        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
-        for_dispatch = users and all(u.name in found or u.target == DISPATCH for u in users)
-        if for_dispatch and (operator.row.regroups or operator.kind == "expand"):
-            found.add(operator.name)
-    return frozenset(found)
+    dispatches = frozenset(o.name for o in graph.computing if o.target == DISPATCH)
+    repeats = {o.name for o in graph.computing if o.row.regroups or o.kind == "expand"} | dispatches
+    return _tail(graph, lambda o: o.name in repeats, lambda o, _: o.name in dispatches) - dispatches

@@ -15,9 +15,8 @@ from ssdsl.model.discover.discover import discover
 from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.load.model import Model
 from ssdsl.model.observe.observe import observed
-from ssdsl.model.ops.reader import axes_of, kernel_dims
+from ssdsl.model.ops.reader import TypedCall, axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
-from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.model.rewrite.calls import without_unread
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.constants import expand_last

@@ -50,11 +50,9 @@ def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic
 
 def _on_devices(facts: Facts) -> Iterator[Diagnostic]:
     """Warnings for orders that fix an index that is an axis of the mesh, for all operators that have it."""
-    said = [(o.span, tasks) for o in facts.orders for tasks in (o.before, o.after)]
-    said += [(row.span, row.tasks) for clock in facts.clocks for row in clock.rows]
     sets = list(facts.sets)
     meshes: dict[tuple[int, str], str | None] = {}
-    for span, tasks in said:
+    for span, tasks in facts.ordered():
         for index, _ in tasks.fixed:
             key = tasks.number, index
             if key not in meshes:

@@ -4,18 +4,14 @@ left."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.names import TooManySteps
-from ssdsl.plan.facts import Facts
+from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.facts import Facts, Records
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.records import Records
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
-
-if TYPE_CHECKING:
-    from ssdsl.plan.eval.scope import Scope
 
 MOST_STEPS = 4_000_000
 
@@ -62,16 +58,21 @@ class Context:
     facts: Facts
     budget: Budget = field(default_factory=Budget)
     stack: Stack = field(default_factory=Stack)
-    libraries: "dict[Path, Scope]" = field(default_factory=dict)
+    libraries: dict[Path, Scope] = field(default_factory=dict)
+    scope: Scope = field(default_factory=Scope)  # the names that have a meaning here
 
-    def called(self, function: nodes.DefStatement | nodes.LetStatement, site: Span) -> "Context":
-        """The context inside of a call."""
+    def inside(self, scope: Scope) -> "Context":
+        """The same context with other names."""
+        return replace(self, scope=scope)
+
+    def called(self, function: nodes.DefStatement | nodes.LetStatement, site: Span, scope: Scope) -> "Context":
+        """The context inside of a call; `scope` has its arguments."""
         stack = Stack((*self.stack.functions, function), (*self.stack.sites, site), self.stack.files)
-        return replace(self, stack=stack)
+        return replace(self, stack=stack, scope=scope)
 
-    def reading(self, path: Path) -> "Context":
+    def reading(self, path: Path, scope: Scope) -> "Context":
         """The context inside of a file that is used."""
-        return replace(self, stack=replace(self.stack, files=(*self.stack.files, path)))
+        return replace(self, stack=replace(self.stack, files=(*self.stack.files, path)), scope=scope)
 
     def aside(self) -> "Context":
         """A context in which an expression is evaluated only to see its value: its effects are dropped."""

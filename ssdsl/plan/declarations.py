@@ -1,4 +1,4 @@
-"""The declarations of a script, found without a model: its parameters and functions."""
+"""The declarations of a script, found without a model: its parameters and functions, and those that nothing reads."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from ssdsl.lang import nodes
 from ssdsl.lang.formatter.comments import summary
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import begin
-from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.errors.names import NeverUsed
 from ssdsl.plan.model_index import index_model
-from ssdsl.plan.statements.builtins import builtin_scope
+from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.param import param
+from ssdsl.text.diagnostic import Diagnostic
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,11 @@ class Declarations:
 
 def params(script: nodes.Script, overrides: Mapping[str, int] | None = None) -> tuple[ParamDecl, ...]:
     """The parameters of a plan, with some of them set. Raises PlanError if a default is no number."""
-    ctx = begin(index_model(Graph("", (), {}, "", {}, {})), overrides)
-    scope = Scope(builtin_scope(ctx))
+    ctx = with_builtins(begin(index_model(Graph("", (), {}, "", {}, {})), overrides))
     found = []
     for s in script.statements:
         if isinstance(s, nodes.ParamStatement):
-            param(ctx, scope, s)
+            param(ctx, s)
             name = s.name.text
             found.append(ParamDecl(name, ctx.facts.params[name], s.help or "", ctx.facts.domains[name]))
     return tuple(found)
@@ -69,3 +69,24 @@ def declarations(script: nodes.Script) -> Declarations:
     )
     is_plan = any(isinstance(node, nodes.MeshStatement) for node in nodes.walk(script))
     return Declarations(summary(script.span.source), is_plan, params(script), functions)
+
+
+def never_used(script: nodes.Script) -> list[Diagnostic]:
+    """A warning for each `param` and `dim` that no expression and no `split` names."""
+    words = {*_words(script)}
+    declared = ((s, s.keyword) for s in script.statements if isinstance(s, nodes.ParamStatement | nodes.DimStatement))
+    return [NeverUsed(s.name.span, keyword, s.name.text) for s, keyword in declared if s.name.text not in words]
+
+
+def _words(script: nodes.Script) -> Iterator[str]:
+    """The names that a script reads: of values, and of dimensions."""
+    for node in nodes.walk(script):
+        match node:
+            case (
+                nodes.NameExpression(text)
+                | nodes.SplitStatement(dim=nodes.Word(text))
+                | nodes.Attribute(name=nodes.Word(text))
+            ):
+                yield text
+            case _:
+                pass

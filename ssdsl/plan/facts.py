@@ -1,15 +1,43 @@
-"""The facts that the statements of a plan have stated so far."""
+"""The facts that the statements of a plan have stated so far.
 
-from collections.abc import Callable, Iterable, Iterator
+The records of operators are stored by the operators' numbers in the graph, because statements change hundreds at once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard
-from ssdsl.plan.records import Records
+from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard, TaskSet
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
+
+
+class Records(Mapping[str, OpPlan]):
+    """The records of operators, in the order of the graph. `numbers` has the position of each operator, `at` the record
+    at each position, None if the plan says nothing."""
+
+    __slots__ = ("at", "numbers")
+
+    def __init__(self, numbers: Mapping[str, int], at: list[OpPlan | None] | None = None) -> None:
+        self.numbers = numbers
+        self.at: list[OpPlan | None] = [None] * len(numbers) if at is None else at
+
+    def __getitem__(self, name: str) -> OpPlan:
+        if (record := self.at[self.numbers[name]]) is None:
+            raise KeyError(name)
+        return record
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, record in zip(self.numbers, self.at, strict=True) if record is not None)
+
+    def __len__(self) -> int:
+        return len(self.at) - self.at.count(None)
+
+    def __copy__(self) -> "Records":
+        return Records(self.numbers, [*self.at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +100,8 @@ class Facts:
     skipped: set[int] = field(default_factory=set)  # the ids of statements that were looked at for this
     orders: list[Order] = field(default_factory=list)
     clocks: list[ClockOrder] = field(default_factory=list)
-    pairs: dict[Span, int] = field(default_factory=dict)  # the number of pairs that each `order` relates
-    named: dict[Span, int] = field(default_factory=dict)  # in how many turns a row of `order by clock` names tasks
+    pairs: Counter[Span] = field(default_factory=Counter)  # the number of pairs that each `order` relates
+    named: Counter[Span] = field(default_factory=Counter)  # in how many turns a row of `order by clock` names tasks
     past_last: dict[tuple[Span, str, int], frozenset[int]] = field(
         default_factory=dict
     )  # parts that orders name and that do not exist, by the order or the call, the index and its number of parts
@@ -154,6 +182,13 @@ class Facts:
                 (i.count for record in records for i in record.indices if i.name == name), default=0
             )
         return self._counts[key]
+
+    def ordered(self) -> Iterator[tuple[Span, TaskSet]]:
+        """The task sets of all orders and clocks, each with the place that names it."""
+        for order in self.orders:
+            yield from ((order.span, order.before), (order.span, order.after))
+        for clock in self.clocks:
+            yield from ((row.span, row.tasks) for row in clock.rows)
 
     def axes(self) -> Iterator[tuple[Mesh, str, int]]:
         """All axes of all meshes."""

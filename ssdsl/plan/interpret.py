@@ -11,15 +11,14 @@ from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.check import check, warnings
 from ssdsl.plan.context import Context, begin
+from ssdsl.plan.declarations import never_used
 from ssdsl.plan.errors.names import CallsTooDeep, UnknownParam
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts
-from ssdsl.plan.hints.never_used import never_used
 from ssdsl.plan.hints.round_trips import round_trips
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.neighbours.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
-from ssdsl.plan.statements.builtins import builtin_scope
+from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.execute import execute
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
@@ -60,20 +59,13 @@ def read_plan(
     """Reads a script for a model. `folder` is where `use "file.ssp"` looks. Raises PlanError with all independent
     mistakes, and stops looking at `most` of them. Without `orders`, statements about order are skipped, which is
     faster."""
-    ctx = begin(model, overrides, folder, orders)
-    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, _plan_scope(ctx), script, most)]
+    ctx = with_builtins(begin(model, overrides, folder, orders))
+    mistakes = [*unknown_params(script, ctx.overrides), *_execute_all(ctx, script, most)]
     beside = [] if mistakes else place_beside(ctx.facts, ctx.model)
     mistakes = mistakes or check(ctx.facts, ctx.model)
     if mistakes:
         raise PlanError(*mistakes[:MOST_MISTAKES])
     return Reading(plan_of(ctx), script, ctx, tuple(beside))
-
-
-def interpret(
-    script: nodes.Script, graph: Graph, overrides: Overrides | None = None, folder: Path | None = None
-) -> Plan:
-    """The plan of a script for a model. Raises PlanError."""
-    return read_plan(script, index_model(graph), overrides, folder).plan
 
 
 def interpret_all(
@@ -86,13 +78,12 @@ def interpret_all(
 
 def interpret_part(
     script: nodes.Script, model: ModelIndex, overrides: Overrides | None = None, folder: Path | None = None
-) -> tuple[Context, Scope]:
-    """The context and the names of a script that need not be a whole plan yet. Raises PlanError."""
-    ctx = begin(model, overrides, folder)
-    scope = _plan_scope(ctx)
-    if mistakes := _execute_all(ctx, scope, script):
+) -> Context:
+    """The context with the names of a script that need not be a whole plan yet. Raises PlanError."""
+    ctx = with_builtins(begin(model, overrides, folder))
+    if mistakes := _execute_all(ctx, script):
         raise PlanError(*mistakes[:MOST_MISTAKES])
-    return ctx, scope
+    return ctx
 
 
 def context_without_errors(
@@ -100,8 +91,8 @@ def context_without_errors(
 ) -> Context:
     """The facts of all statements that can be carried out, and the files that these use; mistakes in the others are
     ignored."""
-    ctx = begin(model, overrides, folder)
-    _execute_all(ctx, _plan_scope(ctx), script)
+    ctx = with_builtins(begin(model, overrides, folder))
+    _execute_all(ctx, script)
     return ctx
 
 
@@ -182,32 +173,27 @@ def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[D
     return [UnknownParam(None, name, value, known) for name, value in overrides.items() if name not in known]
 
 
-def _plan_scope(ctx: Context) -> Scope:
-    """The scope of the plan's own names, inside the scope of built-in words."""
-    return Scope(builtin_scope(ctx))
-
-
-def _execute_all(ctx: Context, scope: Scope, script: nodes.Script, most: int = MOST_MISTAKES) -> list[Diagnostic]:
+def _execute_all(ctx: Context, script: nodes.Script, most: int = MOST_MISTAKES) -> list[Diagnostic]:
     """Carries out a plan's statements. If one fails, its names are marked as broken, and the next is carried out."""
     mistakes: list[Diagnostic] = []
     for statement in script.statements:
         try:
-            execute(ctx, scope, (statement,))
+            execute(ctx, (statement,))
         except PlanError as e:
             mistakes += e.diagnostics  # none, where the cause has been reported already
-            _give_up(ctx, scope, statement)
+            _give_up(ctx, statement)
         except RecursionError:
             mistakes.append(CallsTooDeep(statement.span))
-            _give_up(ctx, scope, statement)
+            _give_up(ctx, statement)
         if len(mistakes) >= most:
             break
     return mistakes
 
 
-def _give_up(ctx: Context, scope: Scope, statement: nodes.Statement) -> None:
+def _give_up(ctx: Context, statement: nodes.Statement) -> None:
     """Marks the names that a failed statement would have bound, so that their uses are not reported."""
     for name in _bound(statement):
-        scope.give_up(name)
+        ctx.scope.give_up(name)
     for mesh in (node for node in nodes.walk(statement) if isinstance(node, nodes.MeshStatement)):
         ctx.facts.broken.update(axis.name.text for axis in mesh.axes)
 

@@ -1,7 +1,8 @@
 """Look-up tables of a model for plans: its operators in order, those that a plan places, and its modules."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import match_paths
@@ -21,9 +22,10 @@ class DimPlaces:
     classes: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelIndex:
-    """A graph with its look-up tables. `places`, `balanced` and the underscored fields only cache answers."""
+    """A graph with its look-up tables. `places`, `balanced`, `matches` and the functions of sets only cache answers:
+    the same set gives the same object, so that later look-ups are cheap."""
 
     graph: Graph
     operators: dict[str, Operator]
@@ -34,40 +36,31 @@ class ModelIndex:
     calls: dict[str, int]  # a number for each operator: equal for those that a plan may cut alike
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)
-    _ordered: dict[frozenset[str], list[Operator]] = field(default_factory=dict, repr=False)
-    _numbers: dict[frozenset[str], list[int]] = field(default_factory=dict, repr=False)
-    _computing: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
-    _varying: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
-    _matches: dict[str, Units] = field(default_factory=dict, repr=False)
+    matches: dict[str, Units] = field(default_factory=dict, repr=False)  # of patterns that were matched
 
     def ordered(self, names: Iterable[str]) -> Sequence[Operator]:
         """Operators in the order of the graph."""
-        if isinstance(names, frozenset) and names in self._ordered:
-            return self._ordered[names]
-        found = [self.operators[name] for name in sorted(names, key=self.position.__getitem__)]
-        if isinstance(names, frozenset):
-            self._ordered[names] = found
-        return found
+        return self._ordered(frozenset(names))
 
-    def only_compute(self, names: frozenset[str]) -> frozenset[str]:
-        """The operators that are placed. Returns the same object for the same set, so that later look-ups are cheap."""
-        if names not in self._computing:
-            self._computing[names] = names if names <= self.compute else names & self.compute
-        return self._computing[names]
+    @cached_property
+    def _ordered(self) -> Callable[[frozenset[str]], Sequence[Operator]]:
+        return cache(lambda names: [self.graph.operators[number] for number in self.numbers(names)])
 
-    def numbers(self, names: frozenset[str]) -> Sequence[int]:
+    @cached_property
+    def numbers(self) -> Callable[[frozenset[str]], Sequence[int]]:
         """The numbers of operators in the graph, in its order."""
-        if names not in self._numbers:
-            self._numbers[names] = sorted(map(self.position.__getitem__, names))
-        return self._numbers[names]
+        return cache(lambda names: sorted(map(self.position.__getitem__, names)))
 
-    def varying(self, names: frozenset[str]) -> frozenset[str]:
-        """The operators that are not constant. (Constants are on every device.) Returns the same object for the same
-        set."""
-        if names not in self._varying:
-            constant = {name for name in names if self.operators[name].stage is Stage.CONSTANT}
-            self._varying[names] = names - constant if constant else names
-        return self._varying[names]
+    @cached_property
+    def only_compute(self) -> Callable[[frozenset[str]], frozenset[str]]:
+        """The operators that are placed."""
+        return cache(lambda names: names if names <= self.compute else names & self.compute)
+
+    @cached_property
+    def varying(self) -> Callable[[frozenset[str]], frozenset[str]]:
+        """The operators that are not constant. (Constants are on every device.)"""
+        constant = {op.name for op in self.graph.operators if op.stage is Stage.CONSTANT}
+        return cache(lambda names: names if constant.isdisjoint(names) else names - constant)
 
     def found(self, places: Places) -> DimPlaces:
         """The table of operators with a dimension, in groups."""
@@ -77,15 +70,11 @@ class ModelIndex:
         classes = frozenset(op.dims[at].cls for op, at in places)
         return DimPlaces(places, tuple((at, tuple(those)) for (_, at), those in groups.items()), classes)
 
-    def has_matched(self, pattern: str) -> bool:
-        """Whether a pattern was matched before, so that it costs nothing now."""
-        return pattern in self._matches
-
     def match(self, pattern: str) -> Units:
         """The operators beneath each module that a pattern such as `h.*` names."""
-        if pattern not in self._matches:
-            self._matches[pattern] = match_paths(self.paths, pattern)
-        return self._matches[pattern]
+        if pattern not in self.matches:
+            self.matches[pattern] = match_paths(self.paths, pattern)
+        return self.matches[pattern]
 
 
 def index_model(graph: Graph) -> ModelIndex:

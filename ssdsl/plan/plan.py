@@ -160,7 +160,7 @@ class Mark:
 @dataclass(frozen=True, slots=True)
 class OpPlan:
     """Everything that a plan says of one operator. An operator beside another takes its record
-    (`neighbours/beside.py`).
+    (`neighbours/place_beside.py`).
 
     `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it lacks
     because it needs all of their dimension. `checkpoint` is the number of the checkpoint in which it is recomputed.

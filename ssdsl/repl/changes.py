@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from ssdsl.lang.nodes import LetStatement
 from ssdsl.lang.suggest import counted, joined, listed
 from ssdsl.plan.context import Context
-from ssdsl.plan.eval.devices import mesh_size
 from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.eval.select import mesh_size
 from ssdsl.plan.eval.values import Devices, PlanFunction
 from ssdsl.plan.hints.in_time import is_in_time, meshes_of
 from ssdsl.plan.plan import Index, State
@@ -23,7 +23,7 @@ def changes(before: DraftReading, after: DraftReading) -> tuple[str, ...]:
     lines: list[str] = []
     for kind in KINDS:
         lines += _shortened(list(kind(old, new)))
-    return (*_params(old, new), *_meshes(old, new), *_names(before.scope, after), *lines)
+    return (*_params(old, new), *_meshes(old, new), *_names(before.context.scope, after), *lines)
 
 
 def _shortened(lines: list[str]) -> list[str]:
@@ -39,7 +39,7 @@ def _params(old: Context, new: Context) -> Iterator[str]:
 
 def _names(old: Scope, after: DraftReading) -> Iterator[str]:
     """The new names of `let`, `def` and `use`; for a function of another file, the file as well."""
-    scope = after.scope
+    scope = after.context.scope
     for name, value in scope.values.items():
         if name in old.values or name in after.context.facts.params or value == Devices(name):
             continue

@@ -31,7 +31,7 @@ def enter(session: Session, text: str) -> tuple[Session, Reply]:
     text = dedent(text).strip("\n")
     if not text.strip():
         return session, Reply()
-    if text.strip() not in session.facts.scope.values:
+    if text.strip() not in session.facts.context.scope.values:
         text = COMMANDS_OF_OTHERS.get(text.strip(), text)
     try:
         return command(session, text) if text.startswith(":") else _statement(session, text)

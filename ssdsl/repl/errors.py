@@ -23,7 +23,6 @@ class WrongArgument(Diagnostic):
 
     code = "E0802"
     title = "`:{command}` takes {takes}"
-    help = "{change}"
     command: str
     takes: str  # in words
     example: str  # a line to enter instead

@@ -12,7 +12,6 @@ from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Value
 from ssdsl.plan.interpret import interpret_part
 from ssdsl.simulate.report import Report
@@ -40,7 +39,6 @@ class DraftReading:
 
     source: Source
     context: Context
-    scope: Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def begin(graph: Graph, overrides: Mapping[str, int], outside: Outside, folder: 
 def facts_of(draft: Draft, script: Script, workspace: Workspace, overrides: Mapping[str, int]) -> DraftReading:
     """The facts of a draft; raises PlanError. The whole text is read again, which takes 0.2 s for GPT-3 175B in 16
     stages and 256 micro-batches."""
-    return DraftReading(script.span.source, *interpret_part(script, workspace.model, overrides, draft.folder))
+    return DraftReading(script.span.source, interpret_part(script, workspace.model, overrides, draft.folder))
 
 
 def advanced(session: Session, drafts: tuple[Draft, ...], facts: DraftReading) -> Session:
@@ -161,7 +159,7 @@ def drafts_of(draft: Draft, script: Script, known: int = 0) -> tuple[Draft, ...]
 
 def look(session: Session, e: Expr) -> Value:
     """The value of an expression, evaluated without changing the session; raises PlanError."""
-    return evaluate(session.facts.context.aside(), session.facts.scope, e)
+    return evaluate(session.facts.context.aside(), e)
 
 
 def expression(text: str, name: str = "", above: int = 0) -> Expr | None:

@@ -6,8 +6,7 @@ from ssdsl.plan.interpret import plan_of
 from ssdsl.repl.reply import Shown
 from ssdsl.repl.session import Session
 from ssdsl.show.tables.communication import communication_view
-from ssdsl.show.tables.dims import dims_view
-from ssdsl.show.tables.operators import operators_view
+from ssdsl.show.tables.operators import dims_view, operators_view
 from ssdsl.show.tables.program import shown_program
 from ssdsl.show.tables.tasks import tasks_views
 from ssdsl.simulate.report import Report

@@ -50,7 +50,6 @@ class DataUnlike(Diagnostic):
     code = "E0554"
     title = "the data do not fit `{model}`: {fact}"
     note = "{detail}"
-    help = "{change}"
     model: str
     fact: str
     detail: str
@@ -67,7 +66,6 @@ class TrainingStopped(Diagnostic):
     code = "E0555"
     title = "the run ended: {fact}"
     note = "{detail}"
-    help = "{change}"
     fact: str
     detail: str
     change: str

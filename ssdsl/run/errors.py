@@ -28,7 +28,6 @@ class RankFailed(Diagnostic):
     code = "E0502"
     title = "rank {rank} {ending}"
     note = "{error}"
-    help = "{change}"
     rank: int
     ending: str
     error: str
@@ -141,7 +140,6 @@ class NotAProgram(Diagnostic):
 
     code = "E0518"
     title = "`{target}` {fact}"
-    help = "{change}"
     target: str
     fact: str
     change: str

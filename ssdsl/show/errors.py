@@ -36,7 +36,6 @@ class DeviceOutOfMemory(Diagnostic):
     title = "`{role}` needs {peak} of memory; a device of `{cluster}` has {capacity}"
     label = "{over} too much on {where}"
     note = "when it is fullest: {parts}\n{further}"
-    help = "{change}"
     role: str
     peak: str
     cluster: str
@@ -60,7 +59,6 @@ class NearlyFull(Diagnostic):
     title = "`{role}` fills {share} of the memory of a device of `{cluster}`"
     label = "{peak} of {capacity} on {where}"
     note = "when it is fullest: {parts}\ntorch itself and gaps of the allocator are not counted"
-    help = "{change}"
     role: str
     share: str
     cluster: str

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from ssdsl.plan import regions
+
 
 def merged(paths: Iterable[str]) -> str:
     """Paths that differ only in numbers, as one path that shows which numbers occur."""
@@ -11,15 +13,14 @@ def merged(paths: Iterable[str]) -> str:
 
 def _part(words: list[str]) -> str:
     words = list(dict.fromkeys(words))
-    return words[0] if len(words) == 1 else "{" + ",".join(_ranges(sorted(map(int, words)))) + "}"
+    return words[0] if len(words) == 1 else "{" + ",".join(ranges(map(int, words))) + "}"
 
 
-def _ranges(numbers: list[int]) -> list[str]:
-    """Consecutive numbers as `first-last`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+def ranges(numbers: Iterable[int], dash: str = "-") -> list[str]:
+    """Consecutive numbers as `first-last`.
+
+    >>> ranges([7, 0, 1, 2])
+    ['0-2', '7']
+    """
+    runs = regions.merged((number, number + 1) for number in numbers)
+    return [str(start) if end == start + 1 else f"{start}{dash}{end - 1}" for start, end in runs]

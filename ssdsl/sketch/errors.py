@@ -28,7 +28,6 @@ class OpenInUsedFile(Diagnostic):
     code = "E0285"
     severity = "warning"
     title = "`{written}` is in a file that the plan uses, which a search does not change"
-    help = "{change}"
     param: str = ""  # its name; empty for a call
 
     @property

@@ -1,13 +1,14 @@
 """Diagnostics: a fact about the user's text or model, the place where it shows, and the change to make.
 
 A subclass of `Diagnostic` is a frozen dataclass. Its fields are the facts of one mistake. Its class variables are the
-texts, as `str.format` templates over the fields, and over properties where a sentence depends on the facts. `ssdsl
-explain` prints its docstring. Rendering is in `render.py`.
+texts, as `str.format` templates over the fields, and over properties where a sentence depends on the facts. A field or
+a property `change` is the help of a class without a text for it. `ssdsl explain` prints its docstring. Rendering is in
+`render.py`.
 """
 
 import inspect
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
 from ssdsl.text.source import Span
@@ -16,10 +17,10 @@ SLOT = re.compile(r"`?\{[^}]*\}`?")
 REGISTRY: dict[str, type["Diagnostic"]] = {}
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True)
 class Diagnostic:
-    """One mistake or warning; subclasses set the texts and add fields."""
+    """One mistake or warning; subclasses set the texts and add fields. One without a `code` is a base for others."""
 
     code: ClassVar[str]
     severity: ClassVar[str] = "error"
@@ -32,7 +33,11 @@ class Diagnostic:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "change" in {**vars(cls), **cls.__annotations__} and "help" not in vars(cls):
+            cls.help = "{change}"
         dataclass(frozen=True)(cls)
+        if not hasattr(cls, "code"):
+            return
         known = REGISTRY.setdefault(cls.code, cls)
         assert known.__qualname__ == cls.__qualname__, f"{cls.code} is taken by {known.__qualname__}"
 

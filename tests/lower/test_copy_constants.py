@@ -11,7 +11,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.lower.operators.copy_constants import copy_constants
 from ssdsl.model.graph import Graph
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove
 from ssdsl.run.launch import Training
@@ -101,7 +101,7 @@ def test_what_depends_on_weights_or_inputs_is_no_constant() -> None:
 
 def test_no_message_carries_a_mask_between_the_stages_of_a_pipeline() -> None:
     text = f"{STAGED}assign model - stage[0] to gpus[pp = 1]"
-    program = lower(interpret(parse(Source("plan.ssp", text)), captured(LAYERS)[1]))
+    program = lower(interpret_all(parse(Source("plan.ssp", text)), captured(LAYERS)[1])[0])
     assert len(sent(program)) == 1 and not prove(program).failures
 
 
@@ -116,6 +116,6 @@ def test_a_pipeline_with_its_own_masks_equals_one_device(axes: str) -> None:
 
 def test_a_plan_that_assigns_a_mask_by_itself_sends_it() -> None:
     text = f"{STAGED}assign mask to gpus[pp = 0]\nassign model - stage[0] - mask to gpus[pp = 1]"
-    plan = interpret(parse(Source("plan.ssp", text)), captured(LAYERS)[1])
+    plan = interpret_all(parse(Source("plan.ssp", text)), captured(LAYERS)[1])[0]
     assert {name for name, record in plan.operators.items() if record.stays} == plan.graph.repeated
     assert len(sent(program := lower(plan))) == 2 and not prove(program).failures

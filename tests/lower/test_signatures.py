@@ -13,7 +13,7 @@ from ssdsl.ir.text.program import program_text
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.trace import capture
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove
 from ssdsl.text.source import Source
@@ -42,7 +42,7 @@ def test_programs(name: str, program_of: Callable[[str], Program], alone: Callab
     program = program_of(name)
     source = Source(name, (HERE / "programs" / f"{name}.ssp").read_text("utf-8"))
     model = source.text.partition("\n")[0].removeprefix("# model: ")
-    plan = interpret(parse(source), graph_of(model), {}, HERE / "programs")
+    plan = interpret_all(parse(source), graph_of(model), {}, HERE / "programs")[0]
     assert program_text(alone(plan)) == program_text(program)
 
 
@@ -60,7 +60,7 @@ class Swapped(nn.Module):
 
 def test_operands_that_change_places(alone: Callable[[Plan], Program]) -> None:
     model = ssdsl.model_of(Swapped(), {"x": torch.randn(4, 4)}, {"x": ("batch", "feature")})
-    plan = interpret(parse(Source("plan.ssp", DATA)), capture(model))
+    plan = interpret_all(parse(Source("plan.ssp", DATA)), capture(model))[0]
     program = lower(plan)
     assert prove(program).failures == ()
     assert program_text(alone(plan)) == program_text(program)

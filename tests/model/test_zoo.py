@@ -15,7 +15,7 @@ from ssdsl.model import zoo
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.load import load
-from ssdsl.model.load.hf_build import complete, transformers_library
+from ssdsl.model.load.hf import complete, transformers_library
 from ssdsl.model.load.hf_tasks import model_class
 from ssdsl.model.trace import capture
 from ssdsl.model.zoo import PARAMETERS, ZOO

@@ -12,8 +12,8 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.overloads import target_of
 from ssdsl.model.dims.signature import Pattern
 from ssdsl.model.graph import Dim, DimWindow, Operand, Operator, Ref, Stage
+from ssdsl.model.ops.reader import TypedCall
 from ssdsl.model.ops.registry import row
-from ssdsl.model.ops.typed_call import TypedCall
 
 aten = torch.ops.aten
 Arguments = list[Any]

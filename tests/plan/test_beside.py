@@ -8,7 +8,7 @@ import pytest
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import OpPlan, Plan
 from ssdsl.text.source import Source
@@ -38,7 +38,7 @@ prefetch model by 3
 
 
 def plan_of(text: str, graph: Graph) -> Plan:
-    return interpret(parse(Source("plan.ssp", text)), graph)
+    return interpret_all(parse(Source("plan.ssp", text)), graph)[0]
 
 
 def said(record: OpPlan) -> OpPlan:

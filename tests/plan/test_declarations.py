@@ -11,7 +11,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.plan.declarations import ParamDecl, declarations, params
-from ssdsl.plan.interpret import interpret, interpret_all
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -56,7 +56,7 @@ def test_what_comes_with_ssdsl(path: Path, graph: Graph) -> None:
         plan, warnings = interpret_all(script, graph, {}, path.parent)
         assert not warnings and plan.devices in (2, 4)
         ones = {p.name: 2 if p.name == "M" else 1 for p in found.params}
-        assert interpret(script, graph, ones, path.parent).devices == 1
+        assert interpret_all(script, graph, ones, path.parent)[0].devices == 1
 
 
 def test_library() -> None:

@@ -4,8 +4,8 @@ from copy import copy
 
 import pytest
 
+from ssdsl.plan.facts import Records
 from ssdsl.plan.plan import Mark, OpPlan
-from ssdsl.plan.records import Records
 from ssdsl.text.source import Source, Span
 
 FIRST, SECOND = (OpPlan(ahead=Mark(n, Span(Source("", ""), 0, 0))) for n in (1, 2))

@@ -3,7 +3,7 @@
 import pytest
 
 from ssdsl.lang.parse import parse
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import TaskSet
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -22,7 +22,7 @@ assign stage[s] to gpus[pp = s] for s in 0..2
 def rows(last: str, first: str = "") -> list[tuple[TaskSet, object]]:
     """The rows of the plan's one clock: tasks and times."""
     script = parse(Source("plan.ssp", PLAN.format(first=first, last=last)))
-    (clock,) = interpret(script, graph_of("gpt:tiny"), {}, None).clocks
+    (clock,) = interpret_all(script, graph_of("gpt:tiny"), {}, None)[0].clocks
     return [(row.tasks, row.time) for row in clock.rows]
 
 

@@ -222,11 +222,11 @@ def test_a_deep_model(graph_of: Callable[[int], Graph]) -> None:
     from ssdsl.lang.assets import assets_folder
     from ssdsl.lang.parse import parse
     from ssdsl.lang.read import read_source
-    from ssdsl.plan.interpret import interpret
+    from ssdsl.plan.interpret import interpret_all
 
     path = assets_folder("examples") / "megatron.ssp"
     big = graph_of(200)
-    made = interpret(parse(read_source(path)), big, {"S": 8, "M": 8}, path.parent)
+    made = interpret_all(parse(read_source(path)), big, {"S": 8, "M": 8}, path.parent)[0]
     assert len(made.clocks[0].rows) == 2 * 8 * 8
 
 

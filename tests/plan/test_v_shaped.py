@@ -13,7 +13,7 @@ from torch.distributed.pipelining import schedules
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Value
 from ssdsl.model.ops.rows import ROWS
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Phase
 from ssdsl.solve import vee
 from ssdsl.text.diagnostic import PlanError
@@ -62,7 +62,7 @@ def orders() -> Callable[[str, int, int], Orders]:
     def ordered(name: str, p: int, m: int, numbers: str = "") -> Orders:
         graph = graphs.setdefault(p, model_of(2 * p))
         text = PLAN.format(name=name, p=p, stages=2 * p, sizes=[1] * (m - 1) + [ROWS - m + 1], m=m, numbers=numbers)
-        plan = interpret(parse(Source("v.ssp", text)), graph)
+        plan = interpret_all(parse(Source("v.ssp", text)), graph)[0]
         (clock,) = plan.clocks
         stages = {o.name: s for s, o in enumerate(graph.operators)}
         found: Orders = [[] for _ in range(p)]
@@ -212,7 +212,7 @@ def _in_flight(device: list[Task]) -> int:
 def test_an_odd_stage_is_refused(name: str) -> None:
     text = PLAN.format(name=name, p=2, sizes=8, stages=3, m=8, numbers="")
     with pytest.raises(PlanError) as caught:
-        interpret(parse(Source("v.ssp", text)), model_of(3))
+        interpret_all(parse(Source("v.ssp", text)), model_of(3))[0]
     said = render(caught.value.diagnostics[0])
     assert "each device has two stages" in said and "v.ssp:6:1" in said
     assert "help: give the call other arguments" in said

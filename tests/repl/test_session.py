@@ -13,7 +13,7 @@ from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.format import format_script
 from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph, Stage
-from ssdsl.plan.interpret import interpret, plan_of
+from ssdsl.plan.interpret import interpret_all, plan_of
 from ssdsl.plan.plan import Plan
 from ssdsl.text.source import Source
 from tests.repl.conftest import machine
@@ -243,7 +243,7 @@ def test_what_is_saved_is_the_same_plan(enter_: Entering, gpt: Graph, tmp_path: 
     text = path.read_text("utf-8")
     source = Source("saved.ssp", text)
     assert format_script(parse(source), source) == text
-    saved = interpret(parse(source), gpt, {}, tmp_path)
+    saved = interpret_all(parse(source), gpt, {}, tmp_path)[0]
     assert facts(saved) == facts(plan_of(enter_.session.facts.context))
     assert list(tmp_path.iterdir()) == [path]
 

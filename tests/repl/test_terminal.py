@@ -13,7 +13,7 @@ from ssdsl.cli.main import main
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = ["-m", "ssdsl", "repl", "--model", "gpt"]
@@ -65,7 +65,7 @@ def test_in_a_terminal(gpt: Graph, tmp_path: Path) -> None:
     assert path.read_text() == (
         "mesh gpus(dp = 2)\nsplit model by batch into dp\nfor s in 0..1:\n    assign model to gpus\n"
     )
-    assert interpret(parse(read_source(path)), gpt).devices == 2
+    assert interpret_all(parse(read_source(path)), gpt)[0].devices == 2
     assert ":save plan.ssp" in (tmp_path / "state" / "ssdsl" / "repl_history").read_text()
 
 

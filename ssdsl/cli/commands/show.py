@@ -100,7 +100,7 @@ def show(
     chosen = chosen_cluster(cluster or "laptop") if view in TIMED else named_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)
     if view is What.GRAPH:
-        from ssdsl.show.tables.graph import shown_graph
+        from ssdsl.show.tables.program import shown_graph
 
         _text("graph", shown_graph(loaded.graph, every=every or json), json)
         return
@@ -136,8 +136,7 @@ def _views(
     loaded: LoadedPlan, overrides: dict[str, int], view: What, every: bool, cluster: "Links | None"
 ) -> "tuple[Table, ...]":
     from ssdsl.show.tables.communication import communication_view
-    from ssdsl.show.tables.dims import dims_view
-    from ssdsl.show.tables.operators import operators_view
+    from ssdsl.show.tables.operators import dims_view, operators_view
     from ssdsl.show.tables.tasks import tasks_views
 
     match view:

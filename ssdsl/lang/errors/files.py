@@ -58,7 +58,6 @@ class FileUnwritable(Diagnostic):
 
     code = "E0125"
     title = "`{file}` cannot be written: {reason}"
-    help = "{change}"
     file: str
     reason: str
 

@@ -34,7 +34,6 @@ class UnknownStatement(Diagnostic):
 
     code = "E0110"
     title = "there is no statement `{word}`"
-    help = "{change}"
     word: str
 
     @property
@@ -90,7 +89,6 @@ class UnknownCharacter(Diagnostic):
 
     code = "E0112"
     title = "unexpected character {shown}"
-    help = "{change}"
     character: str
 
     @property
@@ -127,7 +125,6 @@ class UnmatchedBracket(Diagnostic):
 
     code = "E0115"
     title = "`{bracket}` closes nothing"
-    help = "{change}"
     bracket: str
     closing: str | None  # what would close the bracket that is open, if one is
     opening: Span | None

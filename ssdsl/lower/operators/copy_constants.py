@@ -11,7 +11,7 @@ from dataclasses import replace
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.rewrite.copy_repeated import copy_repeated
-from ssdsl.plan.neighbours.beside import beside
+from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.plan import NOTHING, OpPlan, Placement, Plan
 
 

@@ -26,7 +26,6 @@ class CaptureFailed(Diagnostic):
     code = "E0330"
     title = "model `{model}` cannot be captured"
     note = "{reason}"
-    help = "{change}"
     model: str
     reason: str
     change: str = CONTROL_FLOW

@@ -6,10 +6,12 @@ compiled; then the numbers differ, and no plan is the cause. Graph and module ru
 rounding may differ: 1e-4 of a tensor's largest element, and 5e-2 if anything is computed in half precision. Whether a
 weight gets a gradient at all is compared as well: an optimizer decays a weight whose gradient is zero, and skips one
 without a gradient.
+
+A graph that runs so also tells where the numbers of a step stop being finite.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +24,7 @@ from ssdsl.model.capture.preserve import module_kept
 from ssdsl.model.checks.errors import CaptureDiffers
 from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.unmaterialised import named_tensors
+from ssdsl.model.load.unmaterialised import named_tensors, tensors_in
 from ssdsl.runtime.layout.cut import contiguous
 from ssdsl.runtime.random.single_device import Draws
 from ssdsl.text.diagnostic import PlanError
@@ -202,9 +204,7 @@ def run_operator(operator: Operator, values: Values) -> Values:
         values = {**values, **{name: contiguous(values[name], order) for name, order in pairs}}
     target, *args = replace_refs(operator.args, values.__getitem__, as_torch)
     result = overload(target)(*args, **dict(replace_refs(operator.kwargs, values.__getitem__, as_torch)))
-    every = result if isinstance(result, (tuple, list)) else (result,)
-    tensors = (t for t in every if isinstance(t, torch.Tensor))
-    return {operand.value: tensor for operand, tensor in zip(operator.outputs, tensors, strict=True)}
+    return {operand.value: tensor for operand, tensor in zip(operator.outputs, tensors_in(result), strict=True)}
 
 
 def _largest(tensor: torch.Tensor) -> float:
@@ -214,3 +214,38 @@ def _largest(tensor: torch.Tensor) -> float:
 def _real(tensor: torch.Tensor) -> torch.Tensor:
     """The numbers of a tensor of any dtype as float64; complex ones as pairs."""
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
+
+
+# -- where numbers stop being finite -----------------------------------------------------------------------------------
+
+
+KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"infinity": torch.isinf, "NaN": torch.isnan}
+
+
+def first_not_finite(model: Model, graph: Graph) -> tuple[str, ...]:
+    """A line for the first infinity and for the first NaN of the forward, with the weight, buffer or input that has
+    it, or the operator that makes it and its place in the model's code."""
+    found: dict[str, str] = {}
+    with torch.no_grad():
+        for where, tensor in _values(model, graph):
+            for kind, has in KINDS.items():
+                if kind not in found and tensor.is_floating_point() and bool(has(tensor).any()):
+                    found[kind] = f"the first {kind} is in {where}"
+            if "NaN" in found:
+                break
+    return tuple(found.values())
+
+
+def _values(model: Model, graph: Graph) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of the forward, in order, each with its place."""
+    values = outside_values(model, graph)
+    yield from ((f"`{name}`", tensor) for name, tensor in values.items())
+    for operator in graph.operators:
+        results = run_operator(operator, values)
+        values |= results
+        yield from ((_place(operator), tensor) for tensor in results.values())
+
+
+def _place(operator: Operator) -> str:
+    module = f" in module `{operator.path}`" if operator.path else ""
+    return f"the result of `{operator.kind}`{module}, {operator.source}"

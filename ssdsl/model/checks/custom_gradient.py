@@ -15,6 +15,7 @@ from ssdsl.model.capture.preserve import module_kept, patched
 from ssdsl.model.capture.source_line import Place
 from ssdsl.model.checks.errors import CustomGradient
 from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import tensors_in
 from ssdsl.text.diagnostic import Diagnostic
 
 SCALES = (1.0, -1e3, 1e6, 1e-3)  # of the incoming gradients
@@ -96,8 +97,7 @@ def _forward(cls: type[Any], args: tuple[Any, ...]) -> Any:
 
 
 def _tensors(results: Any) -> list[torch.Tensor]:
-    every = results if isinstance(results, (tuple, list)) else [results]
-    return [t for t in every if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    return [t for t in tensors_in(results) if t.is_floating_point()]
 
 
 def _gradients(

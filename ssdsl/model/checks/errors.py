@@ -32,7 +32,6 @@ class CustomGradient(Diagnostic):
     code = "E0341"
     title = "the backward of `{function}` is lost: {reason}"
     note = "called in {where}; a program differentiates the operators of the forward"
-    help = "{change}"
     function: str
     reason: str
     where: str
@@ -67,7 +66,6 @@ class TensorChanged(Diagnostic):
     code = "E0343"
     title = "the forward changes {what}"
     note = "{operation} in {where}: {reason}"
-    help = "{change}"
     what: str
     operation: str
     where: str
@@ -86,7 +84,6 @@ class StateChanged(Diagnostic):
     code = "E0344"
     title = "the forward {does}"
     note = "in {where}: {reason}"
-    help = "{change}"
     does: str
     where: str
     reason: str

@@ -14,8 +14,8 @@ from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, regroup
+from ssdsl.model.ops.reader import TypedCall
 from ssdsl.model.ops.registry import find, is_own, known
-from ssdsl.model.ops.typed_call import TypedCall
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 TORCH = ("aten", "prims")  # the namespaces of torch's own operators

@@ -41,11 +41,12 @@ def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]
 
 
 class _Naming:
-    """A model's readings, and the names given so far."""
+    """A model's readings, and the names given so far. `given` are weights; `weights` also casts and views of them."""
 
     def __init__(self, model: Model, capture: Capture, found: Analysis, names: dict[int, str]) -> None:
         self.model, self.capture, self.found, self.names = model, capture, found, names
-        self.weights = {name for name, origin in capture.origins.items() if origin is Origin.WEIGHT}
+        self.given = [name for name, origin in capture.origins.items() if origin is Origin.WEIGHT]
+        self.weights = set(self.given)
         for call in capture.calls:
             if self.weights.issuperset(call.refs() or ("",)) and (call.target.name() == CAST or row(call).regroups):
                 self.weights.update(call.outputs)
@@ -174,7 +175,7 @@ def _beside_heads(n: _Naming) -> Names:
 
 def _in_front(n: _Naming) -> Names:
     """The number of projections that one weight fuses, in front of the dimension that each of them makes."""
-    for name in (name for name, origin in n.capture.origins.items() if origin is Origin.WEIGHT):
+    for name in n.given:
         for leaves in map(n.found.factors.leaves, n.found.axes[name]):
             words = [n.names.get(leaf, "") for leaf in leaves]
             for word, fused in BESIDE.items():
@@ -235,7 +236,7 @@ def _not_passed(n: _Naming, reading: BoundCall, given: set[int], result: set[int
 
 
 def _of_weights(n: _Naming) -> Names:
-    for name in (name for name, origin in n.capture.origins.items() if origin is Origin.WEIGHT):
+    for name in n.given:
         for at, factors in enumerate(n.found.axes[name]):
             yield n.found.factors.leaves(factors), f"{name}.{at}"
 

@@ -66,7 +66,6 @@ class CannotBuild(Diagnostic):
 
     code = "E0304"
     title = "`{model}` cannot be built like this: {reason}"
-    help = "{change}"
     model: str
     reason: str
     change: str
@@ -82,7 +81,6 @@ class BadValue(Diagnostic):
 
     code = "E0316"
     title = "`{option}` of `{model}` cannot be {value}"
-    help = "{change}"
     model: str
     option: str
     value: str
@@ -140,7 +138,6 @@ class UserCodeFailed(Diagnostic):
     title = "`{path}` failed {when}"
     label = "{error}"
     note = "{detail}"
-    help = "{change}"
     path: str
     when: str
     error: str
@@ -160,7 +157,6 @@ class BadModel(Diagnostic):
     code = "E0309"
     title = "{fact}"
     label = "{suggestion}"
-    help = "{change}"
     fact: str
     change: str
     suggestion: str = ""
@@ -251,7 +247,6 @@ class UnknownType(Diagnostic):
     title = "transformers has no model type `{name}`"
     label = "{suggestion}"
     note = "version {version} knows {count} types, such as llama, gpt2, bert, t5 and vit"
-    help = "{change}"
     name: str
     suggestion: str
     version: str
@@ -267,7 +262,6 @@ class ConfigUnreadable(Diagnostic):
 
     code = "E0314"
     title = "cannot read the config `{path}`: {reason}"
-    help = "{change}"
     path: str
     reason: str
     change: str
@@ -284,7 +278,6 @@ class NoTask(Diagnostic):
     title = "{fact}"
     label = "{suggestion}"
     note = "{known}"
-    help = "{change}"
     fact: str
     suggestion: str
     known: str

@@ -1,21 +1,30 @@
-"""Makes a model of a module in Python, or of a function that makes one, and a batch as it comes from a loader."""
+"""Makes a model of a module in Python, or of a function that makes one, and a batch as it comes from a loader.
 
+A module on the meta device does not record what its constructors did. But modules that own weights know how to
+initialise them: `reset_parameters`, as torch's modules have, and the `_init_weights(module)` of the model around it, as
+in transformers and many others, or its `init_weights()`. They are called on a copy without numbers, and their
+operations become the recipes of the weights. A weight that no initialiser writes to has no recipe: that is an error
+with its name.
+"""
+
+import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from ssdsl.model.load.batch import kind, named_axes, named_batch
-from ssdsl.model.load.errors import BadModel, NumbersNeeded
+from ssdsl.model.load.errors import BadModel, NoInitialiser, NumbersNeeded
 from ssdsl.model.load.from_file import checked_loss
-from ssdsl.model.load.initialisers import has_meta, initialised
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
-from ssdsl.model.load.unmaterialised import Deferred, ReadsNumbers
+from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, tensors_in, with_tensors
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
-from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 Inputs = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 
@@ -78,3 +87,112 @@ def _arguments(make: Any) -> str:
         return ""
     needed = (p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     return next(needed, "")
+
+
+# -- a module on the meta device ---------------------------------------------------------------------------------------
+
+
+OWN = ("reset_parameters", "_reset_parameters")  # initialise a module's own weights
+MOST = 5  # errors that are reported
+
+
+def has_meta(module: nn.Module) -> bool:
+    """Whether some weight or buffer of a module is on the meta device."""
+    return any(t.is_meta for t in (*module.parameters(), *module.buffers()))
+
+
+def initialised(
+    module: nn.Module, seed: int, generator: Generator, load_later: bool = False
+) -> tuple[nn.Module, Recipes]:
+    """A copy of the module on the meta device, and recipes for its weights and buffers; those with numbers keep them.
+
+    With `load_later`, weights without an initialiser are NaN until a checkpoint is loaded. Raises PlanError where an
+    initialiser is missing, or needs the numbers of a large tensor.
+    """
+    lacking: list[Diagnostic] = [*_loose(module)]
+    made = copy.deepcopy(module)
+    hollow = {name for name, tensor in named_tensors(made).items() if tensor.is_meta}
+    loaded = hollow.intersection(module.state_dict()) if load_later else set()
+    with Deferred(seed, generator) as scope, torch.no_grad():
+        with_tensors(made, lambda name, tensor: _new(tensor, name in loaded) if name in hollow else tensor)
+        try:
+            _initialise(made, hollow)
+        except ReadsNumbers as error:
+            raise PlanError(NumbersNeeded(None, "an initialiser", str(error))) from error
+    made, recipes = scope.finish(made)
+    lacking += [_without(made, name) for name in sorted(hollow - loaded) if recipes.is_undefined(name)]
+    if lacking:
+        raise PlanError(*lacking[:MOST])
+    return made, recipes
+
+
+def _new(tensor: torch.Tensor, loaded: bool) -> torch.Tensor:
+    """A tensor in place of one on the meta device: NaN or zero if a checkpoint will be loaded, else undefined."""
+    if loaded:
+        return torch.full(tensor.shape, math.nan if tensor.is_floating_point() else 0, dtype=tensor.dtype)
+    if tensor.is_contiguous():
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+
+
+def _initialise(root: nn.Module, hollow: set[str]) -> None:
+    """Calls the initialisers of the modules that own tensors without numbers, the inner ones first."""
+    modules = dict(root.named_modules())
+    for path, owner in reversed(modules.items()):
+        if hollow.isdisjoint(_own_names(path, owner)):
+            continue
+        for name in OWN:
+            if _takes(owner, name, 0):
+                getattr(owner, name)()
+                break
+        around = (modules[p] for p in _upwards(path) if p in modules)
+        if model := next((m for m in around if _takes(m, "_init_weights", 1)), None):
+            model._init_weights(owner)
+    done: tuple[str, ...] = ()
+    for path, module in modules.items():
+        if _takes(module, "init_weights", 0) and not _takes(module, "_init_weights", 1) and not path.startswith(done):
+            done = (*done, f"{path}." if path else "")
+            if all(f"{path}.{name}".lstrip(".") in hollow for name in named_tensors(module)):
+                module.init_weights()
+
+
+def _takes(module: nn.Module, name: str, count: int) -> bool:
+    """Whether a module has this method, and it needs `count` arguments."""
+    method = getattr(type(module), name, None)
+    if not callable(method):
+        return False
+    parameters = [*inspect.signature(method).parameters.values()][1:]
+    return sum(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in parameters) == count
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """A module's path and those of the modules around it, the innermost first."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""
+
+
+def _own_names(path: str, module: nn.Module) -> list[str]:
+    return [f"{path}.{name}".lstrip(".") for name in (*module._parameters, *module._buffers)]
+
+
+def _without(root: nn.Module, name: str) -> NoInitialiser:
+    path, _, last = name.rpartition(".")
+    owner = root.get_submodule(path)
+    what = "weight" if last in owner._parameters else "buffer"
+    method = f"define `reset_parameters` in `{type(owner).__name__}`, which makes it"
+    later = ", or load a checkpoint: `load_later=True`" if name in root.state_dict() else ""
+    return NoInitialiser(None, f"{what} `{name}`", "has no initialiser", method, later)
+
+
+def _loose(root: nn.Module) -> Iterator[NoInitialiser]:
+    """An error for each attribute that has tensors on the meta device and is no weight or buffer."""
+    registered = {id(t) for t in named_tensors(root).values()}
+    for path, module in root.named_modules():
+        for name, value in vars(module).items():
+            tensors = tensors_in(value) if name not in REGISTERED else []
+            if any(t.is_meta and id(t) not in registered for t in tensors):
+                where = f"attribute `{f'{path}.{name}'.lstrip('.')}`"
+                method = f"register it as a buffer, and define `reset_parameters` in `{type(module).__name__}`"
+                yield NoInitialiser(None, where, "is no buffer, so nothing makes it", method)

@@ -59,7 +59,7 @@ class Fewer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @staticmethod
     def _makes_numbers(args: Any, kwargs: Any) -> bool:
-        given = any(isinstance(t, torch.Tensor) for t in tree_leaves((args, kwargs)))
+        given = bool(tensors_in((args, kwargs)))
         return not given and kwargs.get("generator") is None and str(kwargs.get("device")) != "meta"
 
 
@@ -122,6 +122,11 @@ def made(
     with (scope := Deferred(seed, generator) if meta else initial_draws(seed, generator)):
         module = make().to(dtype).train()
     return scope.finish(module) if isinstance(scope, Deferred) else (module, None)
+
+
+def tensors_in(item: Any) -> list[torch.Tensor]:
+    """All tensors in arguments or results, which may be in lists, tuples and dictionaries."""
+    return [leaf for leaf in tree_leaves(item) if isinstance(leaf, torch.Tensor)]
 
 
 def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -212,7 +217,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if _is_view(target):
             return target(*args, **kwargs)
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        tensors = tensors_in((args, kwargs))
         written = (self._recorded(args), {k: self._recorded(v) for k, v in kwargs.items() if k not in DROPPED})
         draw = self.draws.count
         if kwargs.get("generator") is not None:  # the user's own generator: its draws are given, no steps
@@ -225,7 +230,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.draws.skip(target)
         else:
             result = target(*args, **kwargs)
-        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        made = tensors_in(result)
         known = {memory_of(t) for t in tensors}
         makes = tuple(self._number(t) for t in made if memory_of(t) not in known)
         writes = tuple(self._number(t) for t in _changed(target, args, kwargs))
@@ -286,7 +291,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _pretended(self, target: Any, args: Any, kwargs: Any) -> Any:
         """The results of an operator that is not run, as hollow tensors."""
         if torch.Tag.data_dependent_output in target.tags or torch.Tag.dynamic_output_shape in target.tags:
-            self._need_numbers(target, [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)])
+            self._need_numbers(target, tensors_in((args, kwargs)))
         changed = _changed(target, args, kwargs)
         self._hollow |= {memory_of(t) for t in changed}
         if changed:
@@ -308,7 +313,7 @@ def _on_meta(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     if any(p.name == "device" for p in target._schema.arguments):
         kwargs = {**kwargs, "device": torch.device("meta")}
     with _disable_current_modes():  # nothing is drawn
-        return [t for t in tree_leaves(target(*args, **kwargs)) if isinstance(t, torch.Tensor)]
+        return tensors_in(target(*args, **kwargs))
 
 
 def _hollow(like: torch.Tensor) -> torch.Tensor:
@@ -337,6 +342,5 @@ def _changed(target: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         t
         for p in target._schema.arguments
         if p.alias_info is not None and p.alias_info.is_write
-        for t in tree_leaves(named.get(p.name))
-        if isinstance(t, torch.Tensor)
+        for t in tensors_in(named.get(p.name))
     ]

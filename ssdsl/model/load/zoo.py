@@ -7,12 +7,19 @@ import torch
 from ssdsl.lang.suggest import suggest
 from ssdsl.model.load.batch import axes_of, cast
 from ssdsl.model.load.errors import CannotBuild, UnknownModel, UnknownSize
-from ssdsl.model.load.hf import CHANGE, Asked, load_asked
-from ssdsl.model.load.hf_build import BATCHES, transformers_library
+from ssdsl.model.load.hf import BATCHES, CHANGE, Asked, load_asked, transformers_library
 from ssdsl.model.load.hf_tasks import Sizes
 from ssdsl.model.load.model import Model
-from ssdsl.model.load.options import CHOICES, DTYPES, option_text, read_option
-from ssdsl.model.load.spec import ModelSpec, SpecWord, accepted, unknown_option
+from ssdsl.model.load.spec import (
+    CHOICES,
+    DTYPES,
+    ModelSpec,
+    SpecWord,
+    accepted,
+    option_text,
+    read_option,
+    unknown_option,
+)
 from ssdsl.model.load.unmaterialised import made
 from ssdsl.model.zoo import ZOO
 from ssdsl.model.zoo.family import ConfigSize, ModelFamily, ModelSize

@@ -12,8 +12,7 @@ from typing import Final
 from ssdsl.model.dims.signature import Signature, parse_signature
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.saved_tensors import Saved
-from ssdsl.model.ops.reader import AxisOfPart, Reader
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import AxisOfPart, Reader, TypedCall
 
 Rule = Callable[[TypedCall], Signature | None]
 SavedRule = str | Callable[[Reader], Saved | None] | None

@@ -13,8 +13,8 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
+from ssdsl.model.rewrite.calls import inline
 from ssdsl.model.rewrite.constants import known_numbers
-from ssdsl.model.rewrite.inline import inline
 
 Tensor = torch.Tensor
 

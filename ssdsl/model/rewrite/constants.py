@@ -15,8 +15,7 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Origin, replace_refs
-from ssdsl.model.rewrite.calls import rename
-from ssdsl.model.rewrite.inline import inline
+from ssdsl.model.rewrite.calls import inline, rename
 from ssdsl.runtime.layout.cut import contiguous
 
 aten = torch.ops.aten

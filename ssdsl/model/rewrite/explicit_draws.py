@@ -18,8 +18,7 @@ from ssdsl.model.capture.errors import RandomOperator
 from ssdsl.model.dims.analyse import Analysis
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.registry import is_random, row
-from ssdsl.model.rewrite.calls import rename, retarget, temporary
-from ssdsl.model.rewrite.inline import inline, on_meta
+from ssdsl.model.rewrite.calls import inline, on_meta, rename, retarget, temporary
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.operators import RULES, Given
 from ssdsl.text.diagnostic import PlanError

@@ -2,21 +2,29 @@
 
 A plan computes the same as one device, not an average of averages. So the sum, whose parts add up, is an operator of
 its own, and the count is that of the whole batch.
+
+Slices of fused projections become parts of an axis made of two: `qkv[..., :n]`, `qkv[..., n : 2 * n]` and
+`qkv[..., 2 * n :]` are three parts of an axis of 3 n elements. As a reshape and `select`, the axis of the weight is
+[3, heads, head_dim], as in models that reshape it themselves, and the heads can be split. Each buffer that the forward
+changes gets an operator that makes its new value: a program writes a buffer where that is computed, and the value
+counts from the next step on.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
-from ssdsl.model.graph import Ref
+from ssdsl.model.capture.errors import StatisticsRead
+from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.families.move import REGROUPINGS
-from ssdsl.model.rewrite.buffer_updates import check_statistics, compute_updates
-from ssdsl.model.rewrite.calls import rename, rename_results
-from ssdsl.model.rewrite.fused import take_apart
+from ssdsl.model.ops.registry import find
+from ssdsl.model.rewrite.calls import changed_statistics, inline, rename, rename_results, temporary
 from ssdsl.model.rewrite.rules import rewritten
+from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
 # calls that return what they are given if its shape and dtype stay the same
@@ -98,3 +106,105 @@ def _statistics(call: CapturedCall) -> dict[str, str]:
         return {}
     buffers = (call.argument("running_mean"), call.argument("running_var"))
     return {new: old.value for new, old in zip(call.outputs[3:], buffers, strict=True) if isinstance(old, Ref)}
+
+
+# -- slices of fused projections ---------------------------------------------------------------------------------------
+
+
+def take_apart(capture: Capture) -> list[CapturedCall]:
+    """The calls with equal slices of a projection's result written as `reshape` and `select`."""
+    fused = set(_fused(capture))
+    calls: list[CapturedCall] = []
+    for call in capture.calls:
+        is_part = call.kind == "slice" and not fused.isdisjoint(call.refs())
+        calls.extend(_part(call, capture) if is_part else [call])
+    return calls
+
+
+def _fused(capture: Capture) -> Iterator[str]:
+    """The results of projections that are only read as equal parts of the last axis."""
+    readers: dict[str, list[CapturedCall]] = {}
+    for call in capture.calls:
+        for value in dict.fromkeys(call.refs()):
+            readers.setdefault(value, []).append(call)
+    for call in capture.calls:
+        op = find(call.target.name())
+        if op is None or not op.projects:
+            continue
+        shape = capture.tensors[call.outputs[0]].shape
+        bounds = [_bounds(reader, shape) for reader in readers.get(call.outputs[0], ())]
+        if bounds and None not in bounds and len({size for _, size in filter(None, bounds)}) == 1:
+            yield call.outputs[0]
+
+
+def _bounds(call: CapturedCall, shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Start and size of a slice, if it is one of several equal parts of the last axis."""
+    if call.target.name() != "aten::slice.Tensor" or call.argument("dim") % len(shape) != len(shape) - 1:
+        return None
+    n = shape[-1]
+    start, end = (n if i is None else min(i + n if i < 0 else i, n) for i in map(call.argument, ("start", "end")))
+    start = 0 if call.argument("start") is None else start
+    size = end - start
+    aligned = 0 < size < n and n % size == 0 and start % size == 0
+    return (start, size) if aligned and call.argument("step") == 1 else None
+
+
+def _part(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
+    bounds = _bounds(call, capture.tensors[call.refs()[0]].shape)
+    assert bounds is not None
+    start, size = bounds
+
+    def slice_of(x: torch.Tensor, *_: object) -> torch.Tensor:
+        parts = x.reshape(*x.shape[:-1], x.shape[-1] // size, size)
+        return parts.select(x.dim() - 1, start // size)
+
+    return inline(slice_of, call, capture)
+
+
+# -- buffers that the forward changes ----------------------------------------------------------------------------------
+
+
+def check_statistics(capture: Capture) -> None:
+    """Raises PlanError if a call reads running statistics after the batch norm that changes them."""
+    changed: set[str] = set()
+    for call in capture.calls:
+        for name in sorted(changed.intersection(call.refs())) if call.kind != "batch_norm" else ():
+            raise PlanError(StatisticsRead(None, call.kind, name, call.path or "the model", call.source))
+        changed.update(changed_statistics(call))
+
+
+def compute_updates(capture: Capture) -> None:
+    """Gives each buffer's new value an operator of its own that reads the buffer, and so has a place in a plan.
+
+    A new value that depends on inputs only, or is another buffer, would be made on no device, or on all.
+    """
+    level = {n: o in (Origin.WEIGHT, Origin.BUFFER) for n, o in capture.origins.items()}
+    placed: set[str] = set()
+    for call in capture.calls:
+        if any(level.get(r, False) for r in call.refs()):
+            level.update(dict.fromkeys(call.outputs, True))
+            placed.update(call.outputs)
+    for buffer, value in capture.updates.items():
+        if value in placed:
+            placed.remove(value)  # a second buffer with this value has an operator of its own
+            continue
+        at = _place(capture, buffer, value)
+        capture.calls[at:at] = _choice(capture, capture.calls[at - 1], buffer, value)
+        capture.updates[buffer] = capture.calls[at + 1].name
+
+
+def _place(capture: Capture, buffer: str, value: str) -> int:
+    """The position for new calls: behind the call that makes the value, and the first one that reads the buffer."""
+    makes = next((n for n, c in enumerate(capture.calls) if value in c.outputs), 0)
+    return 1 + max(makes, next((n for n, c in enumerate(capture.calls) if buffer in c.refs()), 0))
+
+
+def _choice(capture: Capture, near: CapturedCall, buffer: str, value: str) -> list[CapturedCall]:
+    """Calls that choose between the new and the old value of a buffer, and always take the new one."""
+
+    def copy(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+        always = aten.ones.default((), dtype=torch.bool, device=torch.device("cpu"))
+        return torch.where(always, new, old)
+
+    name = temporary(f"{near.name}_{buffer.replace('.', '_')}_next", capture, capture.tensors[buffer])
+    return inline(copy, replace(near, name=name, outputs=(name,)), capture, (Ref(value), Ref(buffer)))

@@ -22,8 +22,7 @@ from ssdsl.model.dims.analyse import signature_of
 from ssdsl.model.dims.signature import Axis
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.registry import row
-from ssdsl.model.rewrite.calls import rename, rename_results, retarget, without_unread
-from ssdsl.model.rewrite.inline import inline
+from ssdsl.model.rewrite.calls import inline, rename, rename_results, retarget, without_unread
 
 SORTS = {"aten::sort": 1, "aten::sort.stable": 1, "aten::argsort": 0, "aten::argsort.stable": 0}  # number of the order
 PRODUCTS = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")

@@ -1,6 +1,6 @@
 """Rules for captured calls: the operators that a plan can split in place of one that it cannot.
 
-Most rules are functions of torch's operators with the parameters of the operator that they replace (see `inline.py`).
+Most rules are functions of torch's operators with the parameters of the operator that they replace (see `calls.py`).
 Those that look at other calls, or only change a call, take the call and the capture, and give calls.
 """
 
@@ -19,8 +19,7 @@ from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.families.loss import LOSSES
 from ssdsl.model.ops.families.move import REGROUPINGS
 from ssdsl.model.rewrite.aligned_index import aligned_index, aligned_index_put
-from ssdsl.model.rewrite.calls import retarget, temporary, with_arguments
-from ssdsl.model.rewrite.inline import Rule, inline
+from ssdsl.model.rewrite.calls import Rule, inline, retarget, temporary, with_arguments
 
 Rewrite = Callable[[CapturedCall, Capture], list[CapturedCall]]
 Tensor = torch.Tensor

@@ -13,7 +13,6 @@ sequences.
   128, as in the first training of AlphaFold.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.model.zoo.family import ModelFamily, ModelSize
@@ -23,7 +22,6 @@ BINS = 64  # of distances
 NEAR = 32  # residues farther apart than that all count as equally far
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AlphaFold2(ModelSize):
     """The numbers of an Evoformer; `msa` and `pair` are its widths, of a residue of a sequence and of a pair.
 

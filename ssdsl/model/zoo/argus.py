@@ -16,7 +16,6 @@ pooling; the one U-Net sees the three planes together, where theirs sees one at 
 doublings. The weights of the prior's scores are its embedding.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -25,7 +24,6 @@ from ssdsl.model.zoo.family import ModelFamily, ModelSize
 PLANES = 3
 
 
-@dataclass(frozen=True, slots=True)
 class ArgusCodebook(ModelSize):
     """The numbers of the first stage; planes have `resolution` cells along each side, and are halved `halvings` times.
 
@@ -75,7 +73,6 @@ class ArgusCodebook(ModelSize):
         return [self.features << level for level in range(self.levels)]
 
 
-@dataclass(frozen=True, slots=True)
 class ArgusPrior(ModelSize):
     """The numbers of the second stage; `seq` are the tokens of a shape, `classes` the categories."""
 

@@ -11,18 +11,16 @@ logarithm of its input and the tanh of its output, which are left out. The batch
 `256`, which are those of LBANN's code, it leaves 4 x 4 x 4 and has 38.8 million.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from ssdsl.model.load.options import option_text
+from ssdsl.model.load.spec import option_text
 from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
 CHANNELS, TARGETS = 4, 4
 LEFT = 4  # voxels that the last pooling leaves along each axis, if no convolution has a stride
 
 
-@dataclass(frozen=True, slots=True)
 class Cosmoflow(ModelSize):
     """The numbers of a CosmoFlow; the first convolution makes `base` channels, each next one doubles them up to `most`.
 

@@ -6,9 +6,9 @@ Nothing here needs torch or transformers, so that the zoo can be listed without 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
-from ssdsl.model.load.options import option_text
+from ssdsl.model.load.spec import option_text
 
 if TYPE_CHECKING:
     import torch
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 Numbers = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+@dataclass(frozen=True)
 class ModelSize:
-    """The numbers of a model. A model of our own has a subclass, with a field for each number.
+    """The numbers of a model. A model of our own has a subclass, a frozen dataclass with a field for each number.
 
     `NET` is the class of its module in `zoo/nets`, which also makes batches: `example`. `SUMMARY` has the most
     important numbers in words, for a table. `AXES` names axes of its inputs, where convention (`load/batch.py`) does
@@ -28,6 +29,9 @@ class ModelSize:
     NET: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = ""
     AXES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     @property
     def numbers(self) -> Numbers:
@@ -85,7 +89,6 @@ class Architecture:
     config: Callable[..., dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigSize(ModelSize):
     """A size of a model of transformers, which is built from its config."""
 

@@ -14,7 +14,6 @@ The tasks are small ones with an answer in closed form: `regression` of a produc
 million parameters; the paper's have a few million as well, in sizes that differ by task.
 """
 
-from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
@@ -23,7 +22,6 @@ from ssdsl.model.zoo.family import ModelFamily, ModelSize
 SPACE = 3  # dimensions
 
 
-@dataclass(frozen=True, slots=True)
 class GaPlanes(ModelSize):
     """The numbers of a GA-Planes model; `line`, `plane` and `volume` are grid points along each side."""
 

@@ -23,13 +23,11 @@ whose two best scores differ by no more than rounding may take another expert th
   there with those of two.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
 
-@dataclass(frozen=True, slots=True)
 class MoeGpt(ModelSize):
     """The numbers of such a GPT; every `every`-th layer has experts, each of inner dimension `ffn`.
 

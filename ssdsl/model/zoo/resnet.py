@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ssdsl.model.load.options import option_text
+from ssdsl.model.load.spec import option_text
 from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
 CHANNELS = 3
@@ -33,7 +33,6 @@ class Convolution:
     stride: int = 1
 
 
-@dataclass(frozen=True, slots=True)
 class Resnet(ModelSize):
     """The numbers of a ResNet; `depths` are the blocks of each stage, `width` is the first's and doubles each time.
 

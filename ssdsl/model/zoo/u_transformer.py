@@ -9,7 +9,6 @@ Here a step has a number for each image, and all group norms have `groups` group
 Sizes have the names of the code's table; the largest has the 2.1 billion parameters of the paper.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -18,7 +17,6 @@ from ssdsl.model.zoo.family import ModelFamily, ModelSize
 CHANNELS, TARGETS = 3, 4
 
 
-@dataclass(frozen=True, slots=True)
 class UTransformer(ModelSize):
     """The numbers of a U-Transformer; the image is halved between `levels`, and channels double except at the last."""
 

@@ -12,13 +12,11 @@ Convolutions are padded, so that a volume of `width` x `width` x `width` voxels 
 The batch is ours.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
 
 
-@dataclass(frozen=True, slots=True)
 class Unet3d(ModelSize):
     """The numbers of a U-Net; its first convolution makes `base` channels, and it pools `levels` times.
 

@@ -12,7 +12,6 @@ linear(4096, 4096), linear(4096, classes), with their biases; flat is the size o
 The batch of 256 is that of the VGG paper; the batch for CIFAR-10 is ours.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -21,7 +20,6 @@ from ssdsl.model.zoo.family import ModelFamily, ModelSize
 CHANNELS = 3
 
 
-@dataclass(frozen=True, slots=True)
 class Vgg(ModelSize):
     """The numbers of a VGG; `depths` and `widths` are the convolutions of each stage and their channels."""
 

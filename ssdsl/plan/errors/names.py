@@ -3,7 +3,6 @@
 from ssdsl.lang.assets import library_names
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.errors.traced import Conflict, Traced
-from ssdsl.text.diagnostic import Diagnostic
 
 FOREIGN = {  # words of other languages, and what a plan writes
     "range": "a range is written with two dots: `range(2)` is `0..2`, `range(1, S)` is `1..S`",
@@ -14,7 +13,7 @@ FOREIGN = {  # words of other languages, and what a plan writes
 }
 
 
-class UnknownName(Traced, Diagnostic):
+class UnknownName(Traced):
     """The name is not bound above this line: `let stage = balance(modle, S)`.
 
     Names are bound by `param`, `mesh`, `let`, `def`, `use` and `for`, above the place where they are used.
@@ -22,7 +21,6 @@ class UnknownName(Traced, Diagnostic):
 
     code = "E0201"
     title = "there is no `{name}` here"
-    help = "{change}"
     name: str
     known: tuple[str, ...]
 
@@ -41,7 +39,7 @@ class UnknownName(Traced, Diagnostic):
         return f"bind it above this line, such as by `let {name} = ...`"
 
 
-class NameTaken(Conflict, Diagnostic):
+class NameTaken(Conflict):
     """A name is bound twice: `let x = 1`, then `let x = 2`. A name in a plan means one thing."""
 
     code = "E0202"
@@ -49,6 +47,7 @@ class NameTaken(Conflict, Diagnostic):
     label = "bound again here"
     note = "{what}"
     help = "choose another name"
+    earlier = "bound here first"
     name: str
     has_meaning: str = ""  # where nothing in the plan bound it: "a word that every plan has"
 
@@ -56,17 +55,13 @@ class NameTaken(Conflict, Diagnostic):
     def what(self) -> str:
         return f"`{self.name}` is {self.has_meaning}" if self.has_meaning else ""
 
-    def earlier(self) -> str:
-        return "bound here first"
 
-
-class UnknownParam(Traced, Diagnostic):
+class UnknownParam(Traced):
     """`--set` names a parameter that the plan does not have: `--set TP=4` where the plan says `param T = 2`."""
 
     code = "E0225"
     title = "the plan has no parameter `{name}`"
     note = "it has {has}"
-    help = "{change}"
     name: str
     value: int
     known: tuple[str, ...]
@@ -82,13 +77,12 @@ class UnknownParam(Traced, Diagnostic):
         return suggest(self.name, self.known) or f"set one that it has, such as `--set {self.known[0]}={self.value}`"
 
 
-class WrongArguments(Traced, Diagnostic):
+class WrongArguments(Traced):
     """A function is called with other arguments than it takes: `gpipe(stage)` instead of `gpipe(stage, M)`."""
 
     code = "E0229"
     title = "`{name}` takes {takes}"
     label = "given {given}"
-    help = "{change}"
     name: str
     formals: tuple[str, ...] | str  # the names of a plan's function; in words, what a built-in one takes
     positional: int
@@ -116,7 +110,7 @@ class WrongArguments(Traced, Diagnostic):
         return found or f"write `{self.name}({', '.join(self.formals)})`"
 
 
-class Recursion(Traced, Diagnostic):
+class Recursion(Traced):
     """A function calls itself, directly or through others. Plans have no recursion, so every plan ends."""
 
     code = "E0230"
@@ -125,7 +119,7 @@ class Recursion(Traced, Diagnostic):
     name: str
 
 
-class TooManySteps(Traced, Diagnostic):
+class TooManySteps(Traced):
     """The plan takes more steps than any plan needs: `for i in 0..1000000000000:`.
 
     A step is a statement, a turn of a loop or a call. A pipeline of 128 stages and 512 micro-batches takes
@@ -138,7 +132,7 @@ class TooManySteps(Traced, Diagnostic):
     limit: int
 
 
-class CallsTooDeep(Traced, Diagnostic):
+class CallsTooDeep(Traced):
     """Functions call functions that call functions, deeper than anybody reads."""
 
     code = "E0232"
@@ -146,7 +140,7 @@ class CallsTooDeep(Traced, Diagnostic):
     help = "reduce the depth of nested calls"
 
 
-class NeverUsed(Traced, Diagnostic):
+class NeverUsed(Traced):
     """A plan declares a `param` or a `dim` and does not use it: `--set` of it would change nothing."""
 
     code = "E0273"

@@ -5,10 +5,9 @@ from fractions import Fraction
 from ssdsl.lang.suggest import counted, joined, listed, suggest
 from ssdsl.plan.errors.split import places
 from ssdsl.plan.errors.traced import Conflict, Traced
-from ssdsl.text.diagnostic import Diagnostic
 
 
-class UnknownCount(Traced, Diagnostic):
+class UnknownCount(Traced):
     """The number of parts is missing. An index without one takes it from the mesh axis of the same name.
 
     No mesh above the statement has such an axis, or several meshes have it with different sizes, and not all of the
@@ -19,7 +18,6 @@ class UnknownCount(Traced, Diagnostic):
     code = "E0207"
     title = "the number of parts of `{name}` is unknown"
     label = "{reason}"
-    help = "{change}"
     name: str
     meshes: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]  # those above, with their axes
 
@@ -49,7 +47,7 @@ class UnknownCount(Traced, Diagnostic):
         return f"to split over devices, declare the axis above: `mesh {mesh}({written})`\n{in_time}"
 
 
-class NearAxis(Traced, Diagnostic):
+class NearAxis(Traced):
     """An index in time has nearly the name of a mesh axis that its operators do not use: `tpp` for `tp`.
 
     An index that is no axis of the operators' mesh is one in time: its parts run one after another on each device.
@@ -69,7 +67,7 @@ class NearAxis(Traced, Diagnostic):
     size: int
 
 
-class CountMismatch(Conflict, Diagnostic):
+class CountMismatch(Conflict):
     """An index with the name of a mesh axis must have as many parts as the axis has devices."""
 
     code = "E0208"
@@ -79,6 +77,7 @@ class CountMismatch(Conflict, Diagnostic):
     help = (
         "write `into {name}` alone: it has as many parts as the axis; or list {size} parts, or name the index otherwise"
     )
+    earlier = "{devices} along `{name}`"
     name: str
     count: int
     mesh: str
@@ -93,11 +92,8 @@ class CountMismatch(Conflict, Diagnostic):
     def devices(self) -> str:
         return counted(self.size, "device")
 
-    def earlier(self) -> str:
-        return f"{self.devices} along `{self.name}`"
 
-
-class BadSizes(Traced, Diagnostic):
+class BadSizes(Traced):
     """The sizes of the parts must add up to the size of the dimension: `into m = [3, 5]` needs 8."""
 
     code = "E0209"
@@ -115,7 +111,7 @@ class BadSizes(Traced, Diagnostic):
         return places(self.paths, f"{self.dim} = {self.size}")
 
 
-class NoSuchPhrase(Traced, Diagnostic):
+class NoSuchPhrase(Traced):
     """After an index, `parts` lists the chunks of each part: `into cp parts [[0, 3], [1, 2]]`."""
 
     code = "E0263"
@@ -124,7 +120,7 @@ class NoSuchPhrase(Traced, Diagnostic):
     word: str
 
 
-class BadChunks(Traced, Diagnostic):
+class BadChunks(Traced):
     """The chunks of `parts` are numbered from 0, and each belongs to one part: `[[0, 3], [1, 2]]` are four chunks."""
 
     code = "E0264"
@@ -135,7 +131,7 @@ class BadChunks(Traced, Diagnostic):
     last: int
 
 
-class BadCount(Traced, Diagnostic):
+class BadCount(Traced):
     """A number of parts is at least 1."""
 
     code = "E0215"
@@ -144,7 +140,7 @@ class BadCount(Traced, Diagnostic):
     count: int
 
 
-class BadShare(Traced, Diagnostic):
+class BadShare(Traced):
     """A stage's share of the work is above 0: `balance(OPS, [2, 1, 1])` gives the first of three stages half of it.
 
     Shares are relative and need not add up to anything: `[0.5, 0.25, 0.25]` are the same.

@@ -5,12 +5,11 @@ from enum import Enum
 from ssdsl.lang.suggest import joined, listed, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
-from ssdsl.text.diagnostic import Diagnostic
 
 MOST = 6  # modules that a note names
 
 
-class NoMesh(Traced, Diagnostic):
+class NoMesh(Traced):
     """A plan without a `mesh` has no devices to put operators on."""
 
     code = "E0250"
@@ -18,7 +17,7 @@ class NoMesh(Traced, Diagnostic):
     help = "declare the devices: `mesh gpus(dp = 2)`, and `assign model to gpus`"
 
 
-class NotAssigned(Traced, Diagnostic):
+class NotAssigned(Traced):
     """An `assign` must put every operator that computes with weights on devices."""
 
     code = "E0252"
@@ -39,7 +38,7 @@ class NotAssigned(Traced, Diagnostic):
         return "model" if self.missing is None else f'model["{self.missing}"]'
 
 
-class PlacedBeside(Traced, Diagnostic):
+class PlacedBeside(Traced):
     """Operators that no statement assigns were put beside those that make their operands, or that use their results.
 
     A module that contains other modules calls such operators itself: a residual, an activation, the division of a loss.
@@ -71,7 +70,7 @@ class PlacedBeside(Traced, Diagnostic):
         return joined(["the model itself" if path == ROOT else f"`{path}`" for path in self.paths[:MOST]], "and")
 
 
-class RoundTrip(Traced, Diagnostic):
+class RoundTrip(Traced):
     """Operators that a module calls itself are on other devices than all their neighbours, so values go there and back.
 
     `model - model["h.*"]` also selects the residuals, activations and sums that modules with submodules call
@@ -113,13 +112,12 @@ each of these operators then runs where its operands are made"""
         return f"in the forward of {'the model itself' if self.path == ROOT else f'`{self.path}`'} ({self.source})"
 
 
-class NoSuchAxis(Traced, Diagnostic):
+class NoSuchAxis(Traced):
     """A slice names an axis that the mesh does not have: `gpus[pipe = 0]`."""
 
     code = "E0254"
     title = "the mesh `{mesh}` has no axis `{axis}`"
     note = "its axes are {has}"
-    help = "{change}"
     mesh: str
     axis: str
     known: tuple[str, ...]
@@ -133,7 +131,7 @@ class NoSuchAxis(Traced, Diagnostic):
         return suggest(self.axis, self.known) or f"choose one of its axes: `{self.mesh}[{self.known[0]} = 0]`"
 
 
-class NoSuchDevice(Traced, Diagnostic):
+class NoSuchDevice(Traced):
     """A slice names a coordinate beyond the size of the axis: `gpus[pp = 2]` where `pp` has 2 devices, 0 and 1."""
 
     code = "E0255"
@@ -150,7 +148,7 @@ class NoSuchDevice(Traced, Diagnostic):
         return self.size - 1
 
 
-class SplitAndFixed(Conflict, Diagnostic):
+class SplitAndFixed(Conflict):
     """An operator is split into an index, and its devices fix the axis of that name: all parts would be at one
     coordinate.
 
@@ -161,14 +159,12 @@ class SplitAndFixed(Conflict, Diagnostic):
     title = "`{operator}` is split into `{name}`, and its devices fix `{name}`"
     label = "assigned here"
     help = "assign it to the whole mesh, or name the index otherwise"
+    earlier = "split here"
     operator: str
     name: str
 
-    def earlier(self) -> str:
-        return "split here"
 
-
-class RelatesNothing(Traced, Diagnostic):
+class RelatesNothing(Traced):
     """An `order`, or a row of `order by clock`, has no effect in any turn of its loop.
 
     An index outside its range names no task; schedules begin and end with such turns, but some turn should name one.
@@ -224,7 +220,7 @@ class Idle(Enum):
         return self.value[1]
 
 
-class Unread(Traced, Diagnostic):
+class Unread(Traced):
     """A statement that changes nothing: the program is the same without it.
 
     It asks for something that its operators do not have. Statements that agree with what holds anyway get no warning:
@@ -240,7 +236,7 @@ class Unread(Traced, Diagnostic):
     idle: Idle
 
 
-class OnAllDevices(Traced, Diagnostic):
+class OnAllDevices(Traced):
     """An `order` fixes an index whose parts are on different devices: `stage[0].fwd[dp = 0]`.
 
     All devices of a stage run the same tasks in the same order, so it holds for all parts along such an index. It can

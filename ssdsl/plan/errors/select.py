@@ -4,10 +4,9 @@ from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.paths import near_paths, top_modules
 from ssdsl.plan.plan import Phase, State
-from ssdsl.text.diagnostic import Diagnostic
 
 
-class NoSuchPath(Traced, Diagnostic):
+class NoSuchPath(Traced):
     """A module path that no operator of the model has: `model["h.*.mlpp"]`.
 
     `*` stands for one segment, `**` for any number. A path selects everything below it, and may begin at any segment.
@@ -17,7 +16,6 @@ class NoSuchPath(Traced, Diagnostic):
     code = "E0240"
     title = "no module of `{model}` matches `{pattern}`"
     note = "{modules}"
-    help = "{change}"
     model: str
     pattern: str
     paths: tuple[str, ...]  # of the operators selected from
@@ -32,13 +30,12 @@ class NoSuchPath(Traced, Diagnostic):
         return near_paths(self.pattern, self.paths) or f"`ssdsl show PLAN --model {self.model} ops` lists the modules"
 
 
-class NoSuchKind(Traced, Diagnostic):
+class NoSuchKind(Traced):
     """No selected operator is of this kind: `model.linaer`. `ssdsl show PLAN --model gpt ops` lists the kinds."""
 
     code = "E0241"
     title = "no operator selected here is of kind `{kind}`"
     note = "{has}"
-    help = "{change}"
     kind: str
     known: tuple[str, ...]
 
@@ -53,7 +50,7 @@ class NoSuchKind(Traced, Diagnostic):
         return suggest(self.kind, words) or "choose one of these, a phase such as `.fwd`, or state such as `.weights`"
 
 
-class NoSuchIndex(Traced, Diagnostic):
+class NoSuchIndex(Traced):
     """`[m = 3]` selects parts by an index, but no selected operator is split into `m` above this line."""
 
     code = "E0242"
@@ -68,7 +65,7 @@ class NoSuchIndex(Traced, Diagnostic):
         return listed(self.known) or "none"
 
 
-class NothingSelected(Traced, Diagnostic):
+class NothingSelected(Traced):
     """The statement selects no operator: `split model.linear & model.conv by ffn into tp`."""
 
     code = "E0243"
@@ -86,7 +83,7 @@ INSTEAD = {  # of a part that a statement names
 }
 
 
-class NotWhole(Traced, Diagnostic):
+class NotWhole(Traced):
     """`split`, `assign` and `recompute` take whole operators; phases and fixed indices are for `order`.
 
     All parts of an operator are cut and recomputed alike, and run on the devices of one mesh: one after another or, if
@@ -98,7 +95,6 @@ class NotWhole(Traced, Diagnostic):
     code = "E0244"
     title = "`{statement}` takes whole operators"
     label = "names {found}"
-    help = "{change}"
     statement: str
     phase: Phase | None
     index: str
@@ -116,7 +112,7 @@ class NotWhole(Traced, Diagnostic):
         return INSTEAD.get(self.statement, "leave the index `{index}` out").format(index=self.index, mesh=mesh)
 
 
-class FixedTwice(Traced, Diagnostic):
+class FixedTwice(Traced):
     """An index or a phase is given twice: `attn[m = 1][m = 2]`."""
 
     code = "E0246"
@@ -125,7 +121,7 @@ class FixedTwice(Traced, Diagnostic):
     name: str
 
 
-class DifferentParts(Traced, Diagnostic):
+class DifferentParts(Traced):
     """Selections are combined first and narrowed to phases and indices after: `(a | b).fwd[m = 0]`."""
 
     code = "E0247"
@@ -133,7 +129,7 @@ class DifferentParts(Traced, Diagnostic):
     help = "combine the operators first: `(a | b)[m = 0]`"
 
 
-class TooFewUnits(Traced, Diagnostic):
+class TooFewUnits(Traced):
     """`balance(OPS, S)` needs at least S repeated modules, or runs of other operators, to make stages of.
 
     The model is cut between modules, never inside one: a model of 12 layers gives at most 12 stages, plus those for the
@@ -143,7 +139,6 @@ class TooFewUnits(Traced, Diagnostic):
     code = "E0248"
     title = "cannot divide {modules} into {stages} stages"
     note = "stages are made of whole modules; here these are {names}"
-    help = "{change}"
     units: tuple[str, ...]
     stages: int
 

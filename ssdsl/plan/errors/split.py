@@ -7,7 +7,6 @@ from ssdsl.lang.suggest import either, joined, listed, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.facts import NumberOrigin
-from ssdsl.text.diagnostic import Diagnostic
 
 MOST_CHOICES = 6
 ALIKE = (  # other words for one dimension
@@ -48,7 +47,7 @@ class Division:
         return f"{self.index} = {self.count}{f', {self.origin}' if self.origin else ''}"
 
 
-class DoesNotDivide(Traced, Diagnostic):
+class DoesNotDivide(Traced):
     """A dimension is cut into equal parts, so its size must be a multiple of their number.
 
     `split model by heads into tp` with 12 heads and `tp = 8` is impossible. If a dimension is cut several times, its
@@ -131,7 +130,7 @@ class DoesNotDivide(Traced, Diagnostic):
         return [] if rest else [n for n in wanted if size % n == 0][:MOST_CHOICES]
 
 
-class LeftWhole(Traced, Diagnostic):
+class LeftWhole(Traced):
     """`where possible` left operators whole, because the number of parts does not divide their dimension.
 
     `split model by heads into tp where possible` with 12 heads and `tp = 8` computes all heads on each of the 8
@@ -166,7 +165,7 @@ class LeftWhole(Traced, Diagnostic):
         return f"to cut it, choose a divisor of {self.size}: {name}{joined(choices, 'or')}"
 
 
-class NoSuchCondition(Traced, Diagnostic):
+class NoSuchCondition(Traced):
     """`where possible` is the only condition of a `split`: it leaves out operators that cannot be cut so.
 
     Such operators do not have the dimension, or the number of parts does not divide it, or it cannot be split, or they
@@ -179,7 +178,7 @@ class NoSuchCondition(Traced, Diagnostic):
     word: str
 
 
-class OtherName(Traced, Diagnostic):
+class OtherName(Traced):
     """A `split` leaves out operators that have the same axis of the model under another name.
 
     A convolution turns `rows` of its input into `height` of its result: one axis with two names, perhaps at two sizes.
@@ -219,7 +218,7 @@ class OtherName(Traced, Diagnostic):
         return listed(self.paths, 3)
 
 
-class NoSuchDimension(Traced, Diagnostic):
+class NoSuchDimension(Traced):
     """No selected operator has a dimension of this name: `split model by head into tp`.
 
     `ssdsl show PLAN --model gpt dims` lists the dimensions.
@@ -228,7 +227,6 @@ class NoSuchDimension(Traced, Diagnostic):
     code = "E0204"
     title = "no operator selected here has a dimension `{dim}`"
     note = "{has}"
-    help = "{change}"
     dim: str
     known: tuple[str, ...]  # of the selected operators
     aliases: tuple[str, ...]  # named by `dim`
@@ -262,7 +260,7 @@ def alike(dim: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((dim, *(word for words in ALIKE if dim in words for word in words))))
 
 
-class Contradiction(Conflict, Diagnostic):
+class Contradiction(Conflict):
     """Two statements give one operator's index different meanings.
 
     An index is added once: two splits into `tp` must cut the same dimension into as many parts. An analysis names the
@@ -275,6 +273,7 @@ class Contradiction(Conflict, Diagnostic):
     title = "`{operator}` already has an index `{name}`"
     label = "cuts `{dim}` = {size} into {count}"
     help = "{change}\n{or_other}"
+    earlier = "cuts `{first_dim}` = {first_size} into {first_count}"
     operator: str
     name: str
     dim: str
@@ -308,11 +307,8 @@ class Contradiction(Conflict, Diagnostic):
         then = f"`split {self.given} by inner into {self.name}`"
         return f"or, if the dimension of {self.other.size} is meant there, name it: {named}, and {then}"
 
-    def earlier(self) -> str:
-        return f"cuts `{self.first_dim}` = {self.first_size} into {self.first_count}"
 
-
-class CannotSplit(Traced, Diagnostic):
+class CannotSplit(Traced):
     """None of these operators can be cut along this dimension: for example, a layer norm needs the whole normalised
     axis.
 
@@ -323,7 +319,6 @@ class CannotSplit(Traced, Diagnostic):
     code = "E0206"
     title = "cannot split a {kind} by `{dim}`: {reason}"
     note = "{where}"
-    help = "{change}"
     kind: str
     dim: str
     reason: str

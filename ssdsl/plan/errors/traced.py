@@ -1,34 +1,31 @@
 """Base classes for diagnostics of the interpreter: with the calls that led to a mistake, or with an earlier
 statement."""
 
-from dataclasses import dataclass
+from dataclasses import field
+from typing import ClassVar
 
+from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 Places = tuple[tuple[Span, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traced:
+class Traced(Diagnostic):
     """A mistake that was reached through `calls`: their places, the innermost first."""
 
-    calls: tuple[Span, ...] = ()
+    calls: tuple[Span, ...] = field(default=(), kw_only=True)
 
     def others(self) -> Places:
         """The further places that a diagnostic shows."""
         return tuple((span, "called here") for span in self.calls[:3])
 
 
-@dataclass(frozen=True, kw_only=True)
 class Conflict(Traced):
-    """A mistake that two places make together: `first` is the earlier one, `earlier()` the words for what was said
-    there."""
+    """A mistake that two places make together: `first` is the earlier one, `earlier` the label there."""
 
-    first: Span | None = None
-
-    def earlier(self) -> str:
-        raise NotImplementedError
+    earlier: ClassVar[str]
+    first: Span | None = field(default=None, kw_only=True)
 
     def others(self) -> Places:
-        first = ((self.first, self.earlier()),) if self.first else ()
+        first = ((self.first, self.text(self.earlier)),) if self.first else ()
         return (*first, *super().others())

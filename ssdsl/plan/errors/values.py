@@ -1,11 +1,14 @@
 """Mistakes with values: numbers, lists, and values of the wrong kind."""
 
+from collections.abc import Callable
 from enum import Enum
 from fractions import Fraction
+from typing import TypeGuard, TypeVar
 
+from ssdsl.lang import nodes
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.values import PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import PlanError
 
 
 class Wanted(Enum):
@@ -44,12 +47,11 @@ class Wanted(Enum):
         self.example = example
 
 
-class WrongType(Traced, Diagnostic):
+class WrongType(Traced):
     """A value of one kind stands where another is needed: `split 3 by batch into dp`."""
 
     code = "E0210"
     title = "expected {wanted.words}, found {found}"
-    help = "{change}"
     wanted: Wanted
     value: Value
 
@@ -80,12 +82,31 @@ class WrongType(Traced, Diagnostic):
         return wanted.example
 
 
-class NoSuchItem(Traced, Diagnostic):
+T = TypeVar("T")
+Kind = Callable[[Value], TypeGuard[T]]  # such as `is_whole`
+
+
+def required(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted) -> T:
+    """The value; raises PlanError if it is not of this kind. `at` is the place of the mistake."""
+    if kind(value):
+        return value
+    raise PlanError(WrongType(at.span, wanted, value))
+
+
+def items_of(value: Value, kind: Kind[T], at: nodes.Node, wanted: Wanted, least: int = 1) -> tuple[T, ...]:
+    """The items of a list; raises PlanError if it is no list of at least so many items, all of this kind."""
+    given = required(value, is_list, at, wanted)
+    found = tuple(item for item in given if kind(item))
+    if len(found) < max(least, len(given)):
+        raise PlanError(WrongType(at.span, wanted, value))
+    return found
+
+
+class NoSuchItem(Traced):
     """A list has no item at this position; positions begin at 0: `stage[S]` of S stages."""
 
     code = "E0211"
     title = "there is no item {position} in a list of {length}"
-    help = "{change}"
     position: int
     length: int
 
@@ -94,7 +115,7 @@ class NoSuchItem(Traced, Diagnostic):
         return f"its items are 0 to {self.length - 1}" if self.length else "the list is empty: leave the item out"
 
 
-class DivisionByZero(Traced, Diagnostic):
+class DivisionByZero(Traced):
     """`//` and `%` by zero."""
 
     code = "E0212"
@@ -102,7 +123,7 @@ class DivisionByZero(Traced, Diagnostic):
     help = "divide by a number that is not 0; `a // b if b > 0 else 0` asks first"
 
 
-class NumberTooLarge(Traced, Diagnostic):
+class NumberTooLarge(Traced):
     """A number beyond 2^62. No count in a plan is that large."""
 
     code = "E0213"
@@ -110,12 +131,11 @@ class NumberTooLarge(Traced, Diagnostic):
     help = "keep numbers below 2^62"
 
 
-class NoSuchAttribute(Traced, Diagnostic):
+class NoSuchAttribute(Traced):
     """Only a selection can be followed by a dot: `model.fwd`, `model.weights`, `model.linear`."""
 
     code = "E0214"
     title = "{found} has no `.{name}`"
-    help = "{change}"
     value: Value
     name: str
 

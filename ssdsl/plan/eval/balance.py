@@ -9,10 +9,10 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadCount, BadShare
 from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.values import Wanted, WrongType, required
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
-from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_whole
+from ssdsl.plan.eval.values import Number, Selection, Value, is_a, is_number, is_whole
 from ssdsl.plan.model_index import ModelIndex, Stages
 from ssdsl.text.diagnostic import PlanError
 
@@ -60,19 +60,18 @@ def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: St
 def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: str) -> tuple[frozenset[str], Stages]:
     """Whole operators, some of them placed, and the stages; raises PlanError."""
     value, stages = given
-    operators_at, stages_at = e.arguments[0].span, e.arguments[1]
+    stages_at = e.arguments[1]
     assert not isinstance(stages_at, nodes.Keyed)
-    if not isinstance(value, Selection):
-        raise PlanError(WrongType(operators_at, Wanted.OPERATORS, value))
-    require_whole(ctx, value, e, statement)
+    operators = required(value, is_a(Selection), e.arguments[0], Wanted.OPERATORS)
+    require_whole(ctx, operators, e, statement)
     found = _shares(ctx, stages_at, stages) if isinstance(stages, tuple | range) else stages
     if not isinstance(found, tuple) and not is_whole(found):
         raise PlanError(WrongType(stages_at.span, Wanted.STAGES, found))
     if count_of(found) < 1:
         raise PlanError(BadCount(stages_at.span, count_of(found)))
-    if not ctx.model.only_compute(value.operators):
-        raise PlanError(NothingSelected(operators_at))
-    return value.operators, found
+    if not ctx.model.only_compute(operators.operators):
+        raise PlanError(NothingSelected(e.arguments[0].span))
+    return operators.operators, found
 
 
 def _shares(ctx: Context, at: nodes.Expr, given: tuple[Value, ...] | range) -> Stages:
@@ -81,11 +80,9 @@ def _shares(ctx: Context, at: nodes.Expr, given: tuple[Value, ...] | range) -> S
     places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(given)
     shares: list[Number] = []
     for share, place in zip(given, places, strict=True):
-        if not is_number(share):
-            raise PlanError(WrongType(place.span, Wanted.SHARE, share))
-        if share <= 0:
-            raise PlanError(BadShare(place.span, share))
-        shares.append(share)
+        shares.append(required(share, is_number, place, Wanted.SHARE))
+        if shares[-1] <= 0:
+            raise PlanError(BadShare(place.span, shares[-1]))
     unit = lcm(*(share.denominator for share in shares))
     whole = [int(share * unit) for share in shares]
     return len(whole) if len({*whole}) < 2 else tuple(share // gcd(*whole) for share in whole)

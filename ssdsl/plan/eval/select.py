@@ -1,14 +1,15 @@
 """Selections by path, kind, index, phase and state; also items of lists and slices of meshes."""
 
+from math import prod
+
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.place import Idle, Unread
+from ssdsl.plan.errors.place import Idle, NoSuchAxis, NoSuchDevice, Unread
 from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
-from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, WrongType
-from ssdsl.plan.eval.devices import slice_of
-from ssdsl.plan.eval.values import Devices, GathersOf, Marker, Selection, StateOf, Value, is_list, is_whole
+from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, required
+from ssdsl.plan.eval.values import Devices, GathersOf, Marker, Selection, StateOf, Value, is_a, is_list, is_whole
 from ssdsl.plan.facts import index_names
-from ssdsl.plan.plan import Phase, State
+from ssdsl.plan.plan import Mesh, Phase, State
 from ssdsl.text.diagnostic import PlanError
 
 PHASES = {str(p): p for p in Phase}
@@ -49,19 +50,16 @@ def pick(ctx: Context, e: nodes.Pick, value: Value, name: nodes.Word | None, key
         return slice_of(ctx, value, name, key, at)
     if is_list(value) and name is None:
         return _item(value, key, at)
-    if not isinstance(value, Selection):
-        raise PlanError(WrongType(e.target.span, Wanted.PICKED, value))
+    selection = required(value, is_a(Selection), e.target, Wanted.PICKED)
     if name is not None:
-        return _by_index(ctx, value, name, key, at)
-    if not isinstance(key, str):
-        raise PlanError(WrongType(at.span, Wanted.PATH_OR_INDEX, key))
-    return by_path(ctx, value, key, at)
+        return _by_index(ctx, selection, name, key, at)
+    return by_path(ctx, selection, required(key, is_a(str), at, Wanted.PATH_OR_INDEX), at)
 
 
 def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Selection:
     """The operators beneath the modules that a pattern matches, one unit per module; raises PlanError if there are
     none."""
-    if not ctx.model.has_matched(pattern):
+    if pattern not in ctx.model.matches:  # else it costs nothing
         ctx.budget.spend(at, 1 + len(ctx.model.paths) // 256)
     ctx.budget.spend(at, 1 + len(value.operators) // 512)
     units = tuple(kept for unit in ctx.model.match(pattern) if (kept := unit & value.operators))
@@ -72,11 +70,10 @@ def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Sel
 
 
 def _item(value: tuple[Value, ...] | range, key: Value, at: nodes.Expr) -> Value:
-    if not is_whole(key):
-        raise PlanError(WrongType(at.span, Wanted.POSITION, key))
-    if not 0 <= key < len(value):
-        raise PlanError(NoSuchItem(at.span, key, len(value)))
-    return value[key]
+    position = required(key, is_whole, at, Wanted.POSITION)
+    if not 0 <= position < len(value):
+        raise PlanError(NoSuchItem(at.span, position, len(value)))
+    return value[position]
 
 
 def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: nodes.Expr) -> Selection:
@@ -86,15 +83,14 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
             raise PlanError()
         has = frozenset(n for n in value.operators if ctx.facts.index(n, name.text))
         return value.within(has if key is Marker.ANY else value.operators - has)
-    if not is_whole(key):
-        raise PlanError(WrongType(at.span, Wanted.PART, key))
+    part = required(key, is_whole, at, Wanted.PART)
     if not ctx.facts.count(value.operators, name.text):
         if name.text in ctx.facts.broken:
             raise PlanError()
         raise PlanError(NoSuchIndex(name.span, name.text, index_names(ctx.facts, ctx.model, value.operators)))
     if any(name.text == fixed for fixed, _ in value.fixed):
         raise PlanError(FixedTwice(name.span, name.text))
-    return Selection(value.operators, value.units, (*value.fixed, (name.text, key)), value.phase)
+    return Selection(value.operators, value.units, (*value.fixed, (name.text, part)), value.phase)
 
 
 def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str) -> None:
@@ -106,12 +102,31 @@ def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str)
 
 def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> frozenset[str]:
     """The operators of a statement that takes whole ones; raises PlanError if none are selected."""
-    if not isinstance(value, Selection):
-        raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
-    require_whole(ctx, value, e, statement)
-    if not value.operators:
+    selection = required(value, is_a(Selection), e, Wanted.OPERATORS)
+    require_whole(ctx, selection, e, statement)
+    if not (operators := selection.operators):
         raise PlanError(NothingSelected(e.span))
-    ctx.budget.spend(e, 1 + len(value.operators) // 256)
-    if statement != "split" and not ctx.model.only_compute(value.operators):
+    ctx.budget.spend(e, 1 + len(operators) // 256)
+    if statement != "split" and not ctx.model.only_compute(operators):
         ctx.facts.warnings.append(Unread(ctx.stack.site or e.span, statement, Idle.UNPLACED))
-    return value.operators
+    return operators
+
+
+def mesh_size(mesh: Mesh, fixed: tuple[tuple[str, int], ...] = ()) -> int:
+    """The number of devices of a mesh, or of a slice of it."""
+    return prod(n for axis, n in mesh.axes if axis not in dict(fixed))
+
+
+def slice_of(ctx: Context, value: Devices, name: nodes.Word, key: Value, at: nodes.Expr) -> Devices:
+    """`gpus[pp = s]`: the devices at one coordinate of an axis; raises PlanError where there are none."""
+    axes = dict(ctx.facts.meshes[value.mesh].axes)
+    if name.text not in axes:
+        raise PlanError(NoSuchAxis(name.span, value.mesh, name.text, tuple(axes)))
+    coordinate = required(key, is_whole, at, Wanted.WHOLE)
+    fixed = dict(value.fixed)
+    if name.text in fixed:
+        raise PlanError(FixedTwice(name.span, name.text))
+    if not 0 <= coordinate < axes[name.text]:
+        raise PlanError(NoSuchDevice(at.span, name.text, value.mesh, coordinate, axes[name.text]))
+    fixed[name.text] = coordinate
+    return Devices(value.mesh, tuple((axis, fixed[axis]) for axis in axes if axis in fixed))

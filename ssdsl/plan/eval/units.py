@@ -3,6 +3,8 @@
 A module is repeated where its path has a segment that is a number: `transformer.h.3`, and `h.3#1`, its second call.
 """
 
+from itertools import groupby
+
 from ssdsl.plan.model_index import ModelIndex
 
 
@@ -35,13 +37,8 @@ def repeated_units(model: ModelIndex, operators: frozenset[str], level: int = 1)
 
 def module_runs(model: ModelIndex, operators: frozenset[str]) -> list[tuple[str, list[str]]]:
     """Runs of COMPUTE operators of one module each, in the order of the graph: for models that repeat no module."""
-    runs: list[tuple[str, list[str]]] = []
-    for op in model.ordered(model.only_compute(operators)):
-        if runs and runs[-1][0] == op.path:
-            runs[-1][1].append(op.name)
-        else:
-            runs.append((op.path, [op.name]))
-    return runs
+    placed = model.ordered(model.only_compute(operators))
+    return [(path, [op.name for op in run]) for path, run in groupby(placed, key=lambda op: op.path)]
 
 
 def module_of(path: str, level: int) -> str:

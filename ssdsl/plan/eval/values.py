@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
 from ssdsl.lang import nodes
 from ssdsl.plan.plan import Phase, State
@@ -72,8 +72,8 @@ class PlanFunction(ABC):
     scope: "Scope"
 
     @abstractmethod
-    def result(self, ctx: "Context", scope: "Scope") -> "Value":
-        """The value of a call; `scope` has the arguments."""
+    def result(self, ctx: "Context") -> "Value":
+        """The value of a call; the scope of the context has the arguments."""
 
     @property
     def name(self) -> str:
@@ -121,6 +121,18 @@ KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def kind_of(value: Value) -> str:
     """The kind of a value, in words."""
     return next((words for kind, words in KINDS if isinstance(value, kind)), "nothing")
+
+
+T = TypeVar("T")
+
+
+def is_a(kind: type[T]) -> "Callable[[Value], TypeGuard[T]]":
+    """The test whether a value is of a type."""
+
+    def test(value: Value) -> TypeGuard[T]:
+        return isinstance(value, kind)
+
+    return test
 
 
 def is_whole(value: Value) -> TypeGuard[int]:

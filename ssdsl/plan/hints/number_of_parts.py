@@ -59,9 +59,7 @@ def _left_out(facts: Facts, clock: ClockOrder) -> Iterator[Diagnostic]:
 def _named(facts: Facts, index: str) -> tuple[set[int], set[int]]:
     """The numbers of parts of an index among what orders name, and the parts that they name."""
     sets = list(facts.sets)
-    said = [tasks for order in facts.orders for tasks in (order.before, order.after)]
-    said += [row.tasks for clock in facts.clocks for row in clock.rows]
-    fixed = {(tasks.number, at) for tasks in said for name, at in tasks.fixed if name == index}
+    fixed = {(tasks.number, at) for _, tasks in facts.ordered() for name, at in tasks.fixed if name == index}
     return {facts.count(sets[number], index) for number, _ in fixed}, {at for _, at in fixed}
 
 
@@ -69,7 +67,7 @@ def _parts(index: str, first: int, last: int) -> str:
     return f"{index} = {first}" if first == last else f"{index} = {first} to {last}"
 
 
-class OrdersMissing(Traced, Diagnostic):
+class OrdersMissing(Traced):
     """An order names tasks of parts that do not exist: those of micro-batch 4 where `split` makes 0 to 3.
 
     It has no effect for them. A schedule may go past the first and the last part, as in
@@ -91,7 +89,7 @@ class OrdersMissing(Traced, Diagnostic):
         return _parts(self.index, self.first, self.last)
 
 
-class LeavesParts(Traced, Diagnostic):
+class LeavesParts(Traced):
     """An `order by clock` names the tasks of the first parts only, and nothing in the plan orders the others.
 
     The compiler places tasks without a time where it finds room, so the schedule is not the one that the clock says.

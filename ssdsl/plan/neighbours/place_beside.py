@@ -5,11 +5,13 @@ names. If no statement assigns such an operator, it goes where the last of its o
 operand, where its result is used. Everything that the plan says of that neighbour also holds for it.
 """
 
+from dataclasses import replace
+
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.place import PlacedBeside
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
-from ssdsl.plan.neighbours.beside import beside
+from ssdsl.plan.plan import NOTHING, OpPlan
 from ssdsl.text.diagnostic import Diagnostic
 
 
@@ -48,3 +50,29 @@ def _said(facts: Facts, model: ModelIndex, adopted: dict[str, None]) -> PlacedBe
     kinds = tuple(dict.fromkeys(op.kind for op in placed))
     devices = str(facts.of(first.name).place)
     return PlacedBeside(None, len(placed), modules, kinds, first.own_path, devices)
+
+
+def beside(
+    host: Operator, record: OpPlan, operator: Operator, own: OpPlan = NOTHING, *, combines: bool = True
+) -> OpPlan:
+    """The record (`OpPlan`) of an operator that is put beside `host`; `record` is the host's.
+
+    It is cut as the host is, along the dimensions that both have. Dimensions that only a kernel can combine are left
+    whole unless `combines`. Facts of the operator itself (`own`) come first.
+    """
+    indices = list(own.indices)
+    for index in record.indices:
+        cls = host.dims[index.dim].cls
+        dims = (k for k, d in enumerate(operator.dims) if d.cls == cls and not d.fixed and (combines or not d.combined))
+        at = next(dims, None)
+        if at is not None and all(i.name != index.name for i in indices):
+            indices.append(replace(index, dim=at, also=None))
+    return OpPlan(
+        place=record.place,
+        indices=tuple(indices),
+        whole=own.whole,
+        checkpoint=own.checkpoint or record.checkpoint,
+        regathers=own.regathers or record.regathers,
+        ahead=own.ahead or record.ahead,
+        sets=own.sets | record.sets,
+    )

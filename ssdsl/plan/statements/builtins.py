@@ -6,17 +6,26 @@ from typing import Any
 from ssdsl.lang import nodes
 from ssdsl.lang.errors.text import FREE
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import Wanted, WrongType
+from ssdsl.plan.errors.names import WrongArguments
+from ssdsl.plan.errors.values import Wanted, WrongType, required
 from ssdsl.plan.eval.balance import balance
-from ssdsl.plan.eval.cut import cut
+from ssdsl.plan.eval.expressions import call
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_whole
-from ssdsl.plan.eval.widths import widths
-from ssdsl.plan.statements.schedule import schedule_builtin
+from ssdsl.plan.eval.stages import cut, widths
+from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_a, is_list, is_whole
+from ssdsl.plan.statements.execute import execute
+from ssdsl.plan.statements.use import definitions, library_file
 from ssdsl.text.diagnostic import PlanError
 
 Arguments = tuple[Value, ...]
+SCHEDULE = "(stages, micro-batches, ahead = numbers, late = numbers)"
+NUMBERS = "ahead", "late"
+
+
+def with_builtins(ctx: Context) -> Context:
+    """The context with a scope for the plan's own names, inside the scope of built-in words."""
+    return ctx.inside(Scope(builtin_scope(ctx)))
 
 
 def builtin_scope(ctx: Context) -> Scope:
@@ -31,7 +40,7 @@ def builtin_scope(ctx: Context) -> Scope:
         "balance": Builtin("balance", "(operators, stages or their shares)", 2, 2, balance),
         "cut": Builtin("cut", "(operators, stages or their shares, before = paths)", 2, 2, cut, frozenset({"before"})),
         "widths": Builtin("widths", "(devices, stages, allowed, each = numbers)", 3, 3, widths, frozenset({"each"})),
-        "schedule": schedule_builtin(scope),
+        "schedule": Builtin("schedule", SCHEDULE, 2, 4, _schedule, frozenset(NUMBERS)),
         "each": Builtin("each", "a path", 1, 1, _each),
         "len": Builtin("len", "a list", 1, 1, _len),
         "min": Builtin("min", "numbers, or a list of them", 1, 100, _extreme(min)),
@@ -45,17 +54,24 @@ def _each(ctx: Context, e: nodes.Call, given: Arguments) -> Arguments:
     """One selection per module that a path matches."""
     at, (pattern,) = e.arguments[0], given
     assert not isinstance(at, nodes.Keyed)
-    if not isinstance(pattern, str):
-        raise PlanError(WrongType(at.span, Wanted.PATH, pattern))
-    found = by_path(ctx, Selection(frozenset(ctx.model.operators)), pattern, at)
+    path = required(pattern, is_a(str), at, Wanted.PATH)
+    found = by_path(ctx, Selection(frozenset(ctx.model.operators)), path, at)
     return tuple(Selection(unit, (unit,)) for unit in found.units)
 
 
+def _schedule(ctx: Context, e: nodes.Call, given: Arguments, **keyed: Value) -> Value:
+    """Orders the tasks of a pipeline: as 1F1B, or by two numbers for each stage. Both are functions of the standard
+    library, where their clocks stand (`stdlib/pipeline.ssp`)."""
+    numbers = dict(zip(NUMBERS, given[2:], strict=False)) | keyed
+    if len(numbers) not in (0, 2) or len(given[2:]) + len(keyed) != len(numbers):
+        raise PlanError(WrongArguments(e.span, "schedule", SCHEDULE, len(given), tuple(keyed)))
+    library = definitions(ctx, *library_file("pipeline"), execute)
+    name = "ahead_and_late" if numbers else "one_f_one_b"
+    return call(ctx, e, library.values[name], [*given[:2]], numbers)
+
+
 def _len(ctx: Context, e: nodes.Call, given: Arguments) -> int:
-    (value,) = given
-    if not is_list(value):
-        raise PlanError(WrongType(e.arguments[0].span, Wanted.LIST, value))
-    return len(value)
+    return len(required(given[0], is_list, e.arguments[0], Wanted.LIST))
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Context, nodes.Call, Arguments], int]:

@@ -6,13 +6,12 @@ from ssdsl.plan.errors.names import NameTaken
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import expect
-from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Selection
+from ssdsl.plan.eval.values import Selection, is_a
 from ssdsl.plan.statements.split import find_dims, no_such_dimension
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
-def dim(ctx: Context, scope: Scope, s: nodes.DimStatement) -> None:
+def dim(ctx: Context, s: nodes.DimStatement) -> None:
     """Names all dimensions of the same class, of all operators. Raises PlanError if there is no such dimension, or the
     name is taken."""
     if s.name.text in ctx.facts.aliases or s.name.text in ctx.model.graph.dim_names.values():
@@ -21,7 +20,7 @@ def dim(ctx: Context, scope: Scope, s: nodes.DimStatement) -> None:
     selected = frozenset[str]()
     for at, (target, role) in enumerate(targets):
         try:
-            value = expect(ctx, scope, target, Selection, Wanted.OPERATORS)
+            value = expect(ctx, target, is_a(Selection), Wanted.OPERATORS)
         except PlanError:
             if at == len(targets) - 1:
                 raise
@@ -46,7 +45,7 @@ def _targets(s: nodes.DimStatement) -> list[tuple[nodes.Expr, str]]:
     return found[::-1]
 
 
-class NoDimension(Traced, Diagnostic):
+class NoDimension(Traced):
     """`dim NAME = OPS.name` gives the dimension `name` of these operators a further name.
 
     For instance `dim tokens = model.linear.seq`, and then `split model by tokens into sp`.

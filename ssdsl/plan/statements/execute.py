@@ -10,21 +10,15 @@ from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.expressions import evaluate, truth, turns
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import PlanFunction, Value
-from ssdsl.plan.statements.assign import assign
-from ssdsl.plan.statements.clock import clock
 from ssdsl.plan.statements.dim import dim
-from ssdsl.plan.statements.let import let
-from ssdsl.plan.statements.mesh import mesh, meshes
-from ssdsl.plan.statements.order import names_halves, order
-from ssdsl.plan.statements.param import MisplacedParam, param
-from ssdsl.plan.statements.prefetch import prefetch
-from ssdsl.plan.statements.recompute import recompute
-from ssdsl.plan.statements.require import require
+from ssdsl.plan.statements.marks import prefetch, recompute
+from ssdsl.plan.statements.order import clock, names_halves, order
+from ssdsl.plan.statements.param import MisplacedParam, param, require
+from ssdsl.plan.statements.placement import assign, mesh, meshes
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 SIMPLE = (
     nodes.LetStatement,
@@ -42,18 +36,18 @@ class Returned:
     value: Value
 
 
-def execute(ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...]) -> Returned | None:
+def execute(ctx: Context, statements: tuple[nodes.Statement, ...]) -> Returned | None:
     """Executes statements up to a `return`. Raises PlanError at the first mistake."""
     for s in statements:
         ctx.budget.spend(s)
-        if (returned := _statement(ctx, scope, s)) is not None:
+        if (returned := _statement(ctx, s)) is not None:
             if not ctx.stack.functions:
                 raise PlanError(MisplacedReturn(s.span))
             return returned
     return None
 
 
-def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | None:
+def _statement(ctx: Context, s: nodes.Statement) -> Returned | None:
     """Executes one statement. A new kind of statement is a new case: mypy reports it as missing here."""
     facts = ctx.facts
     if not ctx.orders and isinstance(s, SIMPLE) and not facts.halved and id(s) not in facts.skipped:
@@ -61,42 +55,43 @@ def _statement(ctx: Context, scope: Scope, s: nodes.Statement) -> Returned | Non
         facts.halved = names_halves(s)
     match s:
         case nodes.ForStatement(bindings, (nodes.MeshStatement() as one,), True):
-            meshes(ctx, scope, one, bindings)
+            meshes(ctx, one, bindings)
         case nodes.ForStatement(bindings, body):
-            return _loop(ctx, scope, bindings, body)
+            return _loop(ctx, bindings, body)
         case nodes.IfStatement():
-            return _branch(ctx, scope, s)
+            return _branch(ctx, s)
         case nodes.ReturnStatement(value):
-            return Returned(evaluate(ctx, scope, value))
+            return Returned(evaluate(ctx, value))
         case nodes.Do(call):
-            evaluate(ctx, scope, call)
+            evaluate(ctx, call)
         case nodes.DefStatement(_, formals):
-            scope.check_free(*formals)
-            scope.bind(s.name, Procedure(s, scope))
+            ctx.scope.check_free(*formals)
+            ctx.scope.bind(s.name, Procedure(s, ctx.scope))
         case nodes.ParamStatement():
-            param(ctx, scope, s)
+            param(ctx, s)
         case nodes.MeshStatement():
-            mesh(ctx, scope, s)
+            mesh(ctx, s)
         case nodes.LetStatement():
-            let(ctx, scope, s)
+            ctx.scope.check_free(*s.formals or ())
+            ctx.scope.bind(s.name, evaluate(ctx, s.value) if s.formals is None else LetFunction(s, ctx.scope))
         case nodes.UseStatement():
-            use(ctx, scope, s, execute)
+            use(ctx, s, execute)
         case nodes.DimStatement():
-            dim(ctx, scope, s)
+            dim(ctx, s)
         case nodes.SplitStatement():
-            split(ctx, scope, s)
+            split(ctx, s)
         case nodes.AssignStatement():
-            assign(ctx, scope, s)
+            assign(ctx, s)
         case nodes.OrderStatement():
-            order(ctx, scope, s)
+            order(ctx, s)
         case nodes.ClockStatement():
-            clock(ctx, scope, s)
+            clock(ctx, s)
         case nodes.RecomputeStatement():
-            recompute(ctx, scope, s)
+            recompute(ctx, s)
         case nodes.PrefetchStatement():
-            prefetch(ctx, scope, s)
+            prefetch(ctx, s)
         case nodes.RequireStatement():
-            require(ctx, scope, s)
+            require(ctx, s)
         case _:
             assert_never(s)
     return None
@@ -108,32 +103,40 @@ class Procedure(PlanFunction):
 
     node: nodes.DefStatement
 
-    def result(self, ctx: Context, scope: Scope) -> Value:
-        returned = execute(ctx, scope, self.node.body)
+    def result(self, ctx: Context) -> Value:
+        returned = execute(ctx, self.node.body)
         return None if returned is None else returned.value
 
 
-def _loop(
-    ctx: Context, scope: Scope, bindings: tuple[nodes.Binding, ...], body: tuple[nodes.Statement, ...]
-) -> Returned | None:
-    for inner in turns(ctx, scope, bindings):
-        if (returned := execute(ctx, inner, body)) is not None:
+@dataclass(frozen=True, slots=True, eq=False)
+class LetFunction(PlanFunction):
+    """`let f(s, m) = expression`."""
+
+    node: nodes.LetStatement
+
+    def result(self, ctx: Context) -> Value:
+        return evaluate(ctx, self.node.value)
+
+
+def _loop(ctx: Context, bindings: tuple[nodes.Binding, ...], body: tuple[nodes.Statement, ...]) -> Returned | None:
+    for inner in turns(ctx, bindings):
+        if (returned := execute(inner, body)) is not None:
             return returned
     return None
 
 
-def _branch(ctx: Context, scope: Scope, s: nodes.IfStatement) -> Returned | None:
+def _branch(ctx: Context, s: nodes.IfStatement) -> Returned | None:
     """Executes the first block whose test holds. A block opens no scope of its own, and declares no parameters."""
     for statement in (*(x for b in s.branches for x in b.body), *s.other):
         if isinstance(statement, nodes.ParamStatement):
             raise PlanError(MisplacedParam(statement.span))
     for b in s.branches:
-        if truth(ctx, scope, b.test):
-            return execute(ctx, scope, b.body)
-    return execute(ctx, scope, s.other)
+        if truth(ctx, b.test):
+            return execute(ctx, b.body)
+    return execute(ctx, s.other)
 
 
-class MisplacedReturn(Traced, Diagnostic):
+class MisplacedReturn(Traced):
     """`return` gives the value of a function, and is not allowed outside one."""
 
     code = "E0233"

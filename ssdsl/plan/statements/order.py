@@ -1,15 +1,16 @@
-"""`order A -> B`: runs some tasks before others. A pair of task sets stays one fact, however many tasks it relates."""
+"""`order A -> B` runs some tasks before others; `order by clock` gives each a nominal time, by which every device sorts
+what it runs. A pair of task sets stays one fact, however many tasks it relates."""
 
 from itertools import pairwise
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.values import Wanted, WrongType
-from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import Selection, Value
+from ssdsl.plan.errors.traced import Traced
+from ssdsl.plan.errors.values import Wanted, required
+from ssdsl.plan.eval.expressions import evaluate, expect, turns
+from ssdsl.plan.eval.values import Number, Selection, Value, is_a, is_number
 from ssdsl.plan.hints.number_of_parts import note_turn
-from ssdsl.plan.plan import HALVES, Order, TaskSet
+from ssdsl.plan.plan import HALVES, ClockOrder, ClockRow, Order, TaskSet
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -18,18 +19,18 @@ def names_halves(s: nodes.Statement) -> bool:
     return any(isinstance(node, nodes.Attribute) and node.name.text in HALVES for node in nodes.walk(s))
 
 
-def order(ctx: Context, scope: Scope, s: nodes.OrderStatement) -> None:
+def order(ctx: Context, s: nodes.OrderStatement) -> None:
     """Orders each step before the next. A step whose index is out of range names no task, and is skipped."""
     if not ctx.orders:
         return
-    values = [evaluate(ctx, scope, step) for step in s.steps]
+    values = [evaluate(ctx, step) for step in s.steps]
     tasks = [task_set(ctx, step, value) for step, value in zip(s.steps, values, strict=True)]
     note_turn(ctx, s.span, values)
     site = ctx.stack.site
     orders = [Order(a, b, s.span, site) for a, b in pairwise(tasks) if a is not None and b is not None]
     ctx.facts.orders.extend(orders)
     if orders or not any(is_of_one(ctx, value) for value in values):
-        ctx.facts.pairs[s.span] = ctx.facts.pairs.get(s.span, 0) + len(orders)
+        ctx.facts.pairs[s.span] += len(orders)
 
 
 def is_of_one(ctx: Context, value: Value) -> bool:
@@ -44,14 +45,52 @@ def is_of_one(ctx: Context, value: Value) -> bool:
 def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
     """The tasks that an expression names; None if an index is out of range, or no operators are selected. Raises
     PlanError if the value is no selection."""
-    if not isinstance(value, Selection):
-        raise PlanError(WrongType(e.span, Wanted.OPERATORS, value))
-    operators = ctx.model.only_compute(value.operators)
+    selection = required(value, is_a(Selection), e, Wanted.OPERATORS)
+    operators = ctx.model.only_compute(selection.operators)
     fixed = []
-    for name, at in value.fixed:
+    for name, at in selection.fixed:
         count = ctx.facts.count(operators, name)
         if not 0 <= at < count:
             return None
         if count > 1:  # an index of one part chooses nothing
             fixed.append((name, at))
-    return TaskSet(ctx.facts.number_of(operators), tuple(fixed), value.phase) if operators else None
+    return TaskSet(ctx.facts.number_of(operators), tuple(fixed), selection.phase) if operators else None
+
+
+def clock(ctx: Context, s: nodes.ClockStatement) -> None:
+    """Adds a clock with the rows of all turns of the loop, sorted by time. A row whose index is out of range names no
+    task."""
+    if s.by.text != "clock":
+        raise PlanError(NoSuchOrder(s.by.span, s.by.text))
+    if not ctx.orders:
+        return
+    rows: list[tuple[Number, int, ClockRow]] = []
+    said: set[tuple[int, TaskSet, Number]] = set()  # turns that a row does not depend on repeat it
+    of_one = False
+    for inner in turns(ctx, s.bindings):
+        values = [evaluate(inner, row.tasks) for row in s.rows]
+        note_turn(ctx, s.span, values)
+        for number, (row, value) in enumerate(zip(s.rows, values, strict=True)):
+            ctx.budget.spend(row)
+            tasks = task_set(ctx, row.tasks, value)
+            alone = (tasks is None or len(rows) < 2) and is_of_one(ctx, value)  # behind two rows it does not matter
+            of_one = of_one or alone
+            if tasks is not None or not alone:
+                ctx.facts.named[row.span] += tasks is not None
+            time = expect(inner, row.time, is_number, Wanted.TIME)
+            if tasks is not None and (number, tasks, time) not in said:
+                said.add((number, tasks, time))
+                rows.append((time, number, ClockRow(tasks, time, row.span)))
+    rows.sort(key=lambda row: row[:2])
+    ctx.facts.clocks.append(ClockOrder(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))
+    if len(rows) > 1 or not of_one:
+        ctx.facts.pairs[s.span] += len(rows) // 2
+
+
+class NoSuchOrder(Traced):
+    """`order by` takes only `clock`: each row says `TASKS at TIME`."""
+
+    code = "E0258"
+    title = "tasks cannot be ordered by `{by}`"
+    help = "write `order by clock:`, and below it rows such as `stage[s].fwd[m = m] at 2 * m`"
+    by: str

@@ -1,74 +1,72 @@
-"""`param`: a number of the plan that the user may set. Its value is known without a model."""
+"""`param`, a number of the plan that the user may set, known without a model; and `require`, the plan's own
+precondition."""
 
 from collections.abc import Iterator
 
 from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import spell
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, WrongType
-from ssdsl.plan.eval.expressions import evaluate, whole_number
-from ssdsl.plan.eval.scope import Scope
-from ssdsl.plan.eval.values import is_list, is_whole
+from ssdsl.plan.errors.values import Wanted, items_of
+from ssdsl.plan.eval.expressions import evaluate, truth, whole_number
+from ssdsl.plan.eval.values import is_whole
 from ssdsl.plan.facts import NumberOrigin
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 FUNCTIONS = ("min", "max")
 
 
-def param(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> None:
+def param(ctx: Context, s: nodes.ParamStatement) -> None:
     """Binds a parameter to the value that the user set, else to its default; in a file that is used, always to its
     default.
 
     Raises PlanError in a block; for a default, or numbers to try, made of more than numbers and earlier parameters; and
     for a default that is not among the numbers to try, unless these follow a parameter that the user may have set.
     """
-    if scope.parent is None or scope.parent.parent is not None:
+    if ctx.scope.parent is None or ctx.scope.parent.parent is not None:
         raise PlanError(MisplacedParam(s.span))
-    value, domain = _number(ctx, scope, s.default), _domain(ctx, scope, s)
+    value, domain = _number(ctx, s.default), _domain(ctx, s)
     overrides = () if ctx.stack.files else ctx.overrides
     follows = overrides and any(True for e in (s.default, s.domain) if e is not None for _ in names_in(e))
     if domain and value not in domain and s.name.text not in overrides and not follows:
         raise PlanError(DefaultNotTried(s.default.span, s.name.text, value, domain))
     if ctx.stack.files:
-        scope.bind(s.name, value)
+        ctx.scope.bind(s.name, value)
         return
     value = ctx.overrides.get(s.name.text, value)
-    scope.bind(s.name, value)
+    ctx.scope.bind(s.name, value)
     ctx.facts.params[s.name.text] = value
     ctx.facts.domains[s.name.text] = domain
 
 
-def _number(ctx: Context, scope: Scope, e: nodes.Expr) -> int:
-    _check_constant(ctx, scope, e)
-    return whole_number(ctx, scope, e)
+def _number(ctx: Context, e: nodes.Expr) -> int:
+    _check_constant(ctx, e)
+    return whole_number(ctx, e)
 
 
-def _domain(ctx: Context, scope: Scope, s: nodes.ParamStatement) -> tuple[int, ...]:
+def _domain(ctx: Context, s: nodes.ParamStatement) -> tuple[int, ...]:
     """The numbers that a sweep tries, without duplicates; none without `in`."""
     if s.domain is None:
         return ()
-    _check_constant(ctx, scope, s.domain)
-    values = evaluate(ctx, scope, s.domain)
-    found = tuple(dict.fromkeys(v for v in values if is_whole(v))) if is_list(values) else ()
-    if not is_list(values) or not found or not all(map(is_whole, values)):
-        raise PlanError(WrongType(s.domain.span, Wanted.TRIED, values))
+    _check_constant(ctx, s.domain)
+    found = tuple(dict.fromkeys(items_of(evaluate(ctx, s.domain), is_whole, s.domain, Wanted.TRIED)))
     ctx.budget.spend(s, len(found))
     return found
 
 
-def _check_constant(ctx: Context, scope: Scope, e: nodes.Expr) -> None:
+def _check_constant(ctx: Context, e: nodes.Expr) -> None:
     for name in names_in(e):
-        if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in scope.names():
+        if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in ctx.scope.names():
             raise PlanError(NotConstant(name.span, name.text))
 
 
-def origin_of(ctx: Context, scope: Scope, e: nodes.Expr) -> NumberOrigin | None:
+def origin_of(ctx: Context, e: nodes.Expr) -> NumberOrigin | None:
     """The parameter that an expression names, if the expression is just a name."""
     if not isinstance(e, nodes.NameExpression) or e.text not in ctx.facts.params:
         return None
     value = ctx.facts.params[e.text]
-    if scope.find(e.text, e.span) != value:  # an inner scope gave the name another meaning
+    if ctx.scope.find(e.text, e.span) != value:  # an inner scope gave the name another meaning
         return None
     return NumberOrigin(e.text, value, e.text in ctx.overrides)
 
@@ -78,7 +76,7 @@ def names_in(e: nodes.Node) -> Iterator[nodes.NameExpression]:
     return (node for node in nodes.walk(e) if isinstance(node, nodes.NameExpression))
 
 
-class NotConstant(Traced, Diagnostic):
+class NotConstant(Traced):
     """The default of a parameter consists of numbers and earlier parameters: `param M = 2 * S`.
 
     So the plan's parameters can be listed without a model.
@@ -90,7 +88,7 @@ class NotConstant(Traced, Diagnostic):
     name: str
 
 
-class DefaultNotTried(Traced, Diagnostic):
+class DefaultNotTried(Traced):
     """`param T = 3 in [1, 2, 4]`: the default must be one of the numbers that a search tries."""
 
     code = "E0282"
@@ -105,9 +103,42 @@ class DefaultNotTried(Traced, Diagnostic):
         return joined([*map(str, self.domain)], "or")
 
 
-class MisplacedParam(Traced, Diagnostic):
+class MisplacedParam(Traced):
     """`param` is inside a function, a loop or a condition. Parameters must be at the top of the plan."""
 
     code = "E0227"
     title = "`param` stands inside a block"
     help = "move it to the top of the plan"
+
+
+def require(ctx: Context, s: nodes.RequireStatement) -> None:
+    """Raises PlanError if the precondition does not hold."""
+    if not truth(ctx, s.test):
+        raise PlanError(RequireFailed(s.test.span, spell(s.test), s.why, tuple(ctx.facts.params.items())))
+
+
+class RequireFailed(Traced):
+    """A `require` of the plan, its own precondition, does not hold for these parameters and this model."""
+
+    code = "E0228"
+    title = "{fact}"
+    label = "this does not hold"
+    note = "{values}"
+    test: str
+    why: str | None
+    params: tuple[tuple[str, int], ...]  # the values in force
+
+    @property
+    def fact(self) -> str:
+        return self.why or f"`{self.test}` does not hold"
+
+    @property
+    def values(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.params)
+
+    @property
+    def change(self) -> str:
+        other = "choose other parameters with `--set`" if self.params else ""
+        if self.calls:  # in a function: it may be wrong what the plan gives to it
+            return f"give the call other arguments{', or ' if other else ''}{other}"
+        return other or "change what the plan says above this line"

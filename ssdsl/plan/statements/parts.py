@@ -8,7 +8,6 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadChunks, BadCount, NoSuchPhrase, UnknownCount
 from ssdsl.plan.errors.values import Wanted, WrongType
 from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.values import Value, is_list, is_whole
 from ssdsl.plan.facts import NumberOrigin
 from ssdsl.plan.regions import Regions, merged, parts_of
@@ -61,23 +60,23 @@ class SplitParts:
 Cutting = tuple[frozenset[str], SplitParts]
 
 
-def cuttings(ctx: Context, scope: Scope, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
+def cuttings(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
     """The operators in groups, each with its parts: those that the statement gives, or else as many as the axis of the
     index's name has devices; if meshes differ in that, of the operators' own mesh. Raises PlanError."""
     if cut.count is None and cut.chunks is None:
         return _of_axes(ctx, cut, operators)
-    return [(operators, _written(ctx, scope, cut))]
+    return [(operators, _written(ctx, cut))]
 
 
-def _written(ctx: Context, scope: Scope, cut: nodes.Into) -> SplitParts:
+def _written(ctx: Context, cut: nodes.Into) -> SplitParts:
     if cut.phrase is not None and cut.phrase.text != "parts":
         raise PlanError(NoSuchPhrase(cut.phrase.span, cut.phrase.text))
-    chunks = None if cut.chunks is None else _chunks(ctx, cut, cut.chunks, evaluate(ctx, scope, cut.chunks))
+    chunks = None if cut.chunks is None else _chunks(ctx, cut, cut.chunks, evaluate(ctx, cut.chunks))
     if cut.count is None:
         assert chunks is not None, "an index that says nothing is cut as its axis is"
         return SplitParts(cut, len(chunks), chunks=chunks)
-    value = evaluate(ctx, scope, cut.count)
-    origin = origin_of(ctx, scope, cut.count)
+    value = evaluate(ctx, cut.count)
+    origin = origin_of(ctx, cut.count)
     sizes = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
     if sizes and is_list(value) and len(sizes) == len(value):
         if bad := [n for n in sizes if n < 1]:

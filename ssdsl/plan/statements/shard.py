@@ -8,7 +8,7 @@ from ssdsl.plan.errors.select import NothingSelected
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.plan import State, StateShard
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 
 def shard(ctx: Context, s: nodes.SplitStatement, value: StateOf) -> None:
@@ -44,7 +44,7 @@ def _check_axis(ctx: Context, cut: nodes.Into) -> None:
         raise PlanError(StateOverAxis(cut.span, name, not is_bare, axes))
 
 
-class OnlyByRow(Traced, Diagnostic):
+class OnlyByRow(Traced):
     """State is sharded by rows: `split model.weights by row into dp`. Rows need not be even."""
 
     code = "E0217"
@@ -59,13 +59,12 @@ class OnlyByRow(Traced, Diagnostic):
         return "the optimizer's state is" if self.state is State.OPTIMIZER else f"{self.state} are"
 
 
-class StateOverAxis(Traced, Diagnostic):
+class StateOverAxis(Traced):
     """State is sharded over devices, so the index is an axis of a mesh: `split model.weights by row into dp`."""
 
     code = "E0218"
     title = "state is split over the axes of a mesh"
     label = "`{name}` {reason}"
-    help = "{change}"
     name: str
     has_count: bool
     axes: tuple[str, ...]
@@ -83,14 +82,12 @@ class StateOverAxis(Traced, Diagnostic):
         return suggest(self.name, self.axes) or f"choose an axis: {listed(self.axes)}"
 
 
-class ShardedTwice(Conflict, Diagnostic):
+class ShardedTwice(Conflict):
     """The same state of a weight is sharded in two ways."""
 
     code = "E0219"
     title = "the {state} of `{weight}` are already split over other axes"
     help = "remove one"
+    earlier = "split here first"
     state: State
     weight: str
-
-    def earlier(self) -> str:
-        return "split here first"

@@ -22,7 +22,6 @@ from ssdsl.plan.errors.split import (
 )
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.paths import match_names, starred, starred_module
-from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.values import StateOf
 from ssdsl.plan.facts import SplitIndex, Uncut
@@ -36,17 +35,17 @@ SUM = BINDING["-"]
 LONGEST = 60  # of an expression that a help repeats
 
 
-def split(ctx: Context, scope: Scope, s: nodes.SplitStatement) -> None:
+def split(ctx: Context, s: nodes.SplitStatement) -> None:
     """Adds the indices of one statement, the first outermost; raises PlanError."""
     try:
         if s.where is not None and s.where.text != "possible":
             raise PlanError(NoSuchCondition(s.where.span, s.where.text))
-        value = evaluate(ctx, scope, s.operators)
+        value = evaluate(ctx, s.operators)
         if isinstance(value, StateOf):
             shard(ctx, s, value)
             return
         operators = whole_operators(ctx, value, s.operators, "split")
-        for cutting in _cuttings(ctx, scope, s, operators):
+        for cutting in _cuttings(ctx, s, operators):
             having = [one for one in cutting if find_dims(ctx, ctx.model.varying(one[0]), s.dim.text).places]
             for those, parts in having or cutting[:1]:
                 _add_index(ctx, s, those, parts)
@@ -55,13 +54,11 @@ def split(ctx: Context, scope: Scope, s: nodes.SplitStatement) -> None:
         raise
 
 
-def _cuttings(
-    ctx: Context, scope: Scope, s: nodes.SplitStatement, operators: frozenset[str]
-) -> Iterator[list[Cutting]]:
+def _cuttings(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str]) -> Iterator[list[Cutting]]:
     """The parts of each index. Raises PlanError, with a mistake in the dimension's name reported first."""
     for cut in s.cuts:
         try:
-            yield cuttings(ctx, scope, cut, operators)
+            yield cuttings(ctx, cut, operators)
         except PlanError as error:
             given = ctx.model.varying(operators)
             if s.where is None and not find_dims(ctx, given, s.dim.text).places and not _is_one(ctx, s.dim.text):

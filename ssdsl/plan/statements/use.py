@@ -11,18 +11,18 @@ from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.eval.scope import Scope
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 DEFINITIONS = (nodes.DefStatement, nodes.LetStatement, nodes.UseStatement, nodes.ParamStatement)
 
 
 class Define(Protocol):
-    """A function that executes the statements of a file in a scope, which then holds the file's definitions."""
+    """A function that executes the statements of a file in a context, whose scope then holds the file's definitions."""
 
-    def __call__(self, ctx: Context, scope: Scope, statements: tuple[nodes.Statement, ...], /) -> object: ...
+    def __call__(self, ctx: Context, statements: tuple[nodes.Statement, ...], /) -> object: ...
 
 
-def use(ctx: Context, scope: Scope, s: nodes.UseStatement, define: Define) -> None:
+def use(ctx: Context, s: nodes.UseStatement, define: Define) -> None:
     """Binds names to the definitions of another file. Raises PlanError, also for mistakes in that file."""
     if isinstance(s.module, nodes.Word):
         path, name = _library(s.module)
@@ -30,20 +30,20 @@ def use(ctx: Context, scope: Scope, s: nodes.UseStatement, define: Define) -> No
         path, name = _beside(ctx, s.module), s.module.value
     if path in ctx.stack.files:
         raise PlanError(UseCycle(s.module.span, path.name))
-    found = definitions(ctx, scope, path, name, define)
+    found = definitions(ctx, path, name, define)
     public = tuple(name for name in found.values if name in found.places)
     for word in s.names:
         if word.text not in public:
             raise PlanError(NotInFile(word.span, path.name, word.text, public))
-        scope.bind(word, found.values[word.text])
+        ctx.scope.bind(word, found.values[word.text])
 
 
-def definitions(ctx: Context, scope: Scope, path: Path, name: str, define: Define) -> Scope:
+def definitions(ctx: Context, path: Path, name: str, define: Define) -> Scope:
     """The scope with the definitions of a file, which diagnostics call `name`. A plan reads each file once."""
     if path not in ctx.libraries:
-        found, script = Scope(scope.outermost), parse(read_source(path, name))
-        define(ctx.reading(path), found, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
-        ctx.libraries[path] = found
+        inner, script = ctx.reading(path, Scope(ctx.scope.outermost)), parse(read_source(path, name))
+        define(inner, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
+        ctx.libraries[path] = inner.scope
     return ctx.libraries[path]
 
 
@@ -79,7 +79,7 @@ def _beside(ctx: Context, module: nodes.Text) -> Path:
     return path
 
 
-class NoSuchLibrary(Traced, Diagnostic):
+class NoSuchLibrary(Traced):
     """`use` names a file that does not exist: `use pipelin: gpipe`.
 
     A bare name is a file of the standard library (`ssdsl plans` lists them); a string is a file beside the plan.
@@ -87,7 +87,6 @@ class NoSuchLibrary(Traced, Diagnostic):
 
     code = "E0234"
     title = "there is no `{name}` to use"
-    help = "{change}"
     name: str
     known: tuple[str, ...]  # files of the standard library, or beside the plan
     in_library: bool
@@ -101,7 +100,7 @@ class NoSuchLibrary(Traced, Diagnostic):
         return f"the folder has {listed(self.known)}" if self.known else "put the file beside the plan"
 
 
-class UseOutside(Traced, Diagnostic):
+class UseOutside(Traced):
     """`use` takes files beside the plan or in folders below it, and no others, not even through a link."""
 
     code = "E0235"
@@ -110,13 +109,12 @@ class UseOutside(Traced, Diagnostic):
     name: str
 
 
-class NotInFile(Traced, Diagnostic):
+class NotInFile(Traced):
     """The file that `use` names does not define this name: `use pipeline: onef1b`."""
 
     code = "E0236"
     title = "`{file}` defines no `{name}`"
     note = "it defines {has}"
-    help = "{change}"
     file: str
     name: str
     known: tuple[str, ...]
@@ -132,7 +130,7 @@ class NotInFile(Traced, Diagnostic):
         return suggest(self.name, self.known) or "choose one of these names"
 
 
-class UseCycle(Traced, Diagnostic):
+class UseCycle(Traced):
     """Two files use each other, or a file uses itself."""
 
     code = "E0237"

@@ -105,7 +105,7 @@ def indices(session: Session) -> Iterator[Offer]:
 
 def devices(session: Session) -> Iterator[Offer]:
     ctx = session.facts.context
-    for name, value in session.facts.scope.values.items():
+    for name, value in session.facts.context.scope.values.items():
         if isinstance(value, Devices):
             yield Offer(name, describe(ctx, value))
 
@@ -125,7 +125,8 @@ def in_brackets(session: Session, value: Selection | Devices) -> Iterator[Offer]
 
 def in_scope(session: Session, selects: bool) -> Iterator[Offer]:
     """The plan's own names, the latest first, then built-in ones; if it `selects`, operators come first."""
-    ctx, scope = session.facts.context, session.facts.scope
+    ctx = session.facts.context
+    scope = ctx.scope
     every = scope.parent.values if scope.parent is not None else {}
     names = [*reversed(scope.values.items()), *every.items()]
     if selects:

@@ -13,7 +13,6 @@ class CheckpointWrong(Diagnostic):
 
     code = "E0530"
     title = "{reason}"
-    help = "{change}"
     reason: str
     change: str
 
@@ -28,7 +27,6 @@ class WeightsUnreadable(Diagnostic):
 
     code = "E0531"
     title = "cannot read weights from `{file}`: {reason}"
-    help = "{change}"
     file: str
     reason: str
     change: str

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 import torch
 
-from ssdsl.model.checks.not_finite import first_not_finite
+from ssdsl.model.checks.check_capture import first_not_finite
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run.errors import NothingCompared, PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers

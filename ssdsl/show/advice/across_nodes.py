@@ -1,6 +1,7 @@
 """`ssdsl check --cluster`: finds the axes of meshes that exchange activations between nodes, and how to avoid it."""
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -34,15 +35,11 @@ class _Along:
 
     def sent(self, cluster: Cluster) -> float:
         """The bytes that the busiest node sends to others in a step."""
-        nodes: dict[int, float] = {}
+        nodes = defaultdict[int, float](float)
         for line in self.lines():
-            here: dict[int, int] = {}
-            for rank in line:
-                here[cluster.node(rank)] = here.get(cluster.node(rank), 0) + 1
-            if len(here) > 1:
-                for node, ranks in here.items():
-                    sums = (_leaves(c.kind, ranks, len(line)) * c.size_bytes for c in self.calls)
-                    nodes[node] = nodes.get(node, 0.0) + sum(sums)
+            here = Counter(map(cluster.node, line))
+            for node, ranks in here.items() if len(here) > 1 else ():
+                nodes[node] += sum(_leaves(c.kind, ranks, len(line)) * c.size_bytes for c in self.calls)
         return max(nodes.values(), default=0.0)
 
     def time_s(self, cluster: Cluster) -> float:

@@ -6,18 +6,19 @@ cuts it; if no statement splits them, to the `assign` that places them. A collec
 axis it goes, a transfer to the `assign` that places its reader.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.codegen.sites import Origins
+from ssdsl.ir.comm import Message, Signal
 from ssdsl.ir.function import Function
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase, State
-from ssdsl.show.advice.transfer_waits import transfer_waits
 from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.draw_timeline import KINDS
@@ -38,7 +39,8 @@ COLUMNS = (
 )
 STATE = {"weights": State.WEIGHTS, "gradients": State.GRADS, "optimizer": State.OPTIMIZER}
 FREES = {Phase.BACKWARD, Phase.WGRAD}
-Shares = dict[str, float]
+NAMED = 0.01  # of the step: a transfer that is waited for less is not named in a row of its own
+Shares = defaultdict[str, float]
 
 
 def by_line_view(program: Program, cluster: Cluster, report: Report) -> View:
@@ -84,21 +86,21 @@ class _Lines:
         """The bytes of a device's peak by statement."""
         role = self._role(device)
         memory = next(m for m in self.report.timeline.memory if self._row(m.row) == device.name)
-        found: Shares = {}
+        found = Shares(float)
         for part, size in device.peak_parts:
             if part in STATE:
                 shares = self._state(role, STATE[part])
             elif part == "activations":
                 shares = self._activations(role, memory)
             else:
-                shares = {}
+                shares = Shares(float)
             _add(found, shares or {f"({part})": 1.0}, size)
         return found
 
     def _state(self, role: Role, state: State) -> Shares:
         """Elements of this state on a device, by the statement that cuts or places it. Only trained tensors have state
         other than weights."""
-        flats, found = {(w, f.submesh): f for f in self.program.flats_of(role) for w in f.weights}, Shares()
+        flats, found = {(w, f.submesh): f for f in self.program.flats_of(role) for w in f.weights}, Shares(float)
         for param in self.program.params_of(role):
             flat = flats.get((param.weight, param.submesh))
             if flat is not None and (axes := flat.sharded.of(state)):
@@ -108,7 +110,7 @@ class _Lines:
                 statement, elements = self._of_weight(param), param.elements
             else:
                 continue
-            found[statement] = found.get(statement, 0.0) + elements
+            found[statement] += elements
         return found
 
     def _sharding(self, flat: FlatParam, state: State) -> str:
@@ -133,14 +135,14 @@ class _Lines:
     def _activations(self, role: Role, memory: Memory) -> Shares:
         """The bytes of activations that wait for their backward at the peak, by the statement of the operator that made
         them."""
-        activations, found = Activations(self.facts, Fusion(self.facts)), Shares()
+        activations, found = Activations(self.facts, Fusion(self.facts)), Shares(float)
         events = [e for e in self.report.timeline.events if e.row == memory.row]
         for function in self._functions(role):
             alive = self._alive(function, events, memory.peak_s)
             for storage, size in activations.storages(function).items() if alive else ():
                 maker = self._makers.get(storage.split(" ")[0].partition("@")[0])
                 statement = self._innermost(maker) if maker is not None else "(inputs of the model)"
-                found[statement] = found.get(statement, 0.0) + alive * size
+                found[statement] += alive * size
         return found
 
     def _alive(self, function: Function, events: list[Event], time: float) -> int:
@@ -157,22 +159,20 @@ class _Lines:
 
     def communication(self, device: DeviceReport) -> Shares:
         """The seconds of a step for which tasks and the optimizer wait for collectives and transfers, by statement."""
-        role, network, found = self._role(device), Network(self.cluster), Shares()
+        role, network, found = self._role(device), Network(self.cluster), Shares(float)
         events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
         for function in self._functions(role):
             own = [e for e in events if e.function == function.number]
             for phase, kind in KINDS.items():
                 waited = sum(e.communication_s for e in own if e.kind is kind)
                 if waited:
-                    _add(found, dict(self._collectives(function, phase, network)), waited)
+                    _add(found, self._collectives(function, phase, network), waited)
         reduced = sum(e.communication_s for e in events if e.kind is What.REDUCE and e.stream is Stream.COMPUTE)
-        flats = self.program.flats_of(role)
-        sizes: Shares = {}
-        for flat in flats:
-            statement = self.origins.flat(flat)
-            sizes[statement] = sizes.get(statement, 0.0) + flat.elements
+        sizes = Shares(float)
+        for flat in self.program.flats_of(role):
+            sizes[self.origins.flat(flat)] += flat.elements
         _add(found, sizes, reduced)
-        held = transfer_waits(self.program, self.origins, self._waits(device), self.report.step_s)
+        held = self._transfers(device)
         _add(found, held, sum(held.values()))
         return found
 
@@ -183,8 +183,8 @@ class _Lines:
     def _waits(self, device: DeviceReport) -> list[MessageWait]:
         return [wait for wait in self.report.timeline.waits if self._row(wait.row) == device.name]
 
-    def _collectives(self, function: Function, phase: Phase, network: Network) -> Iterator[tuple[str, float]]:
-        found: Shares = {}
+    def _collectives(self, function: Function, phase: Phase, network: Network) -> Shares:
+        found = Shares(float)
         for number, section in enumerate(function.sections):
             pairs = [
                 (self.origins.statement(instr), c)
@@ -194,9 +194,42 @@ class _Lines:
             for flat in (self.program.flats[n] for n in section.gathers):
                 pairs += [(self.origins.flat(flat), c) for c in of_gathers(self.facts, function, number, flat, phase)]
             for statement, c in pairs:
-                time = network.collective(c, function.submesh).communication_s
-                found[statement] = found.get(statement, 0.0) + time
-        yield from found.items()
+                found[statement] += network.collective(c, function.submesh).communication_s
+        return found
+
+    # -- transfers -----------------------------------------------------------------------------------------------------
+
+    def _transfers(self, device: DeviceReport) -> Shares:
+        """The seconds for which a device waits for transfers, by the statement that makes values travel: the `assign`
+        that places the reader on other devices than the value, in both directions; of a signal the `order`. Those of a
+        transfer that holds up much of the step by statement and transfer."""
+        found: dict[str, Shares] = {}
+        for wait in self._waits(device):
+            message = self.program.messages[wait.message]
+            of_statement = found.setdefault(self._of_message(message), Shares(float))
+            of_statement[self._called(message, wait.gradient)] += wait.time_s
+        rows = Shares(float)
+        for statement, transfers in found.items():
+            for name, time_s in transfers.items():
+                is_long = time_s >= NAMED * self.report.step_s
+                rows[f"{statement or '(no statement)'}; {name}" if is_long else statement] += time_s
+        return rows
+
+    def _of_message(self, message: Message) -> str:
+        if isinstance(message, Signal):
+            orders = self.program.stated.items()
+            spans = (span for task, spans in orders if task.function == message.consumer for span in spans)
+            return next(map(self.origins.said, spans), "")
+        ends = (self.program.functions[number] for number in (message.consumer, message.producer))
+        return next(filter(None, map(self.origins.message, ends)), "")
+
+    def _called(self, message: Message, gradient: bool) -> str:
+        """The words for a transfer: `transfer of h.3 add from gpus[pp = 0] to gpus[pp = 1]`."""
+        source, target = message.ends(gradient)
+        if isinstance(message, Signal):
+            return f"signal from {source} to {target}"
+        of = "gradient of " if gradient else ""
+        return f"transfer of {of}{self.origins.value(message.value)} from {source} to {target}"
 
     # -- roles ---------------------------------------------------------------------------------------------------------
 
@@ -210,11 +243,11 @@ class _Lines:
         return [self.program.functions[n] for n in dict.fromkeys(c.function for c in role.computes())]
 
 
-def _add(found: Shares, shares: Shares, amount: float) -> None:
+def _add(found: Shares, shares: Mapping[str, float], amount: float) -> None:
     """Adds an amount, divided in proportion to the shares. Without a statement it is added as "(no statement)"."""
     if not amount:
         return
     total = sum(shares.values())
     for name, share in shares.items() if total else {"": 1.0}.items():
         name = name or "(no statement)"
-        found[name] = found.get(name, 0.0) + (amount * share / total if total else amount)
+        found[name] += amount * share / total if total else amount

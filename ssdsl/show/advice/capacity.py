@@ -1,6 +1,7 @@
 """Checks whether a plan fits into the memory of a cluster's devices, and advises statements if it does not."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -167,11 +168,10 @@ class _Advice:
         """The most micro-batches of a function that wait for their backward at once, and the number of all
         micro-batches."""
         most, all_ = 0, 1
-        alive: dict[int, int] = {}
+        alive = Counter[int]()
         for task in self.role.computes():
             all_ = max(all_, math.prod(t.parts for t in self.program.functions[task.function].time))
-            change = {Phase.FORWARD: 1, Phase.BACKWARD: -1, Phase.WGRAD: -1}.get(task.phase, 0)
-            alive[task.function] = alive.get(task.function, 0) + change
+            alive[task.function] += {Phase.FORWARD: 1, Phase.BACKWARD: -1, Phase.WGRAD: -1}.get(task.phase, 0)
             most = max(most, alive[task.function])
         return most, all_
 

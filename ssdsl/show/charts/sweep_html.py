@@ -1,9 +1,8 @@
 """A sweep as one self-contained HTML file: a plot of time against memory, and the table."""
 
-import html
 from typing import Any
 
-from ssdsl.show.charts.timeline_html import SLOT, embedded, text_of
+from ssdsl.show.charts.timeline_html import filled
 from ssdsl.show.tables.sweep import note
 from ssdsl.sketch.setting import Setting, best_of
 
@@ -13,13 +12,7 @@ FIGURES = ("step", "bubble", "peak", "filled", "traffic", "devices", "device_s")
 
 def sweep_html(title: str, settings: tuple[Setting, ...]) -> str:
     """The page as text, to be written to a file and opened in a browser."""
-    slots = {
-        "title": html.escape(title),
-        "style": text_of("colours.css") + text_of("sweep.css"),
-        "script": "\n".join(text_of(f"{name}.js") for name in SCRIPTS),
-        "data": embedded(_data(title, settings)),
-    }
-    return SLOT.sub(lambda slot: slots[slot[1]], text_of("sweep.html"))
+    return filled("sweep", title, SCRIPTS, _data(title, settings))
 
 
 def _data(title: str, settings: tuple[Setting, ...]) -> dict[str, Any]:

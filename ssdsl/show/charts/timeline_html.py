@@ -7,10 +7,12 @@ Nothing from a plan or a model becomes markup: the data is JSON in a script elem
 import html
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ssdsl.lang.assets import grammar_text
+from ssdsl.show.pattern import ranges
 from ssdsl.show.view import View, as_json
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow
 
@@ -26,24 +28,24 @@ DIGITS = 10  # decimals of a time in seconds: a tenth of a nanosecond
 def timeline_html(timeline: Timeline, by_line: View | None = None) -> str:
     """The page as text, to be written to a file and opened in a browser; with the result of `by_line_view` below the
     plan."""
+    return filled("page", timeline.title, SCRIPTS, {**_columns(timeline), "byLine": _by_line(timeline, by_line)})
+
+
+def filled(page: str, title: str, scripts: Iterable[str], data: dict[str, Any]) -> str:
+    """A page of `html/` with its style, these scripts and this data; the data cannot end the script element around
+    it."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     slots = {
-        "title": html.escape(timeline.title),
-        "style": text_of("colours.css") + text_of("page.css"),
-        "script": "\n".join(text_of(f"{name}.js") for name in SCRIPTS),
-        "data": embedded({**_columns(timeline), "byLine": _by_line(timeline, by_line)}),
+        "title": html.escape(title),
+        "style": _text("colours.css") + _text(f"{page}.css"),
+        "script": "\n".join(_text(f"{name}.js") for name in scripts),
+        "data": text.replace("<", "\\u003c"),
     }
-    return SLOT.sub(lambda slot: slots[slot[1]], text_of("page.html"))
+    return SLOT.sub(lambda slot: slots[slot[1]], _text(f"{page}.html"))
 
 
-def text_of(name: str) -> str:
-    """The text of a file in `html/`."""
+def _text(name: str) -> str:
     return (FOLDER / name).read_text("utf-8")
-
-
-def embedded(value: dict[str, Any]) -> str:
-    """JSON that cannot end the script element around it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
 
 
 def _columns(timeline: Timeline) -> dict[str, Any]:
@@ -67,18 +69,12 @@ def _columns(timeline: Timeline) -> dict[str, Any]:
 
 
 def _row(row: TimelineRow) -> dict[str, Any]:
-    return {"name": row.name, "devices": len(row.ranks), "ranks": _ranges(row.ranks), "device": row.device}
-
-
-def _ranges(ranks: tuple[int, ...]) -> str:
-    """Ranks in a readable form: `0–3, 8–11`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)
+    return {
+        "name": row.name,
+        "devices": len(row.ranks),
+        "ranks": ", ".join(ranges(row.ranks, "–")),
+        "device": row.device,
+    }
 
 
 def _events(events: tuple[Event, ...]) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """`ssdsl models` and `ssdsl plans`: the models and plans that come with ssdsl."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.zoo import PARAMETERS, ZOO
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 from ssdsl.plan.declarations import Declarations, declarations
 from ssdsl.show.view import Column, ColumnKind, View
 
@@ -32,15 +33,8 @@ LIBRARY = (
 def models_view() -> View:
     """The zoo: every family in every size, its default first."""
     rows = tuple(
-        (
-            f"{name}:{label}",
-            PARAMETERS[f"{name}:{label}"],
-            size.numbers["batch"],
-            _trains(label in family.laptop),
-            size.describe(),
-        )
-        for name, family in ZOO.items()
-        for label, size in family.sizes.items()
+        (name, PARAMETERS[name], size.numbers["batch"], "yes" if label in family.laptop else "", size.describe())
+        for name, family, label, size in _sizes()
     )
     notes = (
         *(f"{name}: {family.about}; `--model {name}` is {name}:{family.default}" for name, family in ZOO.items()),
@@ -55,53 +49,55 @@ def models_json() -> list[dict[str, Any]]:
     """The models as JSON; `numbers` are those that `--model NAME,field=value` may change."""
     return [
         {
-            "model": f"{name}:{label}",
-            "parameters": PARAMETERS[f"{name}:{label}"],
+            "model": name,
+            "parameters": PARAMETERS[name],
             "batch": size.numbers["batch"],
             "trains_on_a_laptop": label in family.laptop,
             "is_default": label == family.default,
             "numbers": size.numbers,
         }
-        for name, family in ZOO.items()
-        for label, size in family.sizes.items()
+        for name, family, label, size in _sizes()
     ]
+
+
+def _sizes() -> Iterator[tuple[str, ModelFamily, str, ModelSize]]:
+    """Every size of every family: its full name, the family, its name in the family, its numbers."""
+    for name, family in ZOO.items():
+        yield from ((f"{name}:{label}", family, label, size) for label, size in family.sizes.items())
 
 
 def plans_json(plans: Iterable[tuple[str, Path]], library: Iterable[Path]) -> dict[str, Any]:
     """Plans and the standard library, with params and functions as lists."""
-    read = [(name, _read(path)) for name, path in plans]
-    files = [(path.stem, _read(path)) for path in library]
     return {
         "plans": [
             {"plan": name, "params": {p.name: p.default for p in d.params}, "what_it_does": d.summary}
-            for name, d in read
-            if d.is_plan
+            for name, d in _plans(plans)
         ],
         "library": [
-            {"file": name, "functions": list(d.functions), "what_it_does": d.summary}
-            for name, d in files
-            if d.functions
+            {"file": name, "functions": list(d.functions), "what_it_does": d.summary} for name, d in _libraries(library)
         ],
     }
 
 
-def _trains(laptop: bool) -> str:
-    return "yes" if laptop else ""
-
-
 def plans_view(files: Iterable[tuple[str, Path]]) -> View:
     """The plans that come with ssdsl, under the names by which they are run."""
-    found = [(name, _read(path)) for name, path in files]
-    rows = tuple((n, " ".join(f"{p.name}={p.default}" for p in d.params), d.summary) for n, d in found if d.is_plan)
+    rows = tuple((n, " ".join(f"{p.name}={p.default}" for p in d.params), d.summary) for n, d in _plans(files))
     note = "ssdsl run NAME; a param is set by --set T=4"
     return View("plans", PLANS, rows, (note,))
 
 
 def library_view(files: Iterable[Path]) -> View:
     """The functions of the standard library, under the file that a plan names to use them."""
-    found = [(path.stem, _read(path)) for path in files]
-    rows = tuple((name, "\n".join(d.functions), d.summary) for name, d in found if d.functions)
+    rows = tuple((name, "\n".join(d.functions), d.summary) for name, d in _libraries(files))
     return View("standard library", LIBRARY, rows, ("in a plan: use FILE: function",))
+
+
+def _plans(files: Iterable[tuple[str, Path]]) -> list[tuple[str, Declarations]]:
+    return [(name, found) for name, path in files if (found := _read(path)).is_plan]
+
+
+def _libraries(files: Iterable[Path]) -> list[tuple[str, Declarations]]:
+    return [(path.stem, found) for path in files if (found := _read(path)).functions]
 
 
 def _read(path: Path) -> Declarations:

@@ -1,6 +1,7 @@
 """`ssdsl check`: a plan in numbers, without running it: devices, tasks, repeated work, memory of the state."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,6 @@ from ssdsl.plan.plan import Plan
 from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.communication import communication_view
-from ssdsl.show.tables.splits import splits_view
 from ssdsl.show.view import Column, ColumnKind, View, as_json
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
@@ -78,6 +78,29 @@ def meshes_view(plan: Plan) -> View:
     )
     params = " ".join(f"{name}={value}" for name, value in plan.params.items())
     return View(f"{plan.graph.name} on {plan.devices} devices", columns, rows, (f"params: {params}",) if params else ())
+
+
+def splits_view(plan: Plan) -> View:
+    """A row for each index, number of parts and dimension, with whether the parts run over devices or in time."""
+    columns = (
+        Column("index", style="bold cyan"),
+        Column("parts", ColumnKind.COUNT),
+        Column("run", style="green"),
+        Column("split", ColumnKind.PATH, key="dimension"),
+        Column("operators", ColumnKind.COUNT),
+    )
+    operators = plan.graph.by_name
+    axes = {m.name: dict(m.axes) for m in plan.meshes}
+    found: Counter[tuple[str, int, str, str]] = Counter()
+    placed = ((name, record, record.place) for name, record in plan.operators.items() if record.place is not None)
+    for name, record, place in placed:
+        dims = operators[name].dims
+        for index in record.indices:
+            run = f"over {place.mesh}" if index.name in axes[place.mesh] else "in time"
+            found[index.name, index.count, run, starred(dims[index.dim].name)] += 1
+    rows = tuple((*key, count) for key, count in found.items())
+    note = "over a mesh: each part on devices of its own; in time: one after another on each device"
+    return View("splits", columns, rows, (note,))
 
 
 def roles_view(program: Program) -> View:

@@ -1,10 +1,12 @@
-"""`ssdsl show PLAN program`: the program as text, with repeated layers and long orders cut short."""
+"""`ssdsl show PLAN program` and `graph`: the program, or the captured model, as text; repeated layers are cut short."""
 
 import re
 from collections.abc import Iterable
 
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.text.program import program_blocks
+from ssdsl.model.graph import Graph
+from ssdsl.model.graph_text import graph_text
 
 NUMBER = re.compile(r"_?\d+")
 LONGEST = 64  # lines of a repetition
@@ -52,3 +54,12 @@ def _repetition(shapes: list[str], at: int, longest: int) -> tuple[int, int]:
         if (times - 1) * length > saved:
             best, saved = (length, times), (times - 1) * length
     return best
+
+
+LONGEST_LAYER = 512  # lines of a layer
+
+
+def shown_graph(graph: Graph, every: bool = False) -> str:
+    """The text of a graph; without `every`, layers that differ only in numbers are shown once."""
+    text = graph_text(graph)
+    return text if every else "\n".join(folded(text.splitlines(), LONGEST_LAYER)) + "\n"

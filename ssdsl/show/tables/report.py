@@ -3,6 +3,7 @@
 from typing import Any
 
 from ssdsl.show.charts.gantt import alike, shortened
+from ssdsl.show.pattern import ranges
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.report import DeviceReport, Report
 
@@ -156,10 +157,5 @@ def flops(value: float) -> str:
 
 def ranks(numbers: tuple[int, ...]) -> str:
     """`0-7, 16-23`; with more than two runs, the number of ranks and their range: `96 in 0-127`."""
-    runs: list[tuple[int, int]] = []
-    for rank in sorted(numbers):
-        first = runs.pop()[0] if runs and rank == runs[-1][1] + 1 else rank
-        runs.append((first, rank))
-    if len(runs) > RUNS_SHOWN:
-        return f"{len(numbers)} in {runs[0][0]}-{runs[-1][1]}"
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    runs = ranges(numbers)
+    return ", ".join(runs) if len(runs) <= RUNS_SHOWN else f"{len(numbers)} in {min(numbers)}-{max(numbers)}"

@@ -11,7 +11,7 @@ def run_views(result: RunResult) -> tuple[View, ...]:
     return steps_view(result), communication_view(result), processes_view(result)
 
 
-def steps_view(result: RunResult, every: bool = False) -> View:
+def steps_view(result: RunResult) -> View:
     """The loss and the time of each step; if there are many, of the first and the last ones."""
     columns = [
         Column("step", ColumnKind.COUNT),
@@ -25,7 +25,7 @@ def steps_view(result: RunResult, every: bool = False) -> View:
         rows = [(*row, result.evaluated.get(int(row[0]), "")) for row in rows]
     half = SHOWN_STEPS // 2
     shown = rows
-    if len(rows) > SHOWN_STEPS + 1 and not every:
+    if len(rows) > SHOWN_STEPS + 1:
         shown = [*rows[:half], ("...",) * len(columns), *rows[-half:]]
     note = f"median step time {seconds(result.median_step_s)}, the first step left out"
     return View("training", tuple(columns), tuple(shown), (note,))

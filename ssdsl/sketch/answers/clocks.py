@@ -200,8 +200,8 @@ def parts_of(sketch: Sketch, values: Values, model: ModelIndex) -> list[frozense
     one, and no file that the plan uses adds an order. Raises PlanError for an invalid plan."""
     text = f"{sketch.source.text.rstrip()}\nlet {PARTS} = {_written_parts(sketch)}\n"
     script = parse(Source(sketch.source.name, text))
-    ctx, scope = interpret_part(script, model, sketch.overrides(values), sketch.folder)
-    own, found = _call(sketch.script), scope.values[PARTS]
+    ctx = interpret_part(script, model, sketch.overrides(values), sketch.folder)
+    own, found = _call(sketch.script), ctx.scope.values[PARTS]
     sites = [*(order.called for order in ctx.facts.orders), *(rows.called for rows in ctx.facts.clocks)]
     if any(site is None or own is None or site.start != own[1].span.start for site in sites):
         return []

@@ -14,7 +14,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.action import ScatterGrads, StartReduce, Update
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
-from ssdsl.plan.eval.devices import mesh_size
+from ssdsl.plan.eval.select import mesh_size
 from ssdsl.plan.eval.values import is_list, is_whole
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
@@ -197,7 +197,7 @@ def _allowed(sketch: Sketch, values: Values, model: ModelIndex) -> tuple[int, ..
     assert call is not None
     at = call.arguments[2].span
     script = parse(Source(sketch.source.name, f"{text.rstrip()}\nlet {ALLOWED} = {text[at.start : at.end]}\n"))
-    found = interpret_part(script, model, sketch.overrides(values), sketch.folder)[1].values[ALLOWED]
+    found = interpret_part(script, model, sketch.overrides(values), sketch.folder).scope.values[ALLOWED]
     return tuple(dict.fromkeys(n for n in found if is_whole(n))) if is_list(found) else ()
 
 

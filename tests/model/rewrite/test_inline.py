@@ -7,7 +7,7 @@ import torch
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
-from ssdsl.model.rewrite.inline import inline
+from ssdsl.model.rewrite.calls import inline
 
 aten = torch.ops.aten
 

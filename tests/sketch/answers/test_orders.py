@@ -7,7 +7,7 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.answers.orders import call_of, is_open, with_order
 from ssdsl.sketch.answers.write import written
@@ -52,7 +52,7 @@ def test_what_is_no_schedule_of_one_stage_a_device_stays() -> None:
 
 
 def with_numbers(own: Sketch) -> Sketch:
-    plan = interpret(own.script, graph_of(MODEL, meta=True), {"D": 1, "T": 1, "S": 4}, EXAMPLES)
+    plan = interpret_all(own.script, graph_of(MODEL, meta=True), {"D": 1, "T": 1, "S": 4}, EXAMPLES)[0]
     call = call_of(own, plan)
     assert call is not None
     return with_order(own, {"S": 4}, call, Schedule((4, 3, 2, 1), (0, 1, 2, 3), 1.0, 1.0, 4.0, 0))
@@ -81,7 +81,7 @@ def test_an_import_that_nothing_needs_goes_and_what_is_still_called_stays(
     own = sketch_of(Source("megatron.ssp", text), EXAMPLES, index_model(graph), range(4, 5), SETTING)
     found = with_numbers(own)
     assert written_use in found.source.text
-    interpret(parse(found.source), graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)  # raises nothing
+    interpret_all(parse(found.source), graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)[0]  # raises nothing
 
 
 def test_a_call_of_the_languages_own_word_is_open_and_keeps_its_shape() -> None:
@@ -123,4 +123,4 @@ def test_a_schedule_that_the_setting_does_not_call_stays() -> None:
     text = read_source(EXAMPLES / "megatron.ssp").text.replace(ONE, f"if S == 1:\n    {ONE}")
     graph = graph_of(MODEL, meta=True)
     own = sketch_of(Source("megatron.ssp", text), EXAMPLES, index_model(graph), range(4, 5), SETTING)
-    assert call_of(own, interpret(own.script, graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)) is None
+    assert call_of(own, interpret_all(own.script, graph, {"D": 1, "T": 1, "S": 4}, EXAMPLES)[0]) is None

@@ -7,7 +7,7 @@ import pytest
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.plan.declarations import params
-from ssdsl.plan.interpret import interpret
+from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.model_index import index_model
 from ssdsl.sketch.answers.cuts import with_cuts
 from ssdsl.sketch.answers.orders import with_order
@@ -67,7 +67,7 @@ def test_files_beside_the_sketch_go_with_the_plan(tmp_path: Path) -> None:
     own = sketch(Source("x.ssp", text), tmp_path / "plans")
     save_plan(own, written(own, {"T": 1}, {}), str(tmp_path / "found/x.ssp"))
     plan = read_source(tmp_path / "found/x.ssp")
-    assert interpret(parse(plan), graph_of("gpt:tiny"), {}, tmp_path / "found").params == {"T": 1}
+    assert interpret_all(parse(plan), graph_of("gpt:tiny"), {}, tmp_path / "found")[0].params == {"T": 1}
     save_plan(own, plan.text, str(tmp_path / "found/x.ssp"))  # the same files are there already
     (tmp_path / "found/parts/put.ssp").write_text("let put = 1\n")
     with pytest.raises(PlanError) as error:
@@ -98,7 +98,7 @@ def test_an_answer_stands_before_the_last_comma() -> None:
     text = written(found, {}, {})
     assert 'let stage = cut(model, 2, before = ["h.1"])\n' in text
     assert "schedule(stage, 4, ahead = [3, 1], late = [0, 1])  # 1F1B\n" in text
-    interpret(parse(Source("x.ssp", text)), graph_of("gpt:tiny"))
+    interpret_all(parse(Source("x.ssp", text)), graph_of("gpt:tiny"))[0]
 
 
 def test_a_note_stands_above_the_call_that_it_is_of() -> None:

@@ -8,8 +8,7 @@ from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.op import Collective, Op, PartKernel, call_of
-from ssdsl.model.ops.reader import Reader
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import Reader, TypedCall
 
 
 def attention(call: TypedCall) -> Signature:

@@ -5,7 +5,7 @@ from typing import Any
 from ssdsl.model.dims.signature import ONE, Axis, Misfit, Signature, axes, free, signature, whole
 from ssdsl.model.ops.families.elementwise import broadcast
 from ssdsl.model.ops.op import Op, Rule
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import TypedCall
 
 
 def _added(rows: str, left: str, right: str) -> Rule:

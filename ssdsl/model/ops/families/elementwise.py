@@ -3,7 +3,7 @@ with further facts."""
 
 from ssdsl.model.dims.signature import ONE, Axis, Misfit, Signature, free, signature
 from ssdsl.model.ops.op import Op
-from ssdsl.model.ops.typed_call import Shape, TypedCall
+from ssdsl.model.ops.reader import Shape, TypedCall
 
 
 def elementwise(call: TypedCall) -> Signature:

@@ -10,8 +10,7 @@ import math
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel
-from ssdsl.model.ops.reader import Reader
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import Reader, TypedCall
 from ssdsl.model.target import target
 
 OF_ROWS = ("combine", "count_rows", "dispatch", "expert_mm")  # only lowering makes them

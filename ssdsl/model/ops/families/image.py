@@ -19,7 +19,7 @@ from ssdsl.model.dims.signature import (
 from ssdsl.model.dims.window import Adaptive, Linear, Nearest, Sliding, Spread, Window
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
-from ssdsl.model.ops.typed_call import Shape, TypedCall
+from ssdsl.model.ops.reader import Shape, TypedCall
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}  # by the number of axes
 BICUBIC = 2  # among the modes of interpolation

@@ -2,7 +2,7 @@
 
 from ssdsl.model.dims.signature import Axis, Misfit, Signature, axes, signature, whole_axes
 from ssdsl.model.ops.op import Op
-from ssdsl.model.ops.typed_call import Shape, TypedCall
+from ssdsl.model.ops.reader import Shape, TypedCall
 
 
 def matrices(call: TypedCall) -> Signature:

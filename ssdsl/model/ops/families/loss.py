@@ -13,8 +13,7 @@ from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.elementwise import broadcast, broadcast_shape
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
-from ssdsl.model.ops.reader import Reader
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import Reader, TypedCall
 
 MEAN = 1  # the number of `reduction="mean"` in ATen
 REDUCTIONS = {"0": "none", "1": "mean", "2": "sum"}

@@ -3,7 +3,7 @@
 from ssdsl.model.dims.signature import Axis, Signature, axes, kept_whole, signature, whole
 from ssdsl.model.ops.families.elementwise import broadcast
 from ssdsl.model.ops.op import Op, PartKernel, call_of, regroup
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import TypedCall
 
 
 def transpose(call: TypedCall) -> Signature:

@@ -2,7 +2,7 @@
 
 from ssdsl.model.dims.signature import Axis, Letter, Signature, axes, free, signature, whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import TypedCall
 
 
 def layer_norm(call: TypedCall) -> Signature:

@@ -11,7 +11,7 @@ from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, free, signa
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.families.attention import attention, attention_part_saves, flops_of_attention
 from ssdsl.model.ops.op import Op
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import TypedCall
 
 DISTRIBUTIONS = "uniform normal log_normal exponential geometric cauchy integers bernoulli".split()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ssdsl.model.dims.signature import ONE, Axis, Signature, axes, combined, kept_whole, signature
 from ssdsl.model.ops.op import Op, PartKernel, call_of
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import TypedCall
 
 UNMERGED = ("bool", "uint8", "complex64", "complex128")  # dtypes that cannot be negated, or have no order
 

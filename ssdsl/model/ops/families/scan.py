@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ssdsl.model.dims.signature import Signature, axes, combined, signature, whole, whole_axes
 from ssdsl.model.ops.families.whole import behind
 from ssdsl.model.ops.op import Op, PartKernel, Rule, call_of
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import TypedCall
 
 
 def along(dims_of: Callable[[TypedCall], object]) -> Rule:

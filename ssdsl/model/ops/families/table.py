@@ -19,8 +19,7 @@ from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.reduce import UNMERGED
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule, Text, call_of
-from ssdsl.model.ops.reader import AxisOfPart, Reader
-from ssdsl.model.ops.typed_call import TypedCall
+from ssdsl.model.ops.reader import AxisOfPart, Reader, TypedCall
 
 EXTREMES = ("amax", "amin")
 

@@ -6,7 +6,7 @@ An axis that inputs and results share keeps its letter, so that they have the sa
 from collections.abc import Sequence
 
 from ssdsl.model.dims.signature import Axis, Signature, signature, whole, whole_axes
-from ssdsl.model.ops.typed_call import Shape, TypedCall
+from ssdsl.model.ops.reader import Shape, TypedCall
 
 
 def all_whole(call: TypedCall) -> Signature:

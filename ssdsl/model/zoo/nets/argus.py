@@ -1,5 +1,6 @@
 """The two stages of Argus-3D: a codebook of shapes, and a GPT over its tokens."""
 
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -8,7 +9,8 @@ from torch.nn import functional as F
 
 from ssdsl.model.zoo.argus import PLANES, ArgusCodebook, ArgusPrior
 from ssdsl.model.zoo.nets.inputs import Batch
-from ssdsl.model.zoo.nets.moe_gpt import Attention, FeedForward
+from ssdsl.model.zoo.nets.moe_gpt import FeedForward, TransformerBlock
+from ssdsl.model.zoo.nets.unet3d import down_and_up
 
 AXES = ((0, 1), (0, 2), (1, 2))  # the coordinates of a point on each plane
 CODES = 0.4  # the weight of the distance of codes from vectors
@@ -108,13 +110,7 @@ class PlaneUnet(nn.Module):
         self.up = nn.ModuleList(_double(2 * w, w) for w, _ in pairs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        skips: list[torch.Tensor] = []
-        for level in self.down:
-            skips.append(level(F.max_pool2d(skips[-1], 2) if skips else x))
-        y = skips.pop()
-        for rise, level in zip(self.rise, self.up, strict=True):
-            y = level(torch.cat([skips.pop(), rise(y)], dim=1))
-        return y
+        return down_and_up(x, self.down, lambda y: F.max_pool2d(y, 2), self.rise, self.up)
 
 
 def _double(given: int, made: int) -> nn.Sequential:
@@ -144,7 +140,8 @@ class ArgusPriorNet(nn.Module):
         super().__init__()
         self.words, self.places = nn.Embedding(size.codes, size.hidden), nn.Embedding(size.seq, size.hidden)
         self.category = nn.Embedding(size.classes, size.hidden)
-        self.blocks = nn.ModuleList(PriorBlock(size.hidden, size.heads) for _ in range(size.layers))
+        ffn = partial(FeedForward, size.hidden, 4 * size.hidden)
+        self.blocks = nn.ModuleList(TransformerBlock(size.hidden, size.heads, ffn) for _ in range(size.layers))
         self.norm = nn.LayerNorm(size.hidden)
         for weight in (self.words.weight, self.places.weight, self.category.weight):
             nn.init.normal_(weight, std=0.02)
@@ -153,7 +150,7 @@ class ArgusPriorNet(nn.Module):
         x = torch.cat([self.category(category)[:, None], self.words(tokens[:, :-1])], dim=1)
         x = x + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
-            x = block(x)
+            x, _ = block(x)
         scores = F.linear(self.norm(x), self.words.weight)
         return F.cross_entropy(scores.float().flatten(0, 1), tokens.flatten())
 
@@ -162,17 +159,3 @@ class ArgusPriorNet(nn.Module):
         """Random tokens and categories."""
         tokens = torch.randint(size.codes, (size.batch, size.seq), generator=draws)
         return {"tokens": tokens, "category": torch.randint(size.classes, (size.batch,), generator=draws)}
-
-
-class PriorBlock(nn.Module):
-    """Attention to the tokens before, then a feed-forward, each with a residual."""
-
-    def __init__(self, hidden: int, heads: int) -> None:
-        super().__init__()
-        self.norm_attention, self.norm_ffn = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.attention, self.ffn = Attention(hidden, heads), FeedForward(hidden, 4 * hidden)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attention(self.norm_attention(x))
-        y: torch.Tensor = x + self.ffn(self.norm_ffn(x))
-        return y

@@ -1,5 +1,8 @@
 """A GPT whose feed-forwards are, in some layers, mixtures of experts with a router and a capacity."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -15,7 +18,8 @@ class MoeGptNet(nn.Module):
         super().__init__()
         self.words = nn.Embedding(size.vocab, size.hidden)
         self.places = nn.Embedding(size.seq, size.hidden)
-        self.blocks = nn.ModuleList(TransformerBlock(size, size.has_experts(layer)) for layer in range(size.layers))
+        ffn = (partial(Mixture if size.has_experts(layer) else _plain, size) for layer in range(size.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(size.hidden, size.heads, make) for make in ffn)
         self.norm = nn.LayerNorm(size.hidden)
         for weight in (self.words.weight, self.places.weight):
             nn.init.normal_(weight, std=0.02)
@@ -39,13 +43,13 @@ class MoeGptNet(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then a feed-forward or a mixture of experts, each with a residual; gives the router's penalty too."""
+    """Attention, then a feed-forward or a mixture of experts, which `ffn` makes, each with a residual; gives the
+    router's penalty too."""
 
-    def __init__(self, size: MoeGpt, has_experts: bool) -> None:
+    def __init__(self, hidden: int, heads: int, ffn: "Callable[[], FeedForward | Mixture]") -> None:
         super().__init__()
-        self.norm_attention, self.norm_ffn = nn.LayerNorm(size.hidden), nn.LayerNorm(size.hidden)
-        self.attention = Attention(size.hidden, size.heads)
-        self.ffn = Mixture(size) if has_experts else FeedForward(size.hidden, size.ffn)
+        self.norm_attention, self.norm_ffn = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.attention, self.ffn = Attention(hidden, heads), ffn()
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         x = x + self.attention(self.norm_attention(x))
@@ -79,6 +83,10 @@ class FeedForward(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.down(F.gelu(self.up(x)))
         return y
+
+
+def _plain(size: MoeGpt) -> FeedForward:
+    return FeedForward(size.hidden, size.ffn)
 
 
 class Experts(nn.Module):

@@ -4,12 +4,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ssdsl.model.zoo.nets.inputs import Batch, classified_images
+from ssdsl.model.zoo.nets.inputs import classified_images
 from ssdsl.model.zoo.resnet import Convolution, Resnet
 
 
 class ResNet(nn.Module):
     """A convolution 7/2/3 and a max pooling 3/2/1, the blocks, the mean of each channel, one linear layer."""
+
+    example = staticmethod(classified_images)
 
     def __init__(self, size: Resnet) -> None:
         super().__init__()
@@ -21,10 +23,6 @@ class ResNet(nn.Module):
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         x = self.pool(F.relu(self.stem(pixel_values)))
         return F.cross_entropy(self.head(self.blocks(x).mean((2, 3))), labels)
-
-    @staticmethod
-    def example(size: Resnet, draws: torch.Generator, meta: bool) -> Batch:
-        return classified_images(size, draws, meta)
 
 
 class ResidualBlock(nn.Module):

@@ -1,5 +1,6 @@
 """A 3-D U-Net: down by max pooling, up by transposed convolutions, each level joined with its equal on the way down."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -24,12 +25,7 @@ class UNet3d(nn.Module):
         self.head = nn.Conv3d(outer[0], size.classes, 1)
 
     def forward(self, volume: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        x, skips = self.down[0](volume), []
-        for level in self.down[1:]:
-            skips.append(x)
-            x = level(self.pool(x))
-        for rise, level, skip in zip(self.rise, self.up, reversed(skips), strict=True):
-            x = level(torch.cat([skip, rise(x)], dim=1))
+        x = down_and_up(volume, self.down, self.pool, self.rise, self.up)
         return F.cross_entropy(self.head(x), labels)
 
     @staticmethod
@@ -38,6 +34,23 @@ class UNet3d(nn.Module):
         space = (size.width, size.width, size.width)
         volume = noise((size.batch, size.channels, *space), draws, meta)
         return {"volume": volume, "labels": labels((size.batch, *space), size.classes, draws, meta)}
+
+
+def down_and_up(
+    x: torch.Tensor,
+    down: nn.ModuleList,
+    pool: Callable[[torch.Tensor], torch.Tensor],
+    rise: nn.ModuleList,
+    up: nn.ModuleList,
+) -> torch.Tensor:
+    """The result of the levels of a U-Net; on the way up each level also reads what its equal made on the way down."""
+    skips: list[torch.Tensor] = []
+    for level in down:
+        skips.append(level(pool(skips[-1]) if skips else x))
+    y = skips.pop()
+    for larger, level in zip(rise, up, strict=True):
+        y = level(torch.cat([skips.pop(), larger(y)], dim=1))
+    return y
 
 
 def double(given: int, inner: int, made: int) -> nn.Sequential:

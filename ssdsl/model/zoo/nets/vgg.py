@@ -4,12 +4,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ssdsl.model.zoo.nets.inputs import Batch, classified_images
+from ssdsl.model.zoo.nets.inputs import classified_images
 from ssdsl.model.zoo.vgg import Vgg
 
 
 class VggNet(nn.Module):
     """Returns the mean cross-entropy; `size` has the number and the width of the convolutions of each stage."""
+
+    example = staticmethod(classified_images)
 
     def __init__(self, size: Vgg) -> None:
         super().__init__()
@@ -21,10 +23,6 @@ class VggNet(nn.Module):
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         features = self.features(pixel_values).flatten(1)
         return F.cross_entropy(self.classifier(features), labels)
-
-    @staticmethod
-    def example(size: Vgg, draws: torch.Generator, meta: bool) -> Batch:
-        return classified_images(size, draws, meta)
 
 
 def _stages(size: Vgg) -> list[nn.Module]:

@@ -1,41 +1,43 @@
-"""`recompute`: drops activations, and computes or gathers them again in backward."""
+"""`recompute` and `prefetch` mark operators: what is computed or gathered again in backward, and how many values are
+received before they are read."""
 
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
-from ssdsl.plan.errors.traced import Conflict
-from ssdsl.plan.eval.expressions import evaluate
-from ssdsl.plan.eval.scope import Scope
+from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.eval.expressions import evaluate, whole_number
 from ssdsl.plan.eval.select import whole_operators
 from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.eval.values import GathersOf, Selection, Value
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Mark
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.text.diagnostic import PlanError
 
 Unit = frozenset[str]
 
 
-def recompute(ctx: Context, scope: Scope, s: nodes.RecomputeStatement) -> None:
+def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
     """Adds checkpoints: the units of the path, the items of a list, or else the repeated modules. `.gathers` makes
     none: it marks operators whose gathered operands are gathered again.
 
     Skips checkpoints that exist already. Raises PlanError for an operator that belongs to a different one.
     """
-    value = evaluate(ctx, scope, s.operators)
+    value = evaluate(ctx, s.operators)
     if isinstance(value, GathersOf):
         operators = ctx.model.ordered(ctx.model.only_compute(value.operators))
-        new = [op.name for op in operators if ctx.facts.of(op.name).regathers is None]
-        ctx.facts.revise(ctx.facts.numbers(new), partial(replace, regathers=Mark(1, s.span)))
+        _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).regathers is None), regathers=Mark(1, s.span))
         return
     found = _units(ctx, s, value)
     for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):
         if not _is_known(ctx, s, unit):
-            mark = Mark(ctx.facts.checkpoints, s.span)
-            ctx.facts.revise(ctx.facts.numbers(unit), partial(replace, checkpoint=mark))
+            _mark(ctx, unit, checkpoint=Mark(ctx.facts.checkpoints, s.span))
             ctx.facts.checkpoints += 1
+
+
+def _mark(ctx: Context, operators: Iterable[str], **mark: Mark) -> None:
+    ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, **mark))  # type: ignore[arg-type]
 
 
 def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> list[Unit]:
@@ -75,13 +77,53 @@ def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
     return True
 
 
-class RecomputedTwice(Conflict, Diagnostic):
+class RecomputedTwice(Conflict):
     """An operator belongs to two different checkpoints. Each operator is recomputed by one."""
 
     code = "E0221"
     title = "`{operator}` is already recomputed with other operators"
     help = "remove one"
+    earlier = "recomputed here first"
     operator: str
 
-    def earlier(self) -> str:
-        return "recomputed here first"
+
+MOST_AHEAD = 1024
+
+
+def prefetch(ctx: Context, s: nodes.PrefetchStatement) -> None:
+    """Notes the number for each operator. Raises PlanError for a number out of range, or one that contradicts an
+    earlier one."""
+    operators = ctx.model.ordered(whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "prefetch"))
+    ahead = whole_number(ctx, s.ahead)
+    if not 0 <= ahead <= MOST_AHEAD:
+        raise PlanError(NoSuchPrefetch(s.ahead.span, ahead, MOST_AHEAD))
+    for op in operators:
+        known = ctx.facts.of(op.name).ahead
+        if known is not None and known.value != ahead:
+            raise PlanError(PrefetchedTwice(s.ahead.span, op.module, known.value, ahead, first=known.span))
+    _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).ahead is None), ahead=Mark(ahead, s.span))
+
+
+class NoSuchPrefetch(Traced):
+    """`prefetch OPS by N` keeps N buffers beside the one that is read next, for each value that OPS receive.
+
+    With 0 a value is requested once the one before it has been read. Each further buffer takes memory of the device.
+    """
+
+    code = "E0265"
+    title = "cannot prefetch {ahead} values"
+    help = "choose a number from 0 to {most}; the default is 2"
+    ahead: int
+    most: int
+
+
+class PrefetchedTwice(Conflict):
+    """Two `prefetch` give an operator different numbers of buffers."""
+
+    code = "E0266"
+    title = "`{operator}` is prefetched by {known} already, not by {ahead}"
+    help = "remove one"
+    earlier = "by another number here"
+    operator: str
+    known: int
+    ahead: int

@@ -1,16 +1,76 @@
-"""`widths(D, S, ALLOWED)`: the numbers of devices of S stages, D together; `each` lists them."""
+"""`cut(OPS, S)` and `widths(D, S, ALLOWED)`: the stages of a pipeline, and the number of devices of each, as the plan
+gives them; otherwise they are balanced."""
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 
 from ssdsl.lang import nodes
-from ssdsl.lang.suggest import joined
+from ssdsl.lang.suggest import counted, joined
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.parts import BadCount
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.errors.values import Wanted, WrongType
-from ssdsl.plan.eval.values import Value, is_list, is_whole
-from ssdsl.text.diagnostic import Diagnostic, PlanError
+from ssdsl.plan.errors.values import Wanted, items_of, required
+from ssdsl.plan.eval.balance import arguments, balance, count_of
+from ssdsl.plan.eval.select import by_path
+from ssdsl.plan.eval.values import Selection, Value, is_a, is_whole
+from ssdsl.text.diagnostic import PlanError
+
+
+def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = None) -> tuple[Selection, ...]:
+    """The selections of the stages, none of them empty: as `balance` makes them, or each beginning at a module of
+    `before`.
+
+    Raises PlanError if `before` is no list of S - 1 paths in the order of the model.
+    """
+    if before is None:
+        return balance(ctx, e, given)
+    operators, wanted = arguments(ctx, e, given, "cut")
+    stages = count_of(wanted)
+    at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
+    paths = items_of(before, is_a(str), at, Wanted.PATHS, least=0)
+    if len(paths) != stages - 1:
+        raise PlanError(BadCuts(at.span, paths, stages))
+    places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(paths)
+    placed = ctx.model.only_compute(operators)
+    order = [op.name for op in ctx.model.ordered(placed)]
+    ctx.budget.spend(e, 1 + len(order) // 64)
+    position = {name: k for k, name in enumerate(order)}
+    starts = [0]
+    for path, place in zip(paths, places, strict=True):
+        found = by_path(ctx, Selection(placed), path, place).operators
+        starts.append(min(position[name] for name in found))
+        if starts[-1] <= starts[-2]:
+            raise PlanError(BadCuts(place.span, paths, stages, path))
+    return tuple(Selection(frozenset(order[a:b])) for a, b in pairwise([*starts, len(order)]))
+
+
+class BadCuts(Traced):
+    """`cut(OPS, S, before = PATHS)` needs the first module of each stage but the first.
+
+    These are S - 1 modules in the order of the model.
+
+    `ssdsl search` writes these lists, which fit one number of stages. `cut(OPS, S)` alone balances any number.
+    """
+
+    code = "E0284"
+    title = "{reason}"
+    paths: tuple[str, ...]
+    stages: int
+    empty: str = ""  # the path that would leave the stage in front of it empty
+
+    @property
+    def reason(self) -> str:
+        if not self.empty:
+            return f"{self.stages} stages are cut at {counted(self.stages - 1, 'place')}, not {len(self.paths)}"
+        return f"no operators are left for the stage in front of `{self.empty}`"
+
+    @property
+    def change(self) -> str:
+        last = self.stages - 1
+        these = "the module that begins stage 1" if last == 1 else f"the modules that begin stages 1 to {last}"
+        wanted = f"name {these}, in the order of the model"
+        return f"{wanted}, or leave `before` out: stages are then balanced"
 
 
 def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = None) -> tuple[int, ...]:
@@ -18,11 +78,10 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
 
     Raises PlanError if `each` is no list of S numbers with the sum D, or if no S numbers of the list have that sum.
     """
-    (devices, stages), allowed = given[:2], _numbers(e.arguments[2], given[2])
-    for value, at in zip(given[:2], e.arguments, strict=False):
-        if not is_whole(value):
-            raise PlanError(WrongType(at.span, Wanted.WHOLE, value))
-    assert is_whole(devices) and is_whole(stages)
+    allowed = items_of(given[2], is_whole, e.arguments[2], Wanted.WIDTHS)
+    devices, stages = (
+        required(value, is_whole, at, Wanted.WHOLE) for value, at in zip(given[:2], e.arguments, strict=False)
+    )
     if stages < 1:
         raise PlanError(BadCount(e.arguments[1].span, stages))
     if each is None:
@@ -32,18 +91,10 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
             raise PlanError(BadWidths(e.span, devices, stages, allowed))
         return found
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    numbers = _numbers(at, each)
+    numbers = items_of(each, is_whole, at, Wanted.WIDTHS)
     if len(numbers) != stages or sum(numbers) != devices or min(numbers) < 1:
         raise PlanError(BadWidths(at.span, devices, stages, allowed, numbers))
     return numbers
-
-
-def _numbers(at: nodes.Expr | nodes.Keyed, value: Value) -> tuple[int, ...]:
-    """The whole numbers of a list that is not empty. Raises PlanError."""
-    found = tuple(n for n in value if is_whole(n)) if is_list(value) else ()
-    if not is_list(value) or not found or len(found) != len(value):
-        raise PlanError(WrongType(at.span, Wanted.WIDTHS, value))
-    return found
 
 
 @lru_cache(1000)
@@ -72,7 +123,7 @@ def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int
     return tuple(sorted(found))
 
 
-class BadWidths(Traced, Diagnostic):
+class BadWidths(Traced):
     """`widths(D, S, ALLOWED)` gives each of S stages a number of devices from a list, D in total; `each` lists them.
 
     `ssdsl search` finds good numbers, and writes `each`; without it they are as equal as the list allows.
@@ -80,7 +131,6 @@ class BadWidths(Traced, Diagnostic):
 
     code = "E0286"
     title = "{reason}"
-    help = "{change}"
     devices: int
     stages: int
     allowed: tuple[int, ...]

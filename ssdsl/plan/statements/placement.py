@@ -1,0 +1,124 @@
+"""`mesh` declares devices, with `for` a list of meshes; `assign` places operators on them."""
+
+from dataclasses import replace
+from enum import Enum
+from functools import partial
+
+from ssdsl.lang import nodes
+from ssdsl.plan.context import Context
+from ssdsl.plan.errors.traced import Conflict, Traced
+from ssdsl.plan.errors.values import Wanted
+from ssdsl.plan.eval.expressions import evaluate, expect, turns, whole_number
+from ssdsl.plan.eval.select import mesh_size, whole_operators
+from ssdsl.plan.eval.values import Devices, is_a
+from ssdsl.plan.plan import Mesh, Placement
+from ssdsl.plan.statements.param import origin_of
+from ssdsl.text.diagnostic import PlanError
+
+MOST_DEVICES = 65536
+
+
+def mesh(ctx: Context, s: nodes.MeshStatement) -> None:
+    """Declares a mesh, whose ranks follow those of earlier meshes; raises PlanError."""
+    ctx.scope.bind(s.name, _declared(ctx, s, s.name.text))
+
+
+def meshes(ctx: Context, s: nodes.MeshStatement, bindings: tuple[nodes.Binding, ...]) -> None:
+    """Declares a list of meshes, `gpus[0]` and so on, one for each turn of a loop; raises PlanError."""
+    ctx.scope.check_free(s.name)
+    found = [_declared(turn, s, f"{s.name.text}[{k}]") for k, turn in enumerate(turns(ctx, bindings))]
+    ctx.scope.bind(s.name, tuple(found))
+
+
+def _declared(ctx: Context, s: nodes.MeshStatement, name: str) -> Devices:
+    axes = tuple((axis.name.text, whole_number(ctx, axis.value)) for axis in s.axes)
+    first = sum(map(mesh_size, ctx.facts.meshes.values()))
+    new = Mesh(name, axes, first, s.span)
+    _check(ctx, s, new)
+    ctx.facts.meshes[name] = new
+    for axis in s.axes:
+        if origin := origin_of(ctx, axis.value):
+            ctx.facts.axis_origins[name, axis.name.text] = origin
+    return Devices(name)
+
+
+def _check(ctx: Context, s: nodes.MeshStatement, new: Mesh) -> None:
+    for axis, (name, size) in zip(s.axes, new.axes, strict=True):
+        if size < 1:
+            raise PlanError(BadMesh(axis.span, Flaw.EMPTY_AXIS, name, size))
+    if new.first + mesh_size(new) > MOST_DEVICES:
+        raise PlanError(BadMesh(s.span, Flaw.TOO_LARGE, new.name, new.first + mesh_size(new)))
+    seen: set[str] = set()
+    for axis in s.axes:
+        if axis.name.text in seen:
+            raise PlanError(BadMesh(axis.name.span, Flaw.AXIS_TWICE, axis.name.text))
+        seen.add(axis.name.text)
+    if (known := ctx.facts.meshes.get(new.name)) is not None:
+        raise PlanError(BadMesh(s.name.span, Flaw.IN_A_LOOP if known.span is s.span else Flaw.MESH_TWICE, new.name))
+
+
+class Flaw(Enum):
+    """The mistakes of a mesh: in words, and what to do."""
+
+    EMPTY_AXIS = "the axis `{name}` has {number} devices", "give at least 1"
+    TOO_LARGE = "{number:,} devices are too many", f"a plan has at most {MOST_DEVICES:,} devices"
+    AXIS_TWICE = "the mesh has two axes `{name}`", "name them apart"
+    MESH_TWICE = "there is already a mesh `{name}`", "name them apart"
+    IN_A_LOOP = (
+        "each turn declares a mesh `{name}`",
+        "write the loop behind it, `mesh ... for s in 0..S`: a list of meshes",
+    )
+
+
+class BadMesh(Traced):
+    """The axes of a mesh have whole sizes of at least 1, distinct names, and not too many devices together."""
+
+    code = "E0251"
+    title = "{reason}"
+    help = "{flaw.value[1]}"
+    flaw: Flaw
+    name: str
+    number: int = 0
+
+    @property
+    def reason(self) -> str:
+        return self.flaw.value[0].format(name=self.name, number=self.number)
+
+
+def assign(ctx: Context, s: nodes.AssignStatement) -> None:
+    """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
+    operators = whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "assign")
+    devices = expect(ctx, s.devices, is_a(Devices), Wanted.DEVICES)
+    place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
+
+
+def place(ctx: Context, operators: frozenset[str], placement: Placement) -> None:
+    """Places operators; raises PlanError if some of them are placed elsewhere already."""
+    records = ctx.facts.operators.at
+    named = ctx.model.only_compute(operators)
+    numbers, stays = ctx.model.numbers(named), named <= ctx.model.graph.repeated
+    placed = [(n, record.place) for n in numbers if (record := records[n]) is not None and record.place is not None]
+    taken = {n for n, _ in placed}
+    put = partial(replace, place=placement, stays=stays)
+    ctx.facts.revise([n for n in numbers if n not in taken] if taken else numbers, put)
+    twice = [(ctx.model.graph.operators[n], place) for n, place in placed if place != placement]
+    if twice:
+        op, known = twice[0]
+        raise PlanError(AssignedTwice(placement.span, op.module, known, len(twice), first=known.span))
+
+
+class AssignedTwice(Conflict):
+    """Two `assign` put one operator on different devices."""
+
+    code = "E0253"
+    title = "`{operator}` is already assigned to `{before}`"
+    note = "{more}"
+    help = "leave it out of one: `assign (A - B) to ...`"
+    earlier = "assigned here first"
+    operator: str
+    before: Placement
+    count: int  # of operators like this
+
+    @property
+    def more(self) -> str:
+        return f"and so are {self.count - 1} more operators" if self.count > 1 else ""
