@@ -315,7 +315,7 @@ def _measured(
 
     def call(tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
         if kernel is None:
-            return run(target, args, kwargs, tensors, like_cpu=like_cpu)
+            return run(target, args, kwargs, tensors)
         return run_kernel(kernel, filled(words, tensors) | {"group": group})
 
     known = _KNOWN if target.name.startswith("aten::") else {}
