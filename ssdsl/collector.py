@@ -1,5 +1,5 @@
-"""Pauses Python's cyclic garbage collector: programs are millions of small values without reference cycles, and
-traversing them again and again takes as long as making them."""
+"""Pauses Python's cyclic garbage collector: graphs and programs are millions of small values without reference cycles,
+and traversing them again and again takes as long as making them."""
 
 import gc
 from collections.abc import Iterator

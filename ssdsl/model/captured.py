@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssdsl.collector import paused_collector
 from ssdsl.model.cache import entries
 from ssdsl.model.cache.sources import Sources, noted
 from ssdsl.model.graph import Graph
@@ -69,6 +70,7 @@ class Captured:
         return self.built or build(self.request)
 
 
+@paused_collector()
 def captured(request: ModelRequest, working: Working = _silent, keep: bool = True) -> Captured:
     """The graph of a model; with `keep` it is read from the cache, or written there. Raises PlanError."""
     if request.spec.endswith(GRAPH):

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ssdsl.collector import paused_collector
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, capture_calls
 from ssdsl.model.capture.errors import NotALoss
@@ -26,6 +27,7 @@ from ssdsl.model.rewrite.routing import leave_unsorted
 from ssdsl.text.diagnostic import PlanError
 
 
+@paused_collector()
 def capture(model: Model) -> Graph:
     """The graph of a model with every dimension discovered and named.
 

@@ -5,16 +5,18 @@ import io
 import linecache
 import logging
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
+from torch import fx
 from torch.distributions import Distribution
-from torch.fx.proxy import TracerBase
 
 from ssdsl.model.capture.derivatives import NoDerivative
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMPY, CaptureFailed, NotALoss
@@ -41,6 +43,7 @@ CTC = "give the lengths as tensors: their mean as numbers is computed where no g
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
 ASSERTION = "leave the assertion out, or make it before the model is called: a graph checks no numbers"
 DERIVATIVE = "take it by `torch.autograd.grad`, `torch.func.grad`, `vjp`, `jacrev` or `hessian`, or write it out"
+RECOMPILE = fx.GraphModule.recompile
 
 
 class LossOf(torch.nn.Module):
@@ -84,6 +87,39 @@ class Exported:
     derivative: Place | None
 
 
+class _Caller(traceback.StackSummary):
+    """The innermost line of the user's code, or else of a `forward`, that led to an operator. torch reads all lines on
+    the stack for each operator, and then keeps those in a `forward`."""
+
+    @classmethod
+    def extract(cls) -> "_Caller":  # type: ignore[override]
+        """The line, if there is any."""
+        frame: FrameType | None = sys._getframe()
+        found = cls()
+        while frame is not None:
+            code = frame.f_code
+            if (own := is_own(code.co_filename)) or (code.co_name == "forward" and not found):
+                found[:] = [traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False)]
+            frame = None if own else frame.f_back
+        return found
+
+    def summary(self) -> traceback.StackSummary:
+        """Itself: torch asks for it."""
+        return self
+
+
+def _compiled_when_called(module: fx.GraphModule) -> None:
+    """In place of writing Python code for a graph, and compiling that, after each change: nothing is run so here, but
+    autocast's functions."""
+
+    def forward(self: fx.GraphModule, *given: Any) -> Any:
+        RECOMPILE(self)
+        return self.forward(*given)
+
+    type(module).forward = forward
+
+
+@patched(fx.GraphModule, "recompile", _compiled_when_called)
 def export(model: Model) -> Exported:
     """Exports the module with its loss.
 
@@ -100,7 +136,8 @@ def export(model: Model) -> Exported:
             quiet(),
             attributes_kept(model.module),
             regions_left_open(),
-            patched(TracerBase, "_filter_traceback_frames", _own_lines),
+            patched(fx.proxy, "CapturedTraceback", _Caller),
+            patched(fx.proxy.TracerBase, "_filter_traceback_frames", lambda tracer, stack: stack),
             patched(Distribution, "_validate_args", False),  # such a check reads numbers, and can only raise an error
             captured_batch(model) as batch,
         ):
@@ -121,11 +158,6 @@ def export(model: Model) -> Exported:
         raise PlanError(*found)
     write_regions(program.graph_module)
     return Exported(program, frozenset(constants.used), effects.written, effects.derivative)
-
-
-def _own_lines(tracer: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
-    """Every line of the user's code that led to an operator; torch keeps only those in a `forward`."""
-    return traceback.StackSummary.from_list([f for f in stack if f.name == "forward" or is_own(f.filename)])
 
 
 def _device(model: Model) -> str:

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,6 +56,7 @@ def module_name(path: str) -> str:
     return f"module `{path}`" if path else "the model"
 
 
+@cache
 def is_own(file: str) -> bool:
     """Whether a file is the user's: neither torch's nor ours, and no generated code."""
     return not file.startswith((TORCH, "<")) and not is_ours(file)

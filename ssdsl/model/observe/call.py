@@ -71,23 +71,17 @@ def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
     return tensor.requires_grad_(learns(value))
 
 
-def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor], *, like_cpu: bool) -> tuple[Any, ...]:
-    """The results of an operator on tensors without numbers, which are given by the names of their values."""
+def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
+    """As `run`: the results of an operator on tensors that are given by the names of their values."""
     target, *args = operator.args
-    return run(target, tuple(args), operator.kwargs, tensors, like_cpu=like_cpu)
+    return run(target, tuple(args), operator.kwargs, tensors)
 
 
 def run(
-    target: Target,
-    args: tuple[Any, ...],
-    kwargs: tuple[tuple[str, Any], ...],
-    tensors: Mapping[str, torch.Tensor],
-    *,
-    like_cpu: bool = True,
+    target: Target, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], tensors: Mapping[str, torch.Tensor]
 ) -> tuple[Any, ...]:
-    """The results of a call; raises the operator's errors."""
-    with fake_tensors(target, like_cpu=like_cpu):
-        result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
+    """The results of a call, in a context that makes tensors without numbers; raises the operator's errors."""
+    result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 

@@ -28,19 +28,22 @@ class RecordingGroup:
         self.sent.append(x)
 
 
-def run_kernel(kernel: PartKernel, reader: Reader, group: RecordingGroup, arguments: Mapping[str, Any]) -> Any:
-    """The results of the kernel on the last of equal parts, whose dimensions have the sizes of `reader`."""
+def words_of(kernel: PartKernel, reader: Reader, parts: int) -> dict[str, Any]:
+    """The words of the kernel's call for the last of equal parts, whose dimensions have the sizes of `reader`."""
     operator, sizes = reader.operator, reader.sizes
     lengths = [math.prod(sizes[d] for d in axis) for axis in axes_of(operator, *kernel.axis)]
-    places = [(group.index * n, group.size * n) for n in lengths]
-    words = {
+    places = tuple(((parts - 1) * n, parts * n) for n in lengths)
+    return {
         "start": places[0][0],
-        "part": group.index,
+        "part": parts - 1,
         "size": math.prod(size for _, size in places),
         "places": places,
-        "count": group.size * math.prod(n for n, d in zip(sizes, operator.dims, strict=True) if d.combined),
-        "group": group,
+        "count": parts * math.prod(n for n, d in zip(sizes, operator.dims, strict=True) if d.combined),
     }
+
+
+def run_kernel(kernel: PartKernel, words: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The results of the kernel; `words` are all of its call, those of arguments and `group` too."""
     call = re.sub(r"{(\w+)}", r"\1", kernel.call)
-    result = eval(call, {kernel.function: getattr(runtime, kernel.function)}, {**arguments, **words})
+    result = eval(call, {kernel.function: getattr(runtime, kernel.function)}, dict(words))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)

@@ -66,7 +66,7 @@ def _laid(operator: Operator, reads: tuple[str, ...], places: Mapping[str, Stora
 def _results(operator: Operator, tensors: Mapping[str, torch.Tensor], graph: Graph) -> tuple[torch.Tensor, ...]:
     """As `results_of`; new tensors, if an operator without a row does not run on such tensors."""
     try:
-        return results_of(operator, tensors, like_cpu=_has_kernel_of_cpu(operator))
+        return results_of(operator, tensors)
     except Exception:  # an operator may raise anything
         if operator.found is None:
             raise

@@ -27,7 +27,7 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
     try:
         with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             tensors = {str(i): t for i, t in enumerate(given)}
-            results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors, like_cpu=False)
+            results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors)
         learning = [i for i, t in enumerate(given) if t.requires_grad]
         ends = [t for t in results if t.requires_grad]
         owed = [torch.empty_like(t) for t in ends]

@@ -19,7 +19,7 @@ from ssdsl.model.graph import Graph, Operator, numbered
 from ssdsl.model.memory.observed import ExtraShape, Place, SavedByParts, SavedShapes
 from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.observe.call import Shape, TensorSpec, fake_tensors, filled, learns, memory_of, run
-from ssdsl.model.observe.kernel import RecordingGroup, run_kernel
+from ssdsl.model.observe.kernel import RecordingGroup, run_kernel, words_of
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.target import Target
@@ -54,6 +54,7 @@ class SavedMeasurement:
     backward: tuple[ExtraSaved, ...] = ()
 
 
+_KNOWN: dict[Any, SavedMeasurement] = {}  # of torch's own operators, by all that decides what is measured
 Measure = Callable[[Sequence[int], int], SavedMeasurement]  # for sizes of dimensions, and a number of parts
 
 
@@ -299,17 +300,30 @@ def _measured(
         strides = reader.strides(operand) if lies is None else strides_in(lies, shape)
         specs.append(TensorSpec(shape, strides, graph.values[value].dtype, learns(graph.values[value])))
     refs = iter(numbers)
-    target, *args = numbered(operator.args, refs)
-    kwargs = numbered(operator.kwargs, refs)
+    target, *rest = numbered(operator.args, refs)
+    args, kwargs = tuple(rest), numbered(operator.kwargs, refs)
+    group = None if kernel is None else RecordingGroup(parts)
     if kernel is not None:
-        given, group = target.bound(args, dict(kwargs)), RecordingGroup(parts)
-        with torch.device("meta"):  # where a kernel does not look for indices out of range
-            return _kept(lambda t: run_kernel(kernel, reader, group, filled(given, t)), specs, numbers, group)
-    made = tuple(reader.shape(o.axes) for o in operator.outputs)
-    is_whole = not any(map(reader.is_split, range(len(operator.dims))))
-    arguments = tuple(args) if is_whole else _local(target, tuple(args), made)
-    with fake_tensors(target, like_cpu=like_cpu):
-        return _kept(lambda tensors: run(target, arguments, kwargs, tensors, like_cpu=like_cpu), specs, numbers)
+        words = target.bound(args, dict(kwargs)) | words_of(kernel, reader, parts)
+        how: tuple[Any, ...] = kernel, *words.items()
+    else:
+        is_whole = not any(map(reader.is_split, range(len(operator.dims))))
+        args = args if is_whole else _local(target, args, tuple(reader.shape(o.axes) for o in operator.outputs))
+        how = like_cpu, args, kwargs
+    types = tuple(graph.values[o.value].dtype for o in operator.outputs)
+    key = target, how, types, tuple(specs), tuple(numbers)
+
+    def call(tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
+        if kernel is None:
+            return run(target, args, kwargs, tensors)
+        return run_kernel(kernel, filled(words, tensors) | {"group": group})
+
+    known = _KNOWN if target.name.startswith("aten::") else {}
+    if key not in known:
+        # on meta tensors a kernel does not look for indices out of range
+        with fake_tensors(target, like_cpu=like_cpu and kernel is None):
+            known[key] = _kept(call, specs, numbers, group)
+    return known[key]
 
 
 def _kept(

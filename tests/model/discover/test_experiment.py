@@ -178,10 +178,10 @@ def test_what_is_not_known_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an operator that does not run on tensors without numbers, autograd may keep everything."""
     real = call.run
 
-    def run(target: Target, *given: Any, like_cpu: bool = True) -> tuple[Any, ...]:
+    def run(target: Target, *given: Any) -> tuple[Any, ...]:
         if not target.name.startswith("aten"):
             raise NotImplementedError
-        return real(target, *given, like_cpu=like_cpu)
+        return real(target, *given)
 
     for module in (call, observe_saved, overwritable):
         monkeypatch.setattr(module, "run", run)

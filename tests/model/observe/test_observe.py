@@ -41,6 +41,7 @@ def runs(layers: int, monkeypatch: pytest.MonkeyPatch, known: observe.Known) -> 
     with monkeypatch.context() as patch:
         patch.setattr(saved, "_kept", counted)
         patch.setattr(observe, "_KNOWN", known)
+        patch.setattr(saved, "_KNOWN", {})
         capture(Model("stack", Stack(layers), ({"x": torch.zeros(4, 6)},), {"x": ("batch", "feature")}))
     return len(asked)
 
