@@ -29,7 +29,7 @@ from ssdsl.runtime.checkpoints.content import MODEL, STATE
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.dump import state
+from ssdsl.runtime.step.observers import state
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.text.diagnostic import PlanError
 

@@ -25,7 +25,7 @@ from ssdsl.run.verify.precision import ComputedIn, made_in, program_in
 from ssdsl.runtime.main import make_optimizer
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.dump import gradients, state
+from ssdsl.runtime.step.observers import gradients, state
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 

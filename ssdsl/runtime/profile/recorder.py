@@ -4,14 +4,17 @@ import gc
 import itertools
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer, shape_of
 from ..ranks.world import Group, World
-from .live_memory import LiveMemory
 from .operator_clock import OperatorClock
 
 PROBES = 5
@@ -88,16 +91,15 @@ def time_network(world: World) -> list[Talk]:
 
     Sizes are as `World.count` has them. Ranks do nothing else meanwhile.
     """
-    counts, found = world.counts, []
-    world.counts = {}  # the counters are of training
+    found = []
     sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
     for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
         group = world.new_group(f"first {count}", list(range(count)))
         for kind, size in itertools.product(("send", *KINDS), LADDER):
             world.transport.barrier()
             if group is not None and (kind != "send" or count == 2):
-                found.append((kind, count, size, _time_of(kind, group, size)))
-    world.counts = counts
+                with world.uncounted():
+                    found.append((kind, count, size, _time_of(kind, group, size)))
     return found
 
 
@@ -194,3 +196,47 @@ def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+# -- live memory -------------------------------------------------------------------------------------------------------
+
+
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that records the storages that operators make: `made` maps the addresses of live storages to their
+    bytes; `peak_bytes` is the most that existed at once.
+
+    A storage counts until its last reference goes, in whatever thread: a profile of the allocator misses what gloo's
+    threads release. Workspace that an operator allocates and frees inside itself is not counted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: dict[int, int] = {}
+        self.peak_bytes = 0
+        self._bytes = 0
+        self._held: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = {storage._cdata for storage in _storages((args, kwargs))}
+        result = func(*args, **kwargs)
+        for storage in _storages(result):
+            if storage._cdata not in given and storage._cdata not in self.made:
+                self._add(storage)
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage._cdata, storage.nbytes()
+
+        def gone(_: object) -> None:
+            del self._held[address], self.made[address]
+            self._bytes -= size
+
+        self._held[address] = weakref.ref(storage, gone)
+        self.made[address] = size
+        self._bytes += size
+        self.peak_bytes = max(self.peak_bytes, self._bytes)
+
+
+def _storages(tree: object) -> Iterator[torch.UntypedStorage]:
+    return (t.untyped_storage() for t in tree_leaves(tree) if isinstance(t, torch.Tensor))

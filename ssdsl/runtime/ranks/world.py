@@ -190,6 +190,13 @@ class World:
         at = self.meshes[mesh].coordinates(self.rank if rank is None else rank)
         return at if at is not None and fixed.items() <= at.items() else None
 
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """A context whose communication is not counted: the counters are of training."""
+        counts, self.counts = self.counts, {}
+        yield
+        self.counts = counts
+
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Records and counts a collective that the rank enters; `call` is reset to None when it is done."""
         self.call = self.last = GroupCall(kind, group, self.site)

@@ -353,10 +353,9 @@ class Engine:
     def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
-            self._running, counts = share, self.world.counts
-            self.world.counts = {}  # the counters are of training
-            share.run(part, self.seed, self.micro_steps)
-            self.world.counts = counts
+            self._running = share
+            with self.world.uncounted():
+                share.run(part, self.seed, self.micro_steps)
         return share
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------

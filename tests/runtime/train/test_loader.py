@@ -21,7 +21,7 @@ from torch.utils.data import (
 
 from ssdsl.runtime.data.batch_spec import CheckedBatch
 from ssdsl.runtime.data.loader import Loader
-from ssdsl.runtime.data.workers import Workers
+from ssdsl.runtime.data.rank_dataset import Workers
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.control import Control
 from tests.runtime.train.data import BATCH, PLANS, Flow, Noisy, Numbers, Stateful, feeds
