@@ -63,7 +63,7 @@ class Devices:
         for rank in range(first, first + mesh.size):
             lockstep.rank, world = rank, lockstep.world()
             world.join([mesh], [("gpus", group) for group in wanted])
-            self.coordinates[rank] = tuple(world.coordinate("gpus", a) for a in names)
+            self.coordinates[rank] = tuple((world.at("gpus", {}) or {})[a] for a in names)
             groups = {"_".join(group): world.groups["gpus", group] for group in wanted}
             for at, name in zip(self.coordinates[rank], names, strict=True):
                 assert groups[name].index == at, (

@@ -12,7 +12,7 @@ from torch.distributed import TCPStore
 from ssdsl.cli.training import chosen_nodes
 from ssdsl.run.launch import Nodes
 from ssdsl.runtime.health.stall import BEATS_S
-from ssdsl.runtime.health.status_store import StatusStore
+from ssdsl.runtime.health.torchrun_store import StatusStore
 from ssdsl.runtime.health.watchdog import _here
 from ssdsl.runtime.ranks.nodes import collect, hand_in
 

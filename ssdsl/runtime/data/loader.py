@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import EngineError
 from ..ranks.control import Control
-from .batch_spec import BatchSpec, CheckedBatch
+from .batch import BatchSpec, CheckedBatch
 from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, Workers, blamed, raised
 from .sample_order import SampleOrder
 

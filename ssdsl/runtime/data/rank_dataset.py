@@ -16,8 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert, get_worker_info
 
 from ..errors import EngineError
-from .batch import Tensors, named
-from .batch_spec import PAD, BatchSpec
+from .batch import PAD, BatchSpec, Tensors, named
 from .generators import Generators
 
 MIXES = "collate_fn draws random numbers, which would be others for the rows that this rank needs than for the batch"

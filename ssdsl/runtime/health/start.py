@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from ..ranks.gloo_staging import Staged
 from ..ranks.transport import Transport
-from .rendezvous import has_store, rendezvous
+from .torchrun_store import has_store, rendezvous
 
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")

@@ -25,10 +25,6 @@ class Arriving:
         self.work.wait()
         self.into.copy_(self.here)
 
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self.work.is_completed()
-
 
 class Staged(Transport):
     """The transport of processes with a gloo group and tensors on GPUs."""

@@ -31,6 +31,10 @@ class PendingWork(Protocol):
     def wait(self) -> Any:
         """Blocks until it is done; after that its tensors may be read and overwritten."""
 
+
+class SendingWork(PendingWork, Protocol):
+    """The sending of tensors, which can be freed when it is done."""
+
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
         ...
@@ -40,7 +44,7 @@ class PendingWork(Protocol):
 class Works:
     """Several works as one; `sent` keeps tensors alive until they are done."""
 
-    works: Sequence[PendingWork]
+    works: Sequence[Any]
     sent: Any = None
 
     def wait(self) -> None:
@@ -59,15 +63,11 @@ class StartedExchange:
     may be the same work."""
 
     arriving: Sequence[PendingWork]
-    leaving: Sequence[PendingWork]
+    leaving: Sequence[SendingWork]
 
     def wait(self) -> None:
         """Blocks until all are done."""
         Works((*self.arriving, *self.leaving)).wait()
-
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return Works((*self.arriving, *self.leaving)).is_completed()
 
 
 @cache
@@ -154,7 +154,7 @@ class Transport:
         """
         calls = [dist.P2POp(dist.irecv, x, peer, group, tag) for peer, x in into]
         calls += [dist.P2POp(dist.isend, x, peer, group, tag) for peer, x in parts]
-        works = list[PendingWork](dist.batch_isend_irecv(calls)) if calls else []
+        works = list[Any](dist.batch_isend_irecv(calls)) if calls else []
         if len(works) < len(calls):  # NCCL makes one of them
             works = works * len(calls)
         return StartedExchange(works[: len(into)], works[len(into) :])

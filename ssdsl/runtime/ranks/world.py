@@ -118,10 +118,6 @@ class Started:
         self.work.wait()
         self.world.call = None
 
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self.work.is_completed()
-
 
 @dataclass(eq=False)
 class World:
@@ -178,12 +174,6 @@ class World:
         """Makes a group of these ranks; None for a rank outside. Called by all ranks alike."""
         made = self.transport.new_group(ranks)
         return Group(name, tuple(ranks), ranks.index(self.rank), made, self) if self.rank in ranks else None
-
-    def coordinate(self, mesh: str, axis: str) -> int:
-        """This rank's coordinate on an axis of one of its meshes."""
-        at = self.meshes[mesh].coordinates(self.rank)
-        assert at is not None
-        return at[axis]
 
     def at(self, mesh: str, fixed: Mapping[str, int], rank: int | None = None) -> dict[str, int] | None:
         """The coordinates of a rank in a mesh (by default of this rank); None unless it is at the `fixed` ones."""

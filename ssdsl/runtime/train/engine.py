@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from ..data.batch import Batch, Tensors, compare, named
-from ..data.batch_spec import CheckedBatch
+from ..data.batch import Batch, CheckedBatch, Tensors, compare, named
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece

@@ -15,7 +15,7 @@ from ssdsl.prove.failures import Rule
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process import run_in_process as ranks
 from ssdsl.run.in_process.mailbox import RankGroup, Threaded
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled

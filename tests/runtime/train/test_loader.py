@@ -19,7 +19,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ssdsl.runtime.data.batch_spec import CheckedBatch
+from ssdsl.runtime.data.batch import CheckedBatch
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.data.rank_dataset import Workers
 from ssdsl.runtime.errors import EngineError
@@ -243,7 +243,7 @@ def test_a_collate_function_that_mixes_samples() -> None:
 
 
 def test_an_input_without_samples_is_whole() -> None:
-    from ssdsl.runtime.data.batch_spec import BatchSpec
+    from ssdsl.runtime.data.batch import BatchSpec
     from ssdsl.runtime.layout.cut import Piece
     from ssdsl.runtime.program.table import BatchInput
 
