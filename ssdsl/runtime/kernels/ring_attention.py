@@ -5,7 +5,7 @@ Chunks are sent in halves: while a device computes with one half, the next arriv
 own.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,6 @@ from ..ranks.world import Group
 from .attention import Attending, Tensors, nothing, scale_of
 from .own_gradient import Gradients, with_gradient
 from .softmax_and_max import widened
-
-Arriving = Callable[[], list[torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,8 @@ class _Ring:
             for there, here in paired(x, added, -2, runs):
                 there += here
 
-    def pass_on(self, step: int, half: int, tensors: Tensors) -> Arriving:
-        """Sends these tensors to the next part, and receives from the previous one the tensors of step `step`, for
-        which the function that is returned waits."""
+    def pass_on(self, step: int, half: int, tensors: Tensors) -> "_Passing":
+        """Sends these tensors to the next part, and receives from the previous one the tensors of step `step`."""
         count = length(self.keys(step, half))
         arriving = [x.new_empty((*x.shape[:-2], count, x.shape[-1])) for x in tensors]
         before, behind = ((self.group.index + way) % self.group.size for way in (-1, 1))
@@ -69,12 +66,7 @@ class _Ring:
             self.group.start_exchange({before: into} if count else {}, {behind: x} if x.numel() else {})
             for into, x in ends
         ]
-
-        def wait() -> list[torch.Tensor]:
-            Works(works, tensors).wait()
-            return arriving
-
-        return wait
+        return _Passing(arriving, Works(works, tensors))
 
     def around(self, half: int, tensors: Tensors) -> Iterator[tuple[int, list[torch.Tensor]]]:
         """Yields the tensors of one half of each other part, by their step, while the next ones arrive. For the first
@@ -85,10 +77,23 @@ class _Ring:
             yield 0, [*tensors]
         for step in self.steps:
             assert passing is not None
-            here, passing = passing(), None  # frees what was sent
+            here, passing = passing.wait(), None  # frees what was sent
             passing = self.pass_on(step + 1, half, here) if step + 1 in self.steps else None
             yield step, here
             del here
+
+
+@dataclass(frozen=True)
+class _Passing:
+    """Tensors being received while others are sent."""
+
+    arriving: list[torch.Tensor]
+    works: Works
+
+    def wait(self) -> list[torch.Tensor]:
+        """The received tensors."""
+        self.works.wait()
+        return self.arriving
 
 
 def _ring_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
@@ -105,7 +110,7 @@ def _ring_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
             _put(d_mask, keys, of_mask)
 
     for half in (0, 1):
-        going: Arriving | None = None  # the gradients travel with their keys, and end at their own part
+        going: _Passing | None = None  # the gradients travel with their keys, and end at their own part
         for step, here in ring.around(half, (key, value)):
             if step == 0:
                 attend(mine, here, d_own)
@@ -114,11 +119,11 @@ def _ring_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
             attend(ring.keys(step, half), here, d_keys)
             del here
             if going is not None:
-                d_keys, going = [more.add_(x) for more, x in zip(d_keys, going(), strict=True)], None
+                d_keys, going = [more.add_(x) for more, x in zip(d_keys, going.wait(), strict=True)], None
             going = ring.pass_on(step + 1, half, d_keys)
             del d_keys
         if going is not None:
-            ring.add_to_own(half, d_own, going())
+            ring.add_to_own(half, d_own, going.wait())
     return *(x.to(query.dtype) for x in (d_query, *d_own)), d_mask
 
 
