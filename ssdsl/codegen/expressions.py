@@ -26,9 +26,7 @@ def expression(
 ) -> str:
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes.
     `calls` has templates of kernels' calls that take the place of those in their rows."""
-    names = iter(laid_out([*_operands(operator, op, reads, group)], op.orders))
-    args = [text(a, names) for a in operator.args[1:]]
-    kwargs = _keywords(operator, names)
+    args, kwargs = _arguments(operator, laid_out([*_operands(operator, op, reads, group)], op.orders))
     if op.kernel.function:
         return _kernel(operator, op, args, kwargs, group, calls or {})
     unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
@@ -48,16 +46,14 @@ def expression(
 
 def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
     """The call of an operator that depends on constants only."""
-    names = iter(laid_out(reads, operator.orders))
+    return _plain(operator, *_arguments(operator, laid_out(reads, operator.orders)))
+
+
+def _arguments(operator: Operator, reads: Sequence[str]) -> tuple[Arguments, dict[str, str]]:
+    """The arguments behind the target as Python: those given by position, and those given by name."""
+    names, unsaid = iter(reads), ("layout", "pin_memory")
     args = [text(a, names) for a in operator.args[1:]]
-    kwargs = _keywords(operator, names)
-    return _plain(operator, args, kwargs)
-
-
-def _keywords(operator: Operator, names: Iterator[str]) -> dict[str, str]:
-    """The arguments that are given by name, as Python."""
-    unsaid = ("layout", "pin_memory")
-    return {k: text(v, names) for k, v in operator.kwargs if v is not None and k not in unsaid}
+    return args, {k: text(v, names) for k, v in operator.kwargs if v is not None and k not in unsaid}
 
 
 def _plain(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> str:
@@ -227,15 +223,13 @@ def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Seq
     mark = "_" if in_place and isinstance(step, AllReduce) else ""
     if isinstance(step, AllToAll) and rows:
         return f"rows_to_all({', '.join([group(step.axes), str(step.source.outer), str(step.target.outer), *rows])})"
-    if isinstance(step, Exchange):
-        words = [f"dim={step.source.dim}", *([f"outer={step.source.outer}"] if step.source.outer != 1 else [])]
-        words += [f"have={step.source.at}", f"need={step.target.at}", *(["sums=True"] if step.sums else [])]
-        return f"exchange({', '.join([group(step.axes), *words])})"
     match cuts_of(step):
-        case (cut,) if cut.at is not None:
-            places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else []), f"at={cut.at}"]
-        case (cut,):
+        case (cut, *target) if not target or isinstance(step, Exchange):
             places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else [])]
+            if isinstance(step, Exchange):
+                places += [f"have={cut.at}", f"need={step.target.at}", *(["sums=True"] if step.sums else [])]
+            elif cut.at is not None:
+                places.append(f"at={cut.at}")
         case cuts:
             places = [f"({cut.dim}, {cut.outer})" for cut in cuts]
     return f"{kind_of(step)}{mark}({', '.join([group(step.axes), *places])})"

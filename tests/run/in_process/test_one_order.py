@@ -52,7 +52,7 @@ class OneByOne(Threaded):
     """Sends, and then receives, each message by itself."""
 
     def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> StartedExchange:
-        leaving = [super(OneByOne, self).start_exchange((), [end], group, tag) for end in parts]
+        leaving = [super(OneByOne, self).start_exchange((), [end], group, tag).leaving[0] for end in parts]
         return StartedExchange([super(OneByOne, self).start_exchange([end], (), group, tag) for end in into], leaving)
 
 
