@@ -48,9 +48,12 @@ def with_gradient(
 
         @functools.wraps(kernel)
         def call(*args: P.args, **options: P.kwargs) -> R:
-            bound = signature.bind(None, *args, **options)
-            bound.apply_defaults()
-            return function.apply(*bound.args[1:])  # type: ignore[no-any-return]
+            given: tuple[Any, ...] = args
+            if options or len(args) < len(signature.parameters) - 1:  # binding takes some microseconds
+                bound = signature.bind(None, *args, **options)
+                bound.apply_defaults()
+                given = bound.args[1:]
+            return function.apply(*given)  # type: ignore[no-any-return]
 
         return call
 
