@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ssdsl.model.load.model import Model
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.error_growth import SingleDevice
+from ssdsl.runtime.options import Training
 
 MOST = 32
 _KNOWN: OrderedDict[tuple[int, Training], tuple[Model, SingleDevice]] = OrderedDict()

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from bench.accuracy import spearman
 from bench.foresight.row import Row
-from ssdsl.run.profile.clocked import middle_half
+from ssdsl.run.profile.recorded_profile import middle_half
 
 MODEL = "gpt:small,layers=8,batch=16"
 ROUNDS, STEPS = 3, 14

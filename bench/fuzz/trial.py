@@ -22,9 +22,9 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.error_growth import EXACT
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

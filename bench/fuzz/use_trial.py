@@ -23,13 +23,12 @@ from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
 from ssdsl.run.rank0_compiler import Live
 from ssdsl.run.verify.assemble import assemble
 from ssdsl.run.verify.compare import FACTOR, tensors
-from ssdsl.run.verify.perturb import nudged
-from ssdsl.run.verify.precision import precision
+from ssdsl.run.verify.precision import nudged, precision
 from ssdsl.runtime.checkpoints.content import MODEL, STATE
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.dump import state
+from ssdsl.runtime.step.observers import state
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.text.diagnostic import PlanError
 

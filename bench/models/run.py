@@ -21,7 +21,7 @@ from bench.models.nasty import NASTY
 from bench.models.plans import HARDER, PLANS
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 
 TRAINING = Training(2, optimizer="sgd", lr=0.02)

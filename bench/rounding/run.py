@@ -29,10 +29,10 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.in_process.run_in_process import Finished, program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.error_growth import EXACT, SingleDevice
 from ssdsl.run.verify.single_device import gradient_of
 from ssdsl.run.verify.verify import compare_with, difference, trained_by
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source

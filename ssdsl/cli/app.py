@@ -1,6 +1,7 @@
 """The commands. Typer makes a command of each typed function, with shell completion and suggestions for misspelt
 names."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -52,24 +53,14 @@ def _main(
 ) -> None: ...
 
 
-app.command("run", cls=PlanCommand)(takes_model(run))
-app.command("verify", cls=PlanCommand)(takes_model(verify))
-app.command("check", cls=PlanCommand)(takes_model(check))
-app.command("prove", cls=PlanCommand)(takes_model(prove))
-app.command("show", cls=PlanCommand)(takes_model(show))
-app.command("compile", cls=PlanCommand)(takes_model(compile_))
-app.command("launch", cls=PlanCommand)(takes_model(launch))
-app.command("repl", cls=PlanCommand)(takes_model(repl))
-app.command("simulate", cls=PlanCommand)(takes_model(simulate))
-app.command("profile")(takes_model(profile))
-app.command("diff")(takes_model(diff))
-app.command("sweep", cls=PlanCommand)(takes_model(sweep))
-app.command("search", cls=PlanCommand)(takes_model(search))
-app.command("capture")(takes_model(capture))
-app.command("cache")(cache)
-app.command("models")(models)
-app.command("plans")(plans)
+Commands = tuple[Callable[..., None], ...]
+WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, launch, repl, simulate)
+WITH_MODEL += (profile, diff, sweep, search, capture)
+WITHOUT_MODEL: Commands = (cache, models, plans, explain, fmt)
+for command in WITH_MODEL:
+    kind = PlanCommand if command not in (profile, diff, capture) else None  # these take several plans, or none
+    app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
+for command in WITHOUT_MODEL:
+    app.command()(command)
 app.add_typer(clusters, name="clusters")
 app.add_typer(checkpoint, name="checkpoint")
-app.command("explain")(explain)
-app.command("fmt")(fmt)

@@ -9,8 +9,7 @@ import sys
 import warnings
 
 from ssdsl.cli.app import app
-from ssdsl.cli.bug import report_bug
-from ssdsl.cli.terminal import diagnostics_as_json, show_diagnostics
+from ssdsl.cli.terminal import diagnostics_as_json, report_bug, show_diagnostics
 from ssdsl.text.diagnostic import PlanError
 
 WRONG, BUG, PIPE = 1, 3, 141

@@ -2,8 +2,11 @@
 
 import json
 import os
+import platform
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+import ssdsl
 from ssdsl.show.view import View, table
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.render import as_json, render
@@ -107,3 +111,22 @@ def print_views(*views: View) -> None:
 def print_json(value: Any) -> None:
     """Prints JSON on stdout, indented for people, never coloured."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+# -- bugs --------------------------------------------------------------------------------------------------------------
+
+
+def report_bug(error: Exception) -> None:
+    """Reports a bug of ssdsl in one short message: where the file with the traceback is, and what to do with it."""
+    path = _save(error)
+    talk.print(f"internal error in ssdsl: {type(error).__name__}: {error}", style="bold red", markup=False)
+    talk.print(f"the traceback is in {path}; report it with the plan and the model", markup=False)
+
+
+def _save(error: Exception) -> str:
+    handle, path = tempfile.mkstemp(prefix="ssdsl-bug-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        print(f"ssdsl {ssdsl.__version__}, Python {platform.python_version()}, {platform.platform()}", file=file)
+        print(f"command: {sys.argv[1:]}", file=file)
+        traceback.print_exception(error, file=file)
+    return path

@@ -16,8 +16,9 @@ from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
-    from ssdsl.run.launch import Nodes, Training
+    from ssdsl.run.launch import Nodes
     from ssdsl.run.results import RunResult
+    from ssdsl.runtime.options import Training
     from ssdsl.workspace import Compiled
 
 
@@ -155,7 +156,7 @@ def warn_of_nothing(result: "RunResult", steps: int) -> None:
         show_diagnostics([NothingToTrain(None, result.first, steps)])
 
 
-def writable(folder: str) -> str:
+def writable(folder: str) -> Path:
     """The absolute path of a folder for results, created if need be. Raises PlanError if it cannot be written, for use
     before long work."""
     from ssdsl.run.failures import writing
@@ -164,7 +165,7 @@ def writable(folder: str) -> str:
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
-    return str(path)
+    return path
 
 
 def warn_of_losses(result: "RunResult", lr: float) -> None:

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
-from ssdsl.codegen.expressions import GroupName, assignment, expression
+from ssdsl.codegen.expressions import GroupName, assignment, expression, extend_text, reshard_text, slice_text
 from ssdsl.codegen.python_words import Identifiers, tuple_of
 from ssdsl.ir.function import (
     Extend,

@@ -1,4 +1,6 @@
-"""Writes an operator as a line of Python that works on a part: shapes are local, and parts have their kernels."""
+"""Writes instructions as Python: an operator as a line that works on a part, with local shapes and with the kernels of
+parts; collectives and slices.
+"""
 
 import itertools
 import math
@@ -6,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.function import Offset, OpPart, WindowPart
+from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of, kind_of
+from ssdsl.ir.function import Extend, Offset, OpPart, Reshard, Slice, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.graph import Operator, Order, Ref
 from ssdsl.model.memory.storage import is_plain
 from ssdsl.model.target import TorchWord
-from ssdsl.plan.regions import Runs
+from ssdsl.plan.regions import Runs, lengths_of, parts_of
 from ssdsl.text.diagnostic import InternalError
 
 Arguments = list[str]
@@ -23,9 +26,7 @@ def expression(
 ) -> str:
     """The call on a part. `reads` are the Python names of its operands; `group` names the group along some axes.
     `calls` has templates of kernels' calls that take the place of those in their rows."""
-    names = iter(laid_out([*_operands(operator, op, reads, group)], op.orders))
-    args = [text(a, names) for a in operator.args[1:]]
-    kwargs = _keywords(operator, names)
+    args, kwargs = _arguments(operator, laid_out([*_operands(operator, op, reads, group)], op.orders))
     if op.kernel.function:
         return _kernel(operator, op, args, kwargs, group, calls or {})
     unequal = {s.coordinate.name: s.sizes for s in op.splits if isinstance(s.coordinate, Time)}
@@ -45,16 +46,14 @@ def expression(
 
 def constant_expression(operator: Operator, reads: Sequence[str]) -> str:
     """The call of an operator that depends on constants only."""
-    names = iter(laid_out(reads, operator.orders))
+    return _plain(operator, *_arguments(operator, laid_out(reads, operator.orders)))
+
+
+def _arguments(operator: Operator, reads: Sequence[str]) -> tuple[Arguments, dict[str, str]]:
+    """The arguments behind the target as Python: those given by position, and those given by name."""
+    names, unsaid = iter(reads), ("layout", "pin_memory")
     args = [text(a, names) for a in operator.args[1:]]
-    kwargs = _keywords(operator, names)
-    return _plain(operator, args, kwargs)
-
-
-def _keywords(operator: Operator, names: Iterator[str]) -> dict[str, str]:
-    """The arguments that are given by name, as Python."""
-    unsaid = ("layout", "pin_memory")
-    return {k: text(v, names) for k, v in operator.kwargs if v is not None and k not in unsaid}
+    return args, {k: text(v, names) for k, v in operator.kwargs if v is not None and k not in unsaid}
 
 
 def _plain(operator: Operator, args: Arguments, kwargs: Mapping[str, str]) -> str:
@@ -211,3 +210,55 @@ def text(item: Any, names: Iterator[str]) -> str:
         case TorchWord(kind="device"):
             return "device"
     return repr(item)
+
+
+# -- collectives and slices --------------------------------------------------------------------------------------------
+
+
+def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Sequence[str] = ()) -> str:
+    """One step: `all_gather(tp, dim=1)`, `all_to_all(sp, (1, 1), (2, 1))`; `all_reduce_(tp)` if it may overwrite.
+
+    An all_to_all of `rows` reads their counts: `rows_to_all(ep, 2, 1, counts, counts_1)`.
+    """
+    mark = "_" if in_place and isinstance(step, AllReduce) else ""
+    if isinstance(step, AllToAll) and rows:
+        return f"rows_to_all({', '.join([group(step.axes), str(step.source.outer), str(step.target.outer), *rows])})"
+    match cuts_of(step):
+        case (cut, *target) if not target or isinstance(step, Exchange):
+            places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else [])]
+            if isinstance(step, Exchange):
+                places += [f"have={cut.at}", f"need={step.target.at}", *(["sums=True"] if step.sums else [])]
+            elif cut.at is not None:
+                places.append(f"at={cut.at}")
+        case cuts:
+            places = [f"({cut.dim}, {cut.outer})" for cut in cuts]
+    return f"{kind_of(step)}{mark}({', '.join([group(step.axes), *places])})"
+
+
+def reshard_text(instr: Reshard, value: str, group: GroupName, rows: Sequence[str] = ()) -> str:
+    """The right-hand side that brings a value to another layout; `rows` are the counts of its rows."""
+
+    def texts(steps: tuple[Step, ...], may: bool, rows: Sequence[str]) -> str:
+        return ", ".join(step_text(s, group, in_place=n == 0 and may, rows=rows) for n, s in enumerate(steps))
+
+    forward = texts(instr.forward, instr.in_place[0], rows)
+    backward = texts(instr.backward, instr.in_place[1], rows[::-1])
+    sides = [f"{side}=[{text}]" for side, text in (("forward", forward), ("backward", backward)) if text]
+    return f"reshard({', '.join([value, *sides, *(['again=True'] if instr.again else [])])})"
+
+
+def slice_text(instr: Slice, value: str) -> str:
+    """The right-hand side that cuts out the running part."""
+    index, cut = instr.index, instr.cut
+    if cut.at is not None:
+        sizes = lengths_of(cut.at)
+        if cut.at == parts_of(sizes):
+            return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {index.name})"
+        return f"take_at({value}, {cut.dim}, {cut.outer}, {cut.at}, {index.name})"
+    return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index.name})"
+
+
+def extend_text(instr: Extend, value: str, earlier: str) -> str:
+    """The right-hand side that puts a part behind those before it."""
+    blocks = f", outer={instr.cut.outer}" if instr.cut.outer != 1 else ""
+    return f"extend({earlier}, {value}, dim={instr.cut.dim}{blocks})"

@@ -103,7 +103,7 @@ def _fill(
     _copy(runtime, beside / "runtime")
     if model is not None and model.can_run:
         from ssdsl.model.capture.initial_state import initial_state  # which loads torch
-        from ssdsl.runtime.program.batch_file import write_batches
+        from ssdsl.runtime.program.program import write_batches
 
         initial_state(model, program.graph, None if evaluation is None else evaluation.graph).write(beside)
         write_batches(beside, model.batches)

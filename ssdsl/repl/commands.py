@@ -24,10 +24,11 @@ from ssdsl.repl.errors import (
     WrongArgument,
 )
 from ssdsl.repl.help import TOPICS, topic
-from ssdsl.repl.reply import Reply, Shown
 from ssdsl.repl.session import (
     Draft,
+    Reply,
     Session,
+    Shown,
     Simulated,
     advanced,
     drafts_of,

@@ -15,7 +15,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.eval.values import Builtin, Devices, GathersOf, Marker, PlanFunction, Selection, StateOf
-from ssdsl.repl.reply import Shown
+from ssdsl.repl.session import Shown
 from ssdsl.show.pattern import merged
 
 MOST = 8

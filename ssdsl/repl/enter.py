@@ -13,8 +13,18 @@ from ssdsl.plan.eval.values import Value
 from ssdsl.repl.changes import changes
 from ssdsl.repl.commands import command
 from ssdsl.repl.describe import shown
-from ssdsl.repl.reply import Reply
-from ssdsl.repl.session import Draft, DraftReading, Session, advanced, drafts_of, expression, facts_of, look, tidy
+from ssdsl.repl.session import (
+    Draft,
+    DraftReading,
+    Reply,
+    Session,
+    advanced,
+    drafts_of,
+    expression,
+    facts_of,
+    look,
+    tidy,
+)
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 COMMANDS_OF_OTHERS = {

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.repl.errors import WrongArgument
-from ssdsl.repl.reply import Shown
+from ssdsl.repl.session import Shown
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 
 SELECTIONS = """\

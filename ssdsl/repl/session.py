@@ -1,9 +1,12 @@
-"""The state of a session: the texts of the plan so far, and the facts of the last. All of it is immutable."""
+"""The state of a session: the texts of the plan so far, and the facts of the last; and its answers. All of it is
+immutable."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from rich.console import RenderableType
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang.format import format_script
@@ -14,9 +17,22 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.values import Value
 from ssdsl.plan.interpret import interpret_part
+from ssdsl.show.view import View
 from ssdsl.simulate.report import Report
+from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled, Workspace
+
+Shown: TypeAlias = Diagnostic | View | RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer; `failed` if the entry had a mistake, `ends` if the session is over."""
+
+    shown: tuple[Shown, ...] = ()
+    failed: bool = False
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

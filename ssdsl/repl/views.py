@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from ssdsl.plan.interpret import plan_of
-from ssdsl.repl.reply import Shown
-from ssdsl.repl.session import Session
+from ssdsl.repl.session import Session, Shown
 from ssdsl.show.tables.communication import communication_view
 from ssdsl.show.tables.operators import dims_view, operators_view
 from ssdsl.show.tables.program import shown_program

@@ -6,10 +6,10 @@ from typing import Any
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.run.data_errors import BadData, DataFailed, DataFileMissing, DataFunctionMissing, DataUnlike
-from ssdsl.runtime.data.batch_spec import BatchSpec
+from ssdsl.runtime.data.batch import BatchSpec
 from ssdsl.runtime.data.loader import Loader
+from ssdsl.runtime.data.rank_dataset import Workers
 from ssdsl.runtime.data.user_data import data_of, loader_arguments
-from ssdsl.runtime.data.workers import Workers
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.program.table import BatchInput
 from ssdsl.runtime.ranks.control import LoneControl

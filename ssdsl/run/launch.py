@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,6 +21,7 @@ from ssdsl.run.processes import MARK, sigterm_raises, stop
 from ssdsl.run.progress import Progress
 from ssdsl.run.results import RunResult, read_result
 from ssdsl.runtime.health.stall import StalledRank, find_stall, read_states
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 
 POLL_S = 0.1
@@ -31,43 +32,6 @@ END_S = 4.0  # torchrun may take so long to end the run after a rank has written
 # options of torchrun: ranks are copies of one process that has loaded torch, and each starts in a third of the time
 FORKED = ("--start-method", "forkserver", "--run-path", str(Path(__file__).with_name("forked_rank.py")))
 LONGEST = 70  # bytes of a folder in which a socket of multiprocessing has a name of at most 107
-BASIC = ("steps", "seed", "device", "optimizer", "lr", "timeout_s")  # arguments of every program
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """Options of training: the arguments of every generated program. `data` is the absolute path of
-    `file.py:function`."""
-
-    steps: int = 10
-    seed: int = 0
-    device: str = "cpu"
-    optimizer: str = "adamw"
-    lr: float = 1e-3
-    record: bool = False
-    timeout_s: float = 600.0
-    data: str | None = None
-    backend: str | None = None
-    clip: float | None = None
-    accumulate: int = 1
-    eval_data: str | None = None
-    eval_every: int | None = None
-    save: str | None = None
-    save_every: int | None = None
-    keep: int = 3
-    resume: str | None = None
-    allow_nan: bool = False
-
-    def arguments(self) -> list[str]:
-        """The program's command-line arguments; options with the program's own defaults may be left out."""
-        found = []
-        for field in fields(self):
-            value, option = getattr(self, field.name), f"--{field.name.removesuffix('_s').replace('_', '-')}"
-            if value is True:
-                found.append(option)
-            elif value != field.default or field.name in BASIC:
-                found += [option, str(value)]
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
+from ssdsl.runtime.health.stall import process_state
+
 GRACE_S = 2.0
 PR_SET_PDEATHSIG = 1
 MARK = "SSDSL_RUN"  # the environment variable that marks every process of a run
@@ -31,7 +33,11 @@ def stop(agent: "Popen[bytes]", mark: str) -> None:
     agent.kill()
     agent.wait()
     end = time.monotonic() + GRACE_S
-    while ((left := _marked(mark)) or any(map(_lives, ranks))) and time.monotonic() < end:
+    while time.monotonic() < end:
+        left = _marked(mark)
+        # a process on its way out has given up its memory, and with it its mark
+        if not left and all(process_state(pid) in ("", "Z") for pid in ranks):
+            break
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -60,14 +66,6 @@ def _marked(mark: str) -> list[int]:
     """The processes that inherited the mark, on Linux; torchrun gives each rank its own session."""
     wanted = f"{MARK}={mark}".encode()
     return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _environment(path)]
-
-
-def _lives(pid: int) -> bool:
-    """Whether a process has not ended. A process on its way out has given up its memory, and with it its mark."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _environment(path: Path) -> list[bytes]:

@@ -6,7 +6,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -28,13 +27,15 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
 
+Tensors = dict[str, torch.Tensor]
+
 
 class Live:
     """Compiles on rank 0 the programs that the engine asks for. Called by all ranks alike."""
 
     def __init__(self, path: Path, model: Model, params: Mapping[str, int], control: Control) -> None:
         self.path, self.model, self.params, self.control = path, model, params, control
-        self._constants: dict[str, torch.Tensor] = {}
+        self._constants: Tensors = {}
         self.training = self._program("", self._train)
         self.state = self._state()
 
@@ -69,14 +70,17 @@ class Live:
 
     def _program(self, what: str, make: Callable[[], Compiled]) -> CompiledProgram:
         """A program made by rank 0, on all ranks; if rank 0 fails, all raise EngineError with its diagnostics."""
-        sent = SentProgram({}, {})
+        texts: dict[str, str] = {}
+        constants: Tensors = {}  # weights on the meta device have recipes
         with self.control.together():
             if self.control.rank == 0:
                 with rendered(), _bugs_told(), _told(f"{self.path.name}{what}"):
-                    sent = SentProgram.of(make(), self.model.precision)
-        sent = sent.shared(self.control)
-        self._constants |= sent.constants
-        return CompiledProgram.of(sent.texts, InitialState({}), [])
+                    program = make().program
+                    texts = program_files(program, self.model.precision)
+                    constants = {n: t for n, t in constants_of(program.graph).items() if not t.is_meta}
+        texts, constants = _sent(texts, constants, self.control)
+        self._constants |= constants
+        return CompiledProgram.of(texts, InitialState({}), [])
 
     def _state(self) -> InitialState:
         """The initial state, which is rank 0's on all ranks, as in DDP."""
@@ -129,25 +133,12 @@ def _captured(model: Model) -> Graph:
     return graph
 
 
-@dataclass
-class SentProgram:
-    """A compiled program in the form that rank 0 sends: its texts, and its constant tensors."""
-
-    texts: dict[str, str]
-    constants: dict[str, torch.Tensor]
-
-    @classmethod
-    def of(cls, compiled: Compiled, precision: str | None) -> "SentProgram":
-        """The files of a program, and its constants; weights on the meta device have recipes."""
-        constants = {n: t for n, t in constants_of(compiled.program.graph).items() if not t.is_meta}
-        return cls(program_files(compiled.program, precision), constants)
-
-    def shared(self, control: Control) -> "SentProgram":
-        """Rank 0's program, on all ranks."""
-        about = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in self.constants.items()]
-        texts, about = json.loads(control.broadcast(json.dumps([self.texts, about]).encode()))
-        found = {}
-        for name, dtype, shape in about:
-            found[name] = self.constants[name] if control.rank == 0 else torch.empty(shape, dtype=getattr(torch, dtype))
-            control.share(found[name])
-        return SentProgram(texts, found)
+def _sent(texts: dict[str, str], constants: Tensors, control: Control) -> tuple[dict[str, str], Tensors]:
+    """Rank 0's program, its files and its constants, on all ranks."""
+    about = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in constants.items()]
+    texts, about = json.loads(control.broadcast(json.dumps([texts, about]).encode()))
+    found = {}
+    for name, dtype, shape in about:
+        found[name] = constants[name] if control.rank == 0 else torch.empty(shape, dtype=getattr(torch, dtype))
+        control.share(found[name])
+    return texts, found

@@ -10,7 +10,7 @@ _NAMES = {
     "kernels.attention": "attention_keys causal_attention_part",
     "random.counter_rng": "step_keys",
     "layout.collectives": "all_gather all_reduce all_reduce_ all_to_all exchange keep_first narrow reduce_scatter "
-    "reshard",
+    "reshard rows_to_all",
     "layout.cut": "contiguous extend put take take_at take_sizes",
     "step.joins": "Input Join",
     "kernels.embedding_and_norm": "batch_norm_parts embedding_part first first_time gather_part group_norm_parts "
@@ -26,7 +26,6 @@ _NAMES = {
     "kernels.resampling": "linear_part nearest_part",
     "kernels.ring_attention": "attention_ring",
     "kernels.experts": "combine count_rows dispatch expert_mm routed_mm",
-    "layout.rows": "rows_to_all",
     "step.runner": "Output block",
     "step.split_backward": "checkpoint_halves halves",
     "kernels.windows": "Part adaptive_avg_pool_part adaptive_max_pool_part avg_pool_part conv_part conv_transpose_part "

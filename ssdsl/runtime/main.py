@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
+from dataclasses import fields
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,7 @@ from .health.failure import prepare_folder, report_failure, whole
 from .health.heartbeat import Heartbeat, attempt
 from .health.start import find_place, join_group, transport
 from .health.watchdog import Watchdog
+from .options import Training, flag_of
 from .ranks.nodes import check_alike, collect, hand_in
 from .ranks.transport import settle
 from .ranks.world import World
@@ -82,28 +84,21 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    add = parser.add_argument
-    add("--steps", type=int, default=10, help="training steps, with those before a resumed run")
-    add("--seed", type=int, default=0, help="seed of random numbers, such as dropout's")
-    add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--backend", choices=("gloo", "nccl"), default=None, help="nccl with cuda, else gloo, if not given")
-    names = sorted(optimizers())
-    add("--optimizer", type=str.lower, choices=names, metavar="NAME", default="adamw", help="one of torch.optim")
-    add("--lr", type=float, default=1e-3, help="learning rate")
-    add("--clip", type=float, default=None, help="largest norm of all gradients together")
-    add("--accumulate", type=int, default=1, help="batches whose gradients are added up for a step")
-    add("--data", default=None, help="FILE:FUNCTION that returns the data; else the batches beside it")
-    add("--eval-data", default=None, help="FILE:FUNCTION that returns what to evaluate on")
-    add("--eval-every", type=int, default=None, help="evaluate every so many steps; else at the end")
-    add("--save", type=Path, default=None, help="folder for checkpoints")
-    add("--save-every", type=int, default=None, help="save every so many steps; else at the end")
-    add("--keep", type=int, default=3, help="how many checkpoints to keep")
-    add("--resume", type=Path, default=None, help="folder of checkpoints, of which the newest is gone on with")
-    add("--allow-nan", action="store_true", help="go on where the loss is not finite")
-    add("--out", type=Path, default=None, help="folder for the ranks' reports")
-    add("--timeout", type=float, default=600, help="seconds to wait for a rank that does not move")
-    add("--record", action="store_true", help="report when each task of each step starts and ends")
-    add("--dump", action="store_true", help="save gradients of every step and the final weights to --out")
+    known, kinds = {option.name: option for option in fields(Training)}, get_type_hints(Training)
+    own = {"optimizer": {"type": str.lower, "choices": sorted(optimizers())}}
+
+    def add(names: str) -> None:
+        for name in names.split():
+            (kind, *_) = get_args(kinds[name]) or (kinds[name],)
+            form: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
+            parser.add_argument(flag_of(name), **form | dict(known[name].metadata) | own.get(name, {}))
+
+    add("steps seed device backend optimizer lr clip accumulate data eval_data eval_every")
+    add("save save_every keep resume allow_nan")
+    parser.add_argument("--out", type=Path, default=None, help="folder for the ranks' reports")
+    add("timeout_s record")
+    dumps = "save gradients of every step and the final weights to --out"
+    parser.add_argument("--dump", action="store_true", help=dumps)
     return parser.parse_args()
 
 

@@ -20,12 +20,12 @@ from ssdsl.runtime.checkpoints.loader import open_on_all, read_on_all
 from ssdsl.runtime.checkpoints.saver import Saver
 from ssdsl.runtime.ranks.control import Control
 from ssdsl.runtime.errors import EngineError
-from ssdsl.runtime.ranks.transport import Distributed
+from ssdsl.runtime.ranks.transport import Transport
 from tests.checkpoint import parts
 
 run, store, rank, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=30))
-control, saver = Control(Distributed()), Saver(Control(Distributed()))
+control, saver = Control(Transport()), Saver(Control(Transport()))
 saver.save(run, 1, parts.content(1, rank, 2))
 for _ in range(50):  # training goes on
     x = torch.ones(1000)

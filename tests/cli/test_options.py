@@ -29,7 +29,7 @@ import ssdsl.run.launch as launching
 from ssdsl.cli.commands.show import What
 from ssdsl.cli.main import main
 from ssdsl.cli.terminal import show_diagnostics
-from ssdsl.cluster.measurement import Measurement
+from ssdsl.cluster.measure import Measurement
 from ssdsl.model.cache import entries
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model

@@ -9,7 +9,7 @@ import pytest
 
 from ssdsl.cluster import measure
 from ssdsl.cluster.load import cluster_file, load_cluster, measured_laptop
-from ssdsl.cluster.measurement import Measurement
+from ssdsl.cluster.measure import Measurement
 from ssdsl.text.diagnostic import PlanError
 
 FOUND = Measurement(

@@ -20,7 +20,7 @@ from ssdsl.compile import compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.show.view import seconds, size
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source

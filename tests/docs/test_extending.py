@@ -33,7 +33,7 @@ from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
 
 torch.set_num_threads(1)

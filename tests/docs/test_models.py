@@ -8,7 +8,7 @@ import pytest
 from bench.fuzz.trial import try_plan
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "models.md").read_text("utf-8")
 FILES = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))

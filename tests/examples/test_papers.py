@@ -9,8 +9,8 @@ from ssdsl.ir.function import Reshard
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.shipped import plan_path, shipped_plans
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.simulate.simulate import simulate
 from tests.captured import captured
 

@@ -7,7 +7,7 @@ import pytest
 from bench.fuzz.trial import captured, try_plan
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from tests.captured import captured as captured_file
 from tests.fuzz.found import FOUND, Found
 

@@ -15,8 +15,8 @@ from ssdsl.model import trace
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run import launch as launching
-from ssdsl.run.launch import Training
 from ssdsl.run.results import RunResult, read_result
+from ssdsl.runtime.options import Training
 from tests.cli.commands import commands
 
 KEPT = Path(__file__).parent

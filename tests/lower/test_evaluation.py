@@ -19,7 +19,7 @@ from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled

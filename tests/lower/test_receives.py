@@ -16,8 +16,8 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.plan import plan as plan_facts
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.simulate.early_receives import roles_of_devices
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.report import Report

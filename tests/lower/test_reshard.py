@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
-from ssdsl.codegen.communication import reshard_text, step_text
+from ssdsl.codegen.expressions import reshard_text, step_text
 from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, kind_of, travels
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shape, Shard, nests
@@ -21,7 +21,7 @@ from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.runtime.layout import collectives
 from ssdsl.runtime.ranks.mesh import RankMesh
-from ssdsl.runtime.ranks.transport import Distributed
+from ssdsl.runtime.ranks.transport import Transport
 from ssdsl.runtime.ranks.world import World
 
 Axes = tuple[tuple[str, int], ...]
@@ -63,7 +63,7 @@ class Devices:
         for rank in range(first, first + mesh.size):
             lockstep.rank, world = rank, lockstep.world()
             world.join([mesh], [("gpus", group) for group in wanted])
-            self.coordinates[rank] = tuple(world.coordinate("gpus", a) for a in names)
+            self.coordinates[rank] = tuple((world.at("gpus", {}) or {})[a] for a in names)
             groups = {"_".join(group): world.groups["gpus", group] for group in wanted}
             for at, name in zip(self.coordinates[rank], names, strict=True):
                 assert groups[name].index == at, (
@@ -238,7 +238,7 @@ def random_gradient(layout: Layout, draw: random.Random) -> Layout:
 def train(text: str, names: dict[str, object], value: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
     """The result of a conversion as a program writes it, and the gradient of its argument, a leaf or a fresh result."""
     leaf = value.clone().requires_grad_()
-    with World(Distributed()).enter():  # the groups bring their own
+    with World(Transport()).enter():  # the groups bring their own
         y = eval(text, names | {"leaf": leaf, "fresh": leaf + 0})
         y.backward(gradient.clone())
     return [y.detach(), leaf.grad]

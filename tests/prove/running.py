@@ -3,8 +3,8 @@
 from ssdsl.ir.program import Program
 from ssdsl.model.load.model import Model
 from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 
 TRAINING = Training(steps=2, optimizer="sgd", lr=0.1)
 

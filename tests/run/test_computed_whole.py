@@ -16,7 +16,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.show.tables.check import whole_view
 from ssdsl.show.view import as_json
 from ssdsl.text.source import Source

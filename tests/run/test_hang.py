@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from ssdsl.run.launch import Nodes, RunResult, Training, launch
+from ssdsl.run.launch import Nodes, RunResult, launch
 from ssdsl.runtime.health.stall import read_states
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 

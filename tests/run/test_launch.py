@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.run.launch import Training, launch
+from ssdsl.run.launch import launch
 from ssdsl.runtime.health import heartbeat
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 

@@ -13,8 +13,8 @@ from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import verify_dumps
+from ssdsl.runtime.options import Training
 
 
 @pytest.fixture

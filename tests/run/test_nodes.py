@@ -12,7 +12,7 @@ from torch.distributed import TCPStore
 from ssdsl.cli.training import chosen_nodes
 from ssdsl.run.launch import Nodes
 from ssdsl.runtime.health.stall import BEATS_S
-from ssdsl.runtime.health.status_store import StatusStore
+from ssdsl.runtime.health.torchrun_store import StatusStore
 from ssdsl.runtime.health.watchdog import _here
 from ssdsl.runtime.ranks.nodes import collect, hand_in
 
@@ -49,7 +49,7 @@ def test_a_silent_rank_has_not_moved_for_as_long_as_this_one_waits() -> None:
 EXCHANGE = """
 import sys, torch, torch.distributed as dist
 from ssdsl.runtime.ranks.gloo_staging import Staged
-from ssdsl.runtime.ranks.transport import Distributed
+from ssdsl.runtime.ranks.transport import Transport
 
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", "file://" + sys.argv[2], rank=rank, world_size=2)
@@ -71,7 +71,7 @@ def everything(transport):
     assert found[7]
     return found
 
-for plain, staged in zip(everything(Distributed()), everything(Staged()), strict=True):
+for plain, staged in zip(everything(Transport()), everything(Staged()), strict=True):
     assert torch.equal(plain, staged), (plain, staged)
 dist.barrier()
 dist.destroy_process_group()  # threads of gloo that still run when the interpreter ends abort it

@@ -18,8 +18,8 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

@@ -14,9 +14,9 @@ from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.single_device import reference
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.source import Source
 

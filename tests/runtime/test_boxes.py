@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssdsl.runtime.checkpoints.boxes import Box, boxes_of, divided, slabs
+from ssdsl.runtime.checkpoints.content import Box, boxes_of, divided, slabs
 from ssdsl.runtime.layout.cut import Piece
 from ssdsl.runtime.layout.parts import LocalTensor
 

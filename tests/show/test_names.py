@@ -16,7 +16,7 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.show.tables.operators import dims_view, operators_view
 from ssdsl.show.view import as_json, table
 from ssdsl.text.diagnostic import Diagnostic, PlanError

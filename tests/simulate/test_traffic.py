@@ -13,7 +13,7 @@ from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_source
 from ssdsl.model.load.model import Model
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.simulate.steps import ROOT, compiled, graph_of, model_of, step, traffic

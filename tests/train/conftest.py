@@ -17,7 +17,7 @@ from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.run.verify.assemble import assemble
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.dump import state
+from ssdsl.runtime.step.observers import state
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 from ssdsl.text.source import Source

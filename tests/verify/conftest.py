@@ -15,9 +15,9 @@ from ssdsl.compile import compile_plan
 from ssdsl.model.load.model import Model
 from ssdsl.run.errors import RunDiffers
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.results import RunResult, read_result
 from ssdsl.run.verify.verify import difference, verify, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
 from tests.captured import captured as captured

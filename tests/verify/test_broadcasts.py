@@ -15,8 +15,8 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.text.program import program_text
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.provenance import Sites
 from ssdsl.runtime.ranks.world import AwaitedMessage, World
 from ssdsl.show.tables.communication import communications

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.fuzz.trial import try_plan
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from tests.captured import captured
 
 MODELS = Path(__file__).parent.parent / "models" / "derivatives.py"

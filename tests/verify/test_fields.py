@@ -9,7 +9,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.prove.mutations import mutants
 from tests.verify.conftest import HERE, captured

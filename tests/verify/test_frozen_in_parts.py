@@ -8,7 +8,7 @@ from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.program import Program
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured
 

@@ -10,7 +10,7 @@ from ssdsl.ir.function import Reshard
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 

@@ -10,7 +10,7 @@ from ssdsl.lower.functions.gather_again import is_gathered
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.models.lookups import KINDS
 from tests.prove.mutations import mutants

@@ -9,7 +9,7 @@ from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.show.tables.check import check_views
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

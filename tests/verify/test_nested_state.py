@@ -9,7 +9,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.param import StateAxes
 from ssdsl.ir.program import Program
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured, graph_of
 

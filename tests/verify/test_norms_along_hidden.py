@@ -7,8 +7,8 @@ import torch
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
-from ssdsl.run.launch import Training
 from ssdsl.runtime import rms_norm_parts
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.verify.conftest import captured
 

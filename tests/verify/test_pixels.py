@@ -6,7 +6,7 @@ from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.function import Region
 from ssdsl.model.graph import Graph
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.verify.conftest import ROOT, captured
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 
 UNET, EINSUMS, TIED = "convnet.py:unet", "einsums.py:einsums", "tied.py:tied"
 

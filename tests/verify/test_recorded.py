@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ssdsl.cluster.load import load_cluster
-from ssdsl.run.launch import Training
 from ssdsl.run.profile.recorded import measured_timeline, measured_times
 from ssdsl.run.profile.recorded_profile import recorded_profile
+from ssdsl.runtime.options import Training
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.measured import Measured

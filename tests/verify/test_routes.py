@@ -15,7 +15,7 @@ from ssdsl.ir.comm import AllGather, Move, Transfer, kind_of
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured, graph_of
 

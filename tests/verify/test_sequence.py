@@ -9,7 +9,7 @@ from ssdsl.ir.function import Concat, Earlier, Extend
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.verify.conftest import ROOT, captured
 

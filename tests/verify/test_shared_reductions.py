@@ -15,8 +15,8 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.text.comm import completion_text
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from tests.verify.conftest import captured
 
 STAGES = """\

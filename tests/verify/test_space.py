@@ -12,7 +12,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.simulate.steps import step, traffic
 from tests.verify.conftest import HERE, captured

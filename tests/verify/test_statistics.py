@@ -8,7 +8,7 @@ from torch import nn
 
 import ssdsl
 from bench.fuzz.trial import Outcome, try_plan
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from tests.verify.conftest import captured
 
 PLANS = {

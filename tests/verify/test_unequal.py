@@ -16,7 +16,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.flat_params import FlatWeights
 from ssdsl.runtime.step.weights import Weights

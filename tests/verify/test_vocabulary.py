@@ -12,7 +12,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.models.vocabulary import BATCH, LOSSES, SEQ, VOCAB
 from tests.prove.mutations import mutants

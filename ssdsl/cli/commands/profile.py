@@ -45,7 +45,7 @@ def profile(
 
     A plan is run for some steps, unless the profile has all that it needs.
     """
-    from ssdsl.run.launch import Training
+    from ssdsl.runtime.options import Training
     from ssdsl.simulate.profile.fit import lacking
     from ssdsl.simulate.profile.read_costs import read_costs, write_profile
 

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from ssdsl.cli import options
-from ssdsl.cli.bug import report_bug
 from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import captured, check_params, compiled_for, simulated
-from ssdsl.cli.terminal import results, show_diagnostics, talk
+from ssdsl.cli.terminal import report_bug, results, show_diagnostics, talk
 from ssdsl.lang.shipped import plan_path
 
 if TYPE_CHECKING:
-    from ssdsl.repl.reply import Reply
-    from ssdsl.repl.session import Session
+    from ssdsl.repl.session import Reply, Session
 
 
 def repl(

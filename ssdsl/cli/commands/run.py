@@ -87,18 +87,16 @@ def run(
     program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.run.checkpoints.errors import CheckpointsOfEarlierRun
     from ssdsl.run.data import check_data
-    from ssdsl.run.launch import Training
     from ssdsl.runtime.checkpoints.folder import has_checkpoint
+    from ssdsl.runtime.options import Training
     from ssdsl.show.tables.run_report import run_views
 
     recorded = profile is not None or trace is not None
     check_optimizer(optimizer)
-    if save is not None:
-        save = writable(save)
-    elif out is not None:
-        save = str(Path(out).absolute() / "checkpoints")
-    if save is not None and has_checkpoint(Path(save)) and not _is_of(save, resume):
-        raise PlanError(CheckpointsOfEarlierRun(None, save))
+    kept = None if out is None else Path(out).absolute() / "checkpoints"
+    kept = kept if save is None else writable(save)
+    if kept is not None and has_checkpoint(kept) and not _is_of(kept, resume):
+        raise PlanError(CheckpointsOfEarlierRun(None, str(kept)))
     training = Training(
         steps,
         seed,
@@ -113,10 +111,10 @@ def run(
         accumulate=accumulate,
         eval_data=check_data(eval_data, loaded.model) if eval_data is not None else None,
         eval_every=eval_every,
-        save=save,
+        save=kept,
         save_every=save_every,
         keep=keep,
-        resume=absolute(resume),
+        resume=Path(resume).absolute() if resume is not None else None,
         allow_nan=allow_nan,
     )
     evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None
@@ -149,12 +147,7 @@ def check_optimizer(name: str) -> None:
         raise typer.BadParameter(f"there is no optimizer `{name}`: {hint}", param_hint="'--optimizer'")
 
 
-def absolute(folder: str | None) -> str | None:
-    """The absolute path of a folder, because processes may start in another one."""
-    return str(Path(folder).absolute()) if folder is not None else None
-
-
-def _is_of(run: str, resume: str | None) -> bool:
+def _is_of(run: Path, resume: str | None) -> bool:
     """Whether `--resume` names the folder of a run, or a checkpoint in it."""
     return resume is not None and Path(resume).absolute().is_relative_to(run)
 

@@ -36,9 +36,9 @@ def verify(
     overrides = settings(set_)
     loaded = load(plan, model, seed, generator, meta, trains=True)
     program = compiled(loaded, overrides, cluster=named_cluster(cluster))
-    from ssdsl.run.launch import Training
     from ssdsl.run.verify.verify import compared_steps, difference, nothing_compared
     from ssdsl.run.verify.verify import verify as compare
+    from ssdsl.runtime.options import Training
     from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
 
     training = Training(steps, seed, device, optimizer, lr, timeout_s=timeout, backend=backend, allow_nan=True)

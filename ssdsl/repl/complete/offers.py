@@ -8,7 +8,6 @@ from ssdsl.lang.nodes import STATEMENTS
 from ssdsl.lang.parser.layout import KEYWORDS
 from ssdsl.plan.eval.values import Devices, Selection
 from ssdsl.repl.commands import COMMANDS
-from ssdsl.repl.complete.module_paths import next_segments
 from ssdsl.repl.complete.position import Position, position
 from ssdsl.repl.complete.supply import (
     CONSTANTS,
@@ -20,6 +19,7 @@ from ssdsl.repl.complete.supply import (
     in_brackets,
     in_scope,
     indices,
+    next_segments,
     to_use,
     value_of,
 )

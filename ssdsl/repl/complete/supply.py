@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import library_files
@@ -13,6 +14,7 @@ from ssdsl.model.graph import Operator
 from ssdsl.plan.context import Context
 from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.eval.select import GATHERS
+from ssdsl.plan.eval.units import is_number
 from ssdsl.plan.eval.values import Devices, Selection, StateOf, Value
 from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Phase, State
@@ -196,3 +198,26 @@ def value_of(session: Session, text: str | None) -> Value:
         return look(session, value) if value is not None else None
     except PlanError:
         return None
+
+
+def next_segments(paths: Iterable[str], typed: str) -> tuple[str, ...]:
+    """The segments that may follow the last dot of a path. At the start of a path all segments, as paths may begin
+    anywhere."""
+    prefix = typed.split(".")[:-1]
+    found: dict[str, None] = {}
+    for segment in _behind(paths, prefix):
+        if is_number(segment):
+            found.setdefault("*")
+        if prefix or not is_number(segment):
+            found.setdefault(segment)
+    return tuple(found) if prefix else (*(s for s in found if s != "*"), "*")
+
+
+def _behind(paths: Iterable[str], prefix: list[str]) -> Iterator[str]:
+    """The segments after each match of the prefix."""
+    for path in paths:
+        segments = path.split(".") if path else []
+        for start in range(len(segments) - len(prefix)):
+            at = start + len(prefix)
+            if all(p == "**" or fnmatchcase(s, p) for s, p in zip(segments[start:at], prefix, strict=True)):
+                yield segments[at]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from ssdsl.run.checkpoints.errors import (
     SafetensorsMissing,
     WeightsUnreadable,
 )
-from ssdsl.run.checkpoints.pretrained import converted
 from ssdsl.run.failures import writing
 from ssdsl.runtime.checkpoints.content import content_of
 from ssdsl.runtime.checkpoints.reader import Checkpoint
@@ -244,3 +243,38 @@ def _room(name: str, value: Any) -> Any:
 def _first_line(error: Exception) -> str:
     text = re.sub(r"\s+", " ", str(error).strip().split("\n")[0])
     return text or type(error).__name__
+
+
+# -- files with other names than the module ----------------------------------------------------------------------------
+
+
+def converted(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor] | None:
+    """Pretrained weights under the module's names; None if the files already have these `names`, or the class is
+    unknown.
+
+    A Hugging Face folder has a `config.json` that names the model's class. For example, Mixtral's files have `w1`, `w2`
+    and `w3` of each expert, and the module has two tensors for all experts. So that class loads the folder, and its
+    state is taken. Weights that the files lack are left out. Raises the errors of transformers.
+    """
+    kind = _class_of(folder)
+    if kind is None:
+        return None
+    with torch.device("meta"):
+        own = kind(kind.config_class.from_pretrained(folder)).state_dict()
+    if own.keys() >= set(names):
+        return None
+    module, found = kind.from_pretrained(folder, dtype="auto", local_files_only=True, output_loading_info=True)
+    state: dict[str, torch.Tensor] = module.state_dict()
+    return {name: tensor for name, tensor in state.items() if name not in found["missing_keys"]}
+
+
+def _class_of(folder: Path) -> Any:
+    """The class that the folder's config names, if transformers is installed and has it."""
+    file = folder / "config.json"
+    try:
+        import transformers
+
+        named = json.loads(file.read_text())["architectures"][0]
+    except (ImportError, OSError, ValueError, LookupError, TypeError):
+        return None
+    return getattr(transformers, str(named), None)

@@ -9,12 +9,11 @@ tensors are read as late as they can be, when the receiver waits for them: until
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 
-from ssdsl.runtime.ranks.transport import Ends, Merge, Rows, StartedExchange, Works
+from ssdsl.runtime.ranks.transport import Ends, Merge, Rows, StartedExchange, Transport, Works
 
 Wait = Callable[[int, Callable[[], bool], Callable[[], str]], None]
 
@@ -69,16 +68,6 @@ class MessageEnd:
     def says(self) -> str:
         """A text of what the rank waits for."""
         return f"rank {self.peer} to {'receive' if self.sends else 'send'} what is tagged {self.tag}"
-
-
-class Done:
-    """The work object of a collective: it is carried out before its start returns."""
-
-    def is_completed(self) -> bool:
-        return True
-
-    def wait(self) -> None:
-        pass
 
 
 @dataclass(slots=True)
@@ -136,8 +125,8 @@ class Mailboxes:
         into.view(-1).copy_(x.view(-1))
 
 
-class Threaded:
-    """The transport of one rank."""
+class Threaded(Transport):
+    """The transport of a rank that is a thread."""
 
     def __init__(self, rank: int, exchange: Mailboxes) -> None:
         self._rank, self.shared = rank, exchange
@@ -171,9 +160,9 @@ class Threaded:
     def all_reduce(self, x: torch.Tensor, group: RankGroup, merge: Merge = "sum") -> None:
         self._join(f"all_reduce ({merge})", x, x, group)
 
-    def start_all_reduce(self, x: torch.Tensor, group: RankGroup) -> Done:
+    def start_all_reduce(self, x: torch.Tensor, group: RankGroup) -> Works:
         self._join("all_reduce (sum)", x, x, group)
-        return Done()
+        return Works(())  # it was carried out
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: RankGroup) -> None:
         assert into.numel() == x.numel() * len(group.ranks)
@@ -192,9 +181,6 @@ class Threaded:
             return
         assert into.numel() == x.numel() and x.numel() % len(group.ranks) == 0
         self._join("all_to_all", into, x, group)
-
-    def receiving(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> StartedExchange:
         given = [*((False, peer, x) for peer, x in into), *((True, peer, x) for peer, x in parts)]

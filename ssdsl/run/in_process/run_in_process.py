@@ -20,12 +20,12 @@ from ssdsl.ir.program import Program
 from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.model import Model
 from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.precision import ComputedIn, made_in, program_in
 from ssdsl.runtime.main import make_optimizer
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
-from ssdsl.runtime.step.dump import gradients, state
+from ssdsl.runtime.step.observers import gradients, state
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
 

@@ -30,7 +30,7 @@ from enum import StrEnum
 import torch
 
 from ssdsl.run.verify.error_growth import Growth
-from ssdsl.run.verify.perturb import real_of
+from ssdsl.run.verify.precision import real_of
 from ssdsl.run.verify.single_device import Tensors, Trained, gradient_of, loss_of
 
 FACTOR = 8.0

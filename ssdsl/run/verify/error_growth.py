@@ -23,10 +23,9 @@ from functools import cached_property
 import torch
 
 from ssdsl.model.load.model import Model
-from ssdsl.run.launch import Training
-from ssdsl.run.verify.perturb import RoundedScalars, nudged, real_of
-from ssdsl.run.verify.precision import computing_in, in_type, precision
+from ssdsl.run.verify.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
 from ssdsl.run.verify.single_device import Name, Tensors, Trained, moved, reference, train
+from ssdsl.runtime.options import Training
 
 SEED = 20_001  # seed of the first run; a number that no model is likely to use
 RUNS = 3

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ssdsl.model.load.model import Model
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.single_device import Draws
 from ssdsl.runtime.train.optimizer import optimizers, own_options

@@ -13,12 +13,12 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.run.errors import NothingCompared, PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
 from ssdsl.run.in_process.run_in_process import Finished, RanksFailed, run_in_process
-from ssdsl.run.launch import Training
 from ssdsl.run.results import RunResult
 from ssdsl.run.verify.assemble import CopySpread, WholeTensors, assemble
 from ssdsl.run.verify.compare import Comparison, Limit, compare, unit_of
 from ssdsl.run.verify.error_growth import EXACT, Growth, SingleDevice, largest_of
 from ssdsl.run.verify.single_device import Name, Tensors, Trained, gradient_of
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.text.diagnostic import PlanError
 

@@ -28,8 +28,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 
 from ..errors import EngineError
 from ..layout.parts import LocalTensor
-from .boxes import boxes_of
-from .content import MODEL, Path
+from .content import MODEL, Box, Path, boxes_of
 from .folder import METADATA, STATE, SUMS, newest
 from .plain import from_json
 from .writer import sum_of
@@ -121,24 +120,25 @@ class Checkpoint:
 
         All of them must be in the checkpoint, with the same shapes. Raises EngineError for a damaged file.
         """
-        files: dict[str, dict[MetadataIndex, list[_Copy]]] = {}
+        files: dict[str, Copies] = {}
         for path, held in wanted.items():
-            for copy in self._copies(path, held):
-                place = self._place(copy.source)
-                files.setdefault(place.relative_path, {}).setdefault(copy.source, []).append(copy)
+            for index, box, target in self._copies(path, held):
+                place = self._place(index)
+                files.setdefault(place.relative_path, {}).setdefault(index, []).append((box, target))
         for name, copies in files.items():
             self._read_file(name, copies)
 
-    def _copies(self, path: Path, held: LocalTensor) -> Iterator["_Copy"]:
-        """Yields the copies from stored boxes to the wanted boxes of one tensor."""
+    def _copies(self, path: Path, held: LocalTensor) -> Iterator[tuple[MetadataIndex, Box, torch.Tensor]]:
+        """Yields the copies to the wanted boxes of a tensor: a stored box, a region of it, and the wanted elements."""
         name, stored = self._names[path], self.tensors[path]
         boxes = list(boxes_of(held))
         chunks = [ChunkStorageMetadata(torch.Size(box.offsets), torch.Size(box.sizes)) for box, _ in boxes]
         starts = {tuple(box.offsets): tensor for box, tensor in boxes}
         for item in create_read_items_for_chunk_list(name, stored, chunks):
             assert item.dest_index.offset is not None
-            target = starts[tuple(item.dest_index.offset)]
-            yield _Copy(item.storage_index, item, target)
+            wanted, lengths = starts[tuple(item.dest_index.offset)], tuple(item.lengths)
+            target = Box(tuple(item.dest_offsets), lengths).within(wanted, (0,) * len(lengths))
+            yield item.storage_index, Box(tuple(item.storage_offsets), lengths), target
 
     def _place(self, index: MetadataIndex) -> Any:
         try:
@@ -146,7 +146,7 @@ class Checkpoint:
         except (KeyError, TypeError) as error:
             raise EngineError(f"`{self.folder / METADATA}` does not say where `{index.fqn}` is", DAMAGED) from error
 
-    def _read_file(self, name: str, copies: dict[MetadataIndex, list["_Copy"]]) -> None:
+    def _read_file(self, name: str, copies: "Copies") -> None:
         file, sums = self.folder / name, self._sums.get(name, {})
         ends = [(place := self._place(index)).offset + place.length for index in copies]
         try:
@@ -173,21 +173,7 @@ class Checkpoint:
         return next(c.sizes for c in stored.chunks if c.offsets == index.offset), stored.properties.dtype
 
 
-@dataclass(frozen=True)
-class _Copy:
-    """A copy of a region of a stored box to a region of a wanted box."""
-
-    source: MetadataIndex
-    item: ReadItem
-    target: torch.Tensor
-
-    def carry_out(self, stored: torch.Tensor) -> None:
-        target = self.target
-        for dim, (source, to, n) in enumerate(
-            zip(self.item.storage_offsets, self.item.dest_offsets, self.item.lengths, strict=True)
-        ):
-            stored, target = stored.narrow(dim, source, n), target.narrow(dim, to, n)
-        target.copy_(stored)
+Copies = dict[MetadataIndex, list[tuple[Box, torch.Tensor]]]  # regions of stored boxes, and the wanted elements
 
 
 class _Scatter(DefaultLoadPlanner):
@@ -195,7 +181,7 @@ class _Scatter(DefaultLoadPlanner):
 
     def __init__(
         self,
-        copies: dict[MetadataIndex, list[_Copy]],
+        copies: Copies,
         stored: dict[MetadataIndex, tuple[torch.Size, torch.dtype]],
         sums: dict[MetadataIndex, int | None],
     ) -> None:
@@ -218,8 +204,8 @@ class _Scatter(DefaultLoadPlanner):
         index = read_item.storage_index
         if self.sums[index] is not None and self.sums[index] != sum_of(tensor):
             raise ValueError(f"the bytes of `{index.fqn}` are not those that were written")
-        for copy in self.copies[index]:
-            copy.carry_out(tensor)
+        for box, target in self.copies[index]:
+            target.copy_(box.within(tensor, (0,) * tensor.dim()))
 
 
 def _read(file: Folder, parse: Callable[[bytes], Any]) -> Any:

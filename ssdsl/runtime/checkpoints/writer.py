@@ -7,7 +7,6 @@ it.
 
 import ctypes
 import io
-import pickle
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,8 +28,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from ..errors import EngineError
 from ..layout.parts import LocalTensor
-from .boxes import Box, boxes_of, divided
-from .content import MODEL, Path, Scalar
+from .content import MODEL, Box, Path, Scalar, boxes_of, divided
 from .plain import to_json
 
 LARGEST = 64 * 2**20  # bytes of a box: small, so that a rank that needs a part of a tensor reads little else
@@ -46,17 +44,6 @@ class Written:
     results: list[WriteResult] = field(default_factory=list)
     sums: dict[MetadataIndex, int] = field(default_factory=dict)
     scalars: dict[Path, Scalar] = field(default_factory=dict)
-
-    def pack(self) -> bytes:
-        """Serialised as a message to rank 0; only `unpack` reads it, never from a file."""
-        return pickle.dumps(self)
-
-    @staticmethod
-    def unpack(message: bytes) -> "Written":
-        """Deserialises what another rank of this run packed."""
-        found = pickle.loads(message)
-        assert isinstance(found, Written)
-        return found
 
 
 class _TensorSource(DefaultSavePlanner):

@@ -16,10 +16,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import EngineError
 from ..ranks.control import Control
-from .batch_spec import BatchSpec, CheckedBatch
-from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, blamed, raised
+from .batch import BatchSpec, CheckedBatch
+from .rank_dataset import BatchRequest, Collator, LoadedBatch, RankDataset, SampleStream, Workers, blamed, raised
 from .sample_order import SampleOrder
-from .workers import Workers
 
 GIVEN = ("self", "dataset", "feed", "control", "feeds", "batch_size")  # options that the engine sets
 Feeds = Callable[[int], BatchSpec | None]

@@ -6,6 +6,7 @@ from itertools import count, islice
 from typing import Any
 
 import torch
+from torch.utils.data import BatchSampler
 
 from ..errors import EngineError
 from .generators import Generators, number_of
@@ -35,10 +36,7 @@ class SampleOrder:
 
     def __len__(self) -> int:
         """The number of batches in an epoch; raises TypeError if a sampler does not know."""
-        if self.batch_sampler is not None:
-            return len(self.batch_sampler)  # type: ignore[arg-type]
-        samples, size = self._samples(), self.batch_size or 1
-        return samples // size if self.drop_last else -(-samples // size)
+        return len(self._source)
 
     def batches(self, seed: int, epoch: int, first: int = 0) -> Iterator[list[Any]]:
         """The batches of an epoch from number `first` on; earlier ones are skipped without a look where possible."""
@@ -47,7 +45,8 @@ class SampleOrder:
         return islice(self._users(seed, epoch), first, None)
 
     def _own(self, seed: int, epoch: int, first: int) -> Iterator[list[Any]]:
-        samples, size = self._samples(), self.batch_size or 1
+        assert self.samples is not None
+        samples, size = self.samples, self.batch_size or 1
         order: range | torch.Tensor = range(samples)
         if self.shuffle:
             order = torch.randperm(samples, generator=torch.Generator().manual_seed(number_of(seed, "order", epoch)))
@@ -63,7 +62,7 @@ class SampleOrder:
             if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
                 generator.manual_seed(number_of(seed, "sampler", epoch))
         with (own := Generators(seed, "order", epoch)):
-            batches = self._batches()
+            batches = iter(self._source)
         for _ in count():
             with own:
                 batch = next(batches, None)
@@ -71,21 +70,14 @@ class SampleOrder:
                 return
             yield list(batch)
 
-    def _batches(self) -> Iterator[list[Any]]:
+    @property
+    def _source(self) -> Any:
+        """The batches of an epoch that is not shuffled."""
         if self.batch_sampler is not None:
-            yield from self.batch_sampler
-            return
-        assert self.sampler is not None
-        size, keys = self.batch_size or 1, iter(self.sampler)
-        while len(batch := list(islice(keys, size))) == size or (batch and not self.drop_last):
-            yield batch
+            return self.batch_sampler
+        keys: Any = range(self.samples or 0) if self.sampler is None else self.sampler
+        return BatchSampler(keys, self.batch_size or 1, self.drop_last)
 
     def _samplers(self) -> list[Any]:
         found = (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None))
         return [sampler for sampler in found if sampler is not None]
-
-    def _samples(self) -> int:
-        if self.sampler is not None:
-            return len(self.sampler)  # type: ignore[arg-type]
-        assert self.samples is not None
-        return self.samples

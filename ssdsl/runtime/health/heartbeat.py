@@ -77,9 +77,7 @@ class Heartbeat:
         self.over.set()
         self.thread.join()
         self.known["line"] = ""
-        if self.look is not None:
-            self.known["step"], self.known["doing"] = self.look()
-        self.known["wait"] = self.wait() if self.wait is not None else ""
+        self._ask()
 
     def failed(self, text: str, mistake: str | None = None, stall: dict[str, Any] | None = None) -> None:
         """Writes why the rank fails; nothing is written after that.
@@ -109,15 +107,19 @@ class Heartbeat:
         with self.lock:
             if self.over.is_set():
                 return
-            if self.look is not None:
-                self.known["step"], self.known["doing"] = self.look()
-            self.known["wait"] = self.wait() if self.wait is not None else ""
+            self._ask()
             self.known["waits"] = self.known["wait"] != "" or _is_waiting()
             self.known["line"] = "{}, line {}".format(*line) if (line := role_line()) is not None else ""
             now = (self.known["step"], self.known["doing"], self.known["wait"])
             if now != self.seen[:3] or self.known["doing"] is not self.seen[1]:
                 self.seen, self.known["since"] = now, time.time()
         self._write()
+
+    def _ask(self) -> None:
+        """Asks the functions of `follow`."""
+        if self.look is not None:
+            self.known["step"], self.known["doing"] = self.look()
+        self.known["wait"] = self.wait() if self.wait is not None else ""
 
     def _write(self) -> None:
         if self.file is None:

@@ -97,7 +97,7 @@ def _how(state: State, silent: bool, busy: bool) -> str:
     if silent:
         return (
             "its process is stopped, by a signal or a debugger"
-            if state["host"] == socket.gethostname() and _is_stopped(state["pid"])
+            if state["host"] == socket.gethostname() and process_state(state["pid"]) in ("T", "t")
             else "its process does not run, or cannot be reached"
         )
     if busy:
@@ -116,9 +116,10 @@ def _waiting(state: State, now: float) -> str:
     return f"rank {state['rank']} since {now - state['since']:.0f} s in {place(state)}"
 
 
-def _is_stopped(pid: int) -> bool:
-    """Whether a process of this machine is stopped (state T of Linux)."""
+def process_state(pid: int) -> str:
+    """Linux's letter for the state of a process of this machine, such as T if it is stopped and Z if it has ended; ""
+    if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return ""

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from ..ranks.gloo_staging import Staged
-from ..ranks.transport import Distributed
-from .rendezvous import has_store, rendezvous
+from ..ranks.transport import Transport
+from .torchrun_store import has_store, rendezvous
 
 PER_NODE = 8
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -35,8 +35,7 @@ def find_place(needed: int, main: str) -> int:
 
     Raises SystemExit, with the command to use, if the environment does not give the rank.
     """
-    if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
-        _from_slurm()
+    _from_slurm()
     missing = [name for name in NAMES if name not in os.environ]
     if missing:
         raise SystemExit(
@@ -51,7 +50,10 @@ def find_place(needed: int, main: str) -> int:
 
 
 def _from_slurm() -> None:
-    """Sets torchrun's variables from those of a Slurm job step. The store runs on the step's first host."""
+    """Sets torchrun's variables from those of a Slurm job step, if there is one and they are not set. The store runs on
+    the step's first host."""
+    if "RANK" in os.environ or "SLURM_STEP_NUM_TASKS" not in os.environ:
+        return
     for name, slurm in SLURM.items():
         if slurm in os.environ:
             os.environ.setdefault(name, os.environ[slurm])
@@ -91,8 +93,7 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     works on GPUs. Several ranks may share a GPU, slowly. Without RANK in the environment, this process is the only
     rank.
     """
-    if "RANK" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
-        _from_slurm()
+    _from_slurm()
     are_shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()  # GPUs, by several ranks
     if not are_shared:  # a GPU has too few queues for so many in each process
         # with CUDA's 8, computation would wait for messages in the same queue; CUDA reads this when it starts
@@ -119,12 +120,12 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
     return chosen, name
 
 
-def transport(device: torch.device, timeout_s: float) -> Distributed:
+def transport(device: torch.device, timeout_s: float) -> Transport:
     """The transport for tensors of the device over torch.distributed."""
     timeout = timedelta(seconds=timeout_s)
     if dist.get_backend() == "nccl":
-        return Distributed(timeout, device)
-    return (Staged if device.type == "cuda" else Distributed)(timeout)
+        return Transport(timeout, device)
+    return (Staged if device.type == "cuda" else Transport)(timeout)
 
 
 def _device(kind: str) -> torch.device:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..program.codec import from_json, to_json
 from .heartbeat import Heartbeat, attempt
 from .stall import BEATS_S, StalledRank, State, find_stall
-from .status_store import PATIENCE_S, StatusStore
+from .torchrun_store import PATIENCE_S, StatusStore
 
 BEAT_S = 1.0
 LOOK_S = 2 * BEATS_S  # a rank begins to read the others' status so long before the limit

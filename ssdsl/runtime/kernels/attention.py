@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
 
 from ..layout.regions import Regions, Run, Runs, length
 from ..ranks.world import Group
+from .own_gradient import Gradients, with_gradient
 from .softmax_and_max import widened
 from .windows import Part
 
@@ -50,22 +50,6 @@ def causal_attention_part(
         given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
         results.append(F.scaled_dot_product_attention(here, keys, values, **given))
     return torch.cat(results, -2) if len(results) > 1 else results[0]
-
-
-def attention_keys(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    regions: Regions,
-    group: Group,
-) -> torch.Tensor:
-    """Attention to all keys, with the keys split: each device of the group has those at `regions[group.index]`. The
-    gradient of the queries is this part's addend."""
-    part = Attending(((0, query.shape[-2]),), regions[group.index], is_causal, scale_of(query, scale))
-    return _Keys.apply(query, key, value, mask, part, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:
@@ -254,35 +238,37 @@ def _merge(so_far: Tensors, more: Tensors) -> None:
 # -- keys that stay ----------------------------------------------------------------------------------------------------
 
 
-class _Keys(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        mask: torch.Tensor | None,
-        part: Attending,
-        group: Group,
-    ) -> torch.Tensor:
-        output, log = so_far = nothing(query, value)
-        part.attend(query, (key, value), mask, so_far)
-        highest = log.clone()
-        group.all_reduce(highest, "max")
-        weight = (log - highest.masked_fill(highest.isinf(), 0.0)).exp_()
-        sums = torch.cat([output * weight, weight], -1)
-        group.all_reduce(sums)
-        output, total = sums[..., :-1] / sums[..., -1:].clamp_min(torch.finfo(sums.dtype).tiny), sums[..., -1:]
-        result = output.to(query.dtype)
-        ctx.save_for_backward(query, key, value, mask, result, highest + total.log())
-        ctx.part = part
-        return result
+def _keys_gradients(ctx: Any, given: torch.Tensor) -> Gradients:
+    query, key, value, mask, output, log = ctx.saved_tensors
+    d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
+    found = [torch.zeros_like(widened(x)) for x in (query, key, value)]
+    ctx.part.attend_back(query, (key, value), mask, (given, output, log), found, d_mask)
+    return *(x.to(query.dtype) for x in found), d_mask
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        query, key, value, mask, output, log = ctx.saved_tensors
-        d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
-        found = [torch.zeros_like(widened(x)) for x in (query, key, value)]
-        ctx.part.attend_back(query, (key, value), mask, (gradients[0], output, log), found, d_mask)
-        return *(x.to(query.dtype) for x in found), d_mask, None, None
+
+@with_gradient(_keys_gradients)
+def attention_keys(
+    ctx: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    regions: Regions,
+    group: Group,
+) -> torch.Tensor:
+    """Attention to all keys, with the keys split: each device of the group has those at `regions[group.index]`. The
+    gradient of the queries is this part's addend."""
+    ctx.part = Attending(((0, query.shape[-2]),), regions[group.index], is_causal, scale_of(query, scale))
+    output, log = so_far = nothing(query, value)
+    ctx.part.attend(query, (key, value), mask, so_far)
+    highest = log.clone()
+    group.all_reduce(highest, "max")
+    weight = (log - highest.masked_fill(highest.isinf(), 0.0)).exp_()
+    sums = torch.cat([output * weight, weight], -1)
+    group.all_reduce(sums)
+    output, total = sums[..., :-1] / sums[..., -1:].clamp_min(torch.finfo(sums.dtype).tiny), sums[..., -1:]
+    result = output.to(query.dtype)
+    ctx.save_for_backward(query, key, value, mask, result, highest + total.log())
+    return result

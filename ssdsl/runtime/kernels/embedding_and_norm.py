@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ..ranks.world import Group
+from .own_gradient import Gradients, with_gradient
 
 
 def check_range(index: torch.Tensor, size: int) -> None:
@@ -45,19 +46,10 @@ def _zeros(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty_strided(x.shape, x.stride()).zero_()
 
 
-class _First(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, is_first: bool) -> torch.Tensor:
-        return x.view_as(x) if is_first else _zeros(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradients[0], None
-
-
-def first(x: torch.Tensor, *groups: Group) -> torch.Tensor:
+@with_gradient(lambda ctx, given: given)
+def first(ctx: Any, x: torch.Tensor, *groups: Group) -> torch.Tensor:
     """An addend of a sum over ranks: only the first rank adds it, but every rank gets its whole gradient."""
-    return _First.apply(x, all(g.index == 0 for g in groups))  # type: ignore[no-any-return, no-untyped-call]
+    return x.view_as(x) if all(g.index == 0 for g in groups) else _zeros(x)
 
 
 def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
@@ -65,27 +57,24 @@ def first_time(x: torch.Tensor, *at: int) -> torch.Tensor:
     return _zeros(x) if any(at) else x
 
 
-class _Picked(torch.autograd.Function):
+def _picked_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    index, gone = ctx.saved_tensors
+    return given.new_zeros(ctx.shape).scatter_add_(ctx.dim, index, given.masked_fill(gone, 0))
+
+
+@with_gradient(_picked_gradient)
+def _picked(ctx: Any, x: torch.Tensor, dim: int, index: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
     """The elements an index selects, and zeros where `gone`. Unlike torch's gather it does not keep the scores for
     backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, dim: int, index: torch.Tensor, gone: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(index, gone)
-        ctx.dim, ctx.shape = dim, x.shape
-        return x.gather(dim, index).masked_fill_(gone, 0)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        index, gone = ctx.saved_tensors
-        given = gradients[0].masked_fill(gone, 0)
-        return given.new_zeros(ctx.shape).scatter_add_(ctx.dim, index, given), None, None, None
+    ctx.save_for_backward(index, gone)
+    ctx.dim, ctx.shape = dim, x.shape
+    return x.gather(dim, index).masked_fill_(gone, 0)
 
 
 def gather_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
     """Gather along a split axis of `size`: this part has the positions from `start`, and returns zeros for the others.
     The parts' results add up."""
-    return _Picked.apply(x, dim, *in_part(index, x.shape[dim], start, size))  # type: ignore[no-any-return, no-untyped-call]
+    return _picked(x, dim, *in_part(index, x.shape[dim], start, size))
 
 
 def nll_part(
@@ -104,51 +93,47 @@ def nll_part(
     local = labels - start
     gone = (local < 0) | (local >= scores.shape[1]) | (labels == ignore_index)
     local = local.masked_fill_(gone, 0)
-    losses = -_Picked.apply(scores, 1, local.unsqueeze(1), gone.unsqueeze(1)).squeeze(1)  # type: ignore[no-untyped-call]
+    losses = -_picked(scores, 1, local.unsqueeze(1), gone.unsqueeze(1)).squeeze(1)
     losses = losses if weight is None else losses * weight[local]
-    return losses.sum() if reduction == 2 else losses  # type: ignore[no-any-return]
+    return losses.sum() if reduction == 2 else losses
 
 
-class _Normalised(torch.autograd.Function):
+def _scaled_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
+    normal, weight, inverse = ctx.saved_tensors
+    alike = [
+        n if axis in ctx.over else size for axis, (n, size) in enumerate(zip(weight.shape, normal.shape, strict=True))
+    ]
+    scaled, plain = (gradient * normal).sum_to_size(alike), gradient.sum_to_size(alike)
+    mine = [scaled, plain] if ctx.centred else [scaled]
+    sums = torch.stack([(each * weight).sum_to_size(inverse.shape) for each in mine])
+    ctx.group.all_reduce(sums)
+    product, *mean = sums / ctx.count
+    given = gradient * weight - normal * product
+    given = (given - mean[0] if mean else given) * inverse
+    return given, scaled.sum_to_size(weight.shape), plain.sum_to_size(weight.shape)
+
+
+@with_gradient(_scaled_gradients)
+def _scaled(
+    ctx: Any,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    mean: torch.Tensor | None,
+    inverse: torch.Tensor,
+    over: list[int],
+    count: int,
+    group: Group,
+) -> torch.Tensor:
     """(x - mean) / deviation * weight + bias, with mean and deviation over all parts.
 
     `over` are the axes of the statistics, with `count` elements in all parts; `weight` and `bias` have the rank of `x`,
     with size 1 on broadcast axes. With mean None x is not centred, as in RMS norm.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        mean: torch.Tensor | None,
-        inverse: torch.Tensor,
-        over: list[int],
-        count: int,
-        group: Group,
-    ) -> torch.Tensor:
-        normal = (x if mean is None else x - mean) * inverse
-        ctx.save_for_backward(normal, weight, inverse)
-        ctx.over, ctx.count, ctx.group, ctx.centred = over, count, group, mean is not None
-        return normal * weight + bias
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        normal, weight, inverse = ctx.saved_tensors
-        gradient = gradients[0]
-        alike = [
-            n if axis in ctx.over else size
-            for axis, (n, size) in enumerate(zip(weight.shape, normal.shape, strict=True))
-        ]
-        scaled, plain = (gradient * normal).sum_to_size(alike), gradient.sum_to_size(alike)
-        mine = [scaled, plain] if ctx.centred else [scaled]
-        sums = torch.stack([(each * weight).sum_to_size(inverse.shape) for each in mine])
-        ctx.group.all_reduce(sums)
-        product, *mean = sums / ctx.count
-        given = gradient * weight - normal * product
-        given = (given - mean[0] if mean else given) * inverse
-        return given, scaled.sum_to_size(weight.shape), plain.sum_to_size(weight.shape), None, None, None, None, None
+    normal = (x if mean is None else x - mean) * inverse
+    ctx.save_for_backward(normal, weight, inverse)
+    ctx.over, ctx.count, ctx.group, ctx.centred = over, count, group, mean is not None
+    return normal * weight + bias
 
 
 def _normalised(
@@ -175,7 +160,7 @@ def _normalised(
     scale = wide.new_ones(shape) if weight is None else weight.view(shape)
     shift = wide.new_zeros(shape) if bias is None else bias.view(shape)
     inverse = torch.rsqrt(variance + eps)
-    result = _Normalised.apply(wide, scale, shift, mean, inverse, over, count, group)  # type: ignore[no-untyped-call]
+    result = _scaled(wide, scale, shift, mean, inverse, over, count, group)
     return result.to(x.dtype), mean, variance
 
 
@@ -264,5 +249,4 @@ def instance_norm_parts(
 ) -> torch.Tensor:
     """Instance normalisation of x [batch, channels, ...] that is split in space, with statistics of each example's
     channels over the `count` positions of all parts."""
-    shape = [1, x.shape[1]] + [1] * (x.dim() - 2)
-    return _normalised(x, weight, bias, [*range(2, x.dim())], shape, eps, count, group)[0]
+    return group_norm_parts(x, x.shape[1], weight, bias, eps, count, group)

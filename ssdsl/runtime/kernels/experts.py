@@ -16,33 +16,7 @@ from typing import Any
 
 import torch
 
-
-class _RoutedMm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-        order, counts = _by_expert(experts, weights.shape[0])
-        ctx.counts = counts
-        needs = ctx.needs_input_grad
-        ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None, order)
-        result = rows.new_zeros(rows.shape[0], weights.shape[2])
-        for expert, run in _runs(counts):
-            result[order[run]] = rows[order[run]] @ weights[expert]
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        rows, weights, order = ctx.saved_tensors
-        (gradient,) = gradients
-        of_rows = of_weights = None
-        if weights is not None:
-            of_rows = gradient.new_zeros(gradient.shape[0], weights.shape[1])
-            for expert, run in _runs(ctx.counts):
-                of_rows[order[run]] = gradient[order[run]] @ weights[expert].T
-        if rows is not None:
-            of_weights = rows.new_zeros(len(ctx.counts), rows.shape[1], gradient.shape[1])
-            for expert, run in _runs(ctx.counts):
-                of_weights[expert] = rows[order[run]].T @ gradient[order[run]]
-        return of_rows, of_weights, None
+from .own_gradient import Gradients, with_gradient
 
 
 def _by_expert(experts: torch.Tensor, count: int) -> tuple[torch.Tensor, list[int]]:
@@ -62,13 +36,36 @@ def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
         start += count
 
 
-def routed_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, start: int = 0) -> torch.Tensor:
+def _routed_mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
+    rows, weights, order = ctx.saved_tensors
+    of_rows = of_weights = None
+    if weights is not None:
+        of_rows = gradient.new_zeros(gradient.shape[0], weights.shape[1])
+        for expert, run in _runs(ctx.counts):
+            of_rows[order[run]] = gradient[order[run]] @ weights[expert].T
+    if rows is not None:
+        of_weights = rows.new_zeros(len(ctx.counts), rows.shape[1], gradient.shape[1])
+        for expert, run in _runs(ctx.counts):
+            of_weights[expert] = rows[order[run]].T @ gradient[order[run]]
+    return of_rows, of_weights
+
+
+@with_gradient(_routed_mm_gradients)
+def routed_mm(
+    ctx: Any, rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, start: int = 0
+) -> torch.Tensor:
     """Each row times the weights of its expert; zeros for experts that are not in this part, which has those from
     `start`. The parts' results add up.
 
     rows [n, in], weights [experts of this part, in, out], experts [n] -> [n, out].
     """
-    return _RoutedMm.apply(rows, weights, experts - start)  # type: ignore[no-any-return, no-untyped-call]
+    order, ctx.counts = _by_expert(experts - start, weights.shape[0])
+    needs = ctx.needs_input_grad
+    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None, order)
+    result = rows.new_zeros(rows.shape[0], weights.shape[2])
+    for expert, run in _runs(ctx.counts):
+        result[order[run]] = rows[order[run]] @ weights[expert]
+    return result
 
 
 # -- rows sorted by expert -------------------------------------------------------------------------------------------
@@ -107,38 +104,32 @@ def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     return place.where(own[place.clamp(max=own.shape[0] - 1)] == experts, own.shape[0])
 
 
-class _ExpertMm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        ctx.form = torch.empty_like(weights, device="meta")  # a gradient with its weight's layout can be added at once
-        ctx.runs = list(_runs(counts.view(weights.shape[0], -1).sum(1).tolist()))
-        needs = ctx.needs_input_grad
-        ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None)
-        result = rows.new_empty(rows.shape[0], weights.shape[2])
+def _expert_mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
+    rows, weights = ctx.saved_tensors
+    of_rows = of_weights = None
+    if weights is not None:
+        of_rows = gradient.new_empty(gradient.shape[0], weights.shape[1])
         for expert, run in ctx.runs:
-            torch.mm(rows[run], weights[expert], out=result[run])
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        rows, weights = ctx.saved_tensors
-        (gradient,) = gradients
-        of_rows = of_weights = None
-        if weights is not None:
-            of_rows = gradient.new_empty(gradient.shape[0], weights.shape[1])
-            for expert, run in ctx.runs:
-                torch.mm(gradient[run], weights[expert].T, out=of_rows[run])
-        if rows is not None:
-            of_weights = torch.empty_like(ctx.form, device=rows.device)
-            of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
-            for expert, run in ctx.runs:
-                torch.mm(rows[run].T, gradient[run], out=of_weights[expert])
-        return of_rows, of_weights, None
+            torch.mm(gradient[run], weights[expert].T, out=of_rows[run])
+    if rows is not None:
+        of_weights = torch.empty_like(ctx.form, device=rows.device)
+        of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
+        for expert, run in ctx.runs:
+            torch.mm(rows[run].T, gradient[run], out=of_weights[expert])
+    return of_rows, of_weights
 
 
-def expert_mm(rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+@with_gradient(_expert_mm_gradients)
+def expert_mm(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Each row times the weights of its expert, for rows sorted by expert, in runs of these lengths.
 
     rows [n, in], weights [experts, in, out], counts [experts * runs of each] -> [n, out].
     """
-    return _ExpertMm.apply(rows, weights, counts)  # type: ignore[no-any-return, no-untyped-call]
+    ctx.form = torch.empty_like(weights, device="meta")  # a gradient with its weight's layout can be added at once
+    ctx.runs = list(_runs(counts.view(weights.shape[0], -1).sum(1).tolist()))
+    needs = ctx.needs_input_grad
+    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None)
+    result = rows.new_empty(rows.shape[0], weights.shape[2])
+    for expert, run in ctx.runs:
+        torch.mm(rows[run], weights[expert], out=result[run])
+    return result

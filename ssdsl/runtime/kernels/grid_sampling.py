@@ -12,64 +12,57 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .own_gradient import Gradients, with_gradient
+
 NEAREST, BORDER, REFLECTION = 1, 1, 2  # as aten numbers the modes of interpolation and of padding
 Places = Sequence[tuple[int, int]]  # for each axis of space, where the part begins and the size of the whole
 
 
+def _sample_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
+    (grid, x), (interpolation, padding, align_corners) = ctx.saved_tensors, ctx.how
+    at, slopes = _positions(grid, padding, align_corners, ctx.places)
+    given = gradient.flatten(2).to(at[0].dtype)
+    of_x = given.new_zeros(*ctx.shape[:2], ctx.shape[2:].numel()) if ctx.needs_input_grad[0] else None
+    of_at = [torch.zeros_like(each) for each in at]
+    for index, corner in _corners(at, interpolation, ctx.shape[2:], ctx.places):
+        if of_x is not None:
+            of_x.scatter_add_(2, _of_channels(index, of_x), given * _weight(corner))
+        if x is not None and interpolation != NEAREST:
+            flat = x.flatten(2)
+            read = (flat.gather(2, _of_channels(index, flat)).to(given.dtype) * given).sum(1)
+            for axis, each in enumerate(of_at):
+                each += read * _slope(corner, axis)
+    of_grid = None
+    if x is not None:
+        by_axis = [each * slope for each, slope in zip(of_at, slopes, strict=True)]
+        of_grid = torch.stack(by_axis[::-1], -1).view(grid.shape).to(grid.dtype)
+    return None if of_x is None else of_x.view(ctx.shape).to(gradient.dtype), of_grid
+
+
+@with_gradient(_sample_gradients)
 def grid_sample_part(
-    x: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool, places: Places
+    ctx: Any,
+    x: torch.Tensor,
+    grid: torch.Tensor,
+    interpolation: int,
+    padding: int,
+    align_corners: bool,
+    places: Places,
 ) -> torch.Tensor:
     """What points read of the part x [batch, channels, *space], by bilinear or trilinear interpolation or the nearest.
 
     grid [batch, *points, axes of space from the last to the first], from -1 to 1 in the whole ->
-    [batch, channels, *points]. Parts add up.
+    [batch, channels, *points]. Parts add up. Backward keeps the points, and x if these have a gradient; what is around
+    a point is found again there.
     """
-    return _GridSample.apply(x, grid, interpolation, padding, align_corners, places)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _GridSample(torch.autograd.Function):
-    """It keeps the points, and x if these have a gradient; what is around a point is found again in backward."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        grid: torch.Tensor,
-        interpolation: int,
-        padding: int,
-        align_corners: bool,
-        places: Places,
-    ) -> torch.Tensor:
-        ctx.save_for_backward(grid, x if ctx.needs_input_grad[1] else None)
-        ctx.shape, ctx.how, ctx.places = x.shape, (interpolation, padding, align_corners), places
-        at, _ = _positions(grid, padding, align_corners, places)
-        flat, wide = x.flatten(2), at[0].dtype
-        result = torch.zeros(*x.shape[:2], at[0].shape[1], dtype=wide, device=x.device)
-        for index, corner in _corners(at, interpolation, x.shape[2:], places):
-            result += flat.gather(2, _of_channels(index, flat)).to(wide) * _weight(corner)
-        return result.to(x.dtype).view(*x.shape[:2], *grid.shape[1:-1])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (grid, x), (interpolation, padding, align_corners) = ctx.saved_tensors, ctx.how
-        at, slopes = _positions(grid, padding, align_corners, ctx.places)
-        given = gradients[0].flatten(2).to(at[0].dtype)
-        of_x = given.new_zeros(*ctx.shape[:2], ctx.shape[2:].numel()) if ctx.needs_input_grad[0] else None
-        of_at = [torch.zeros_like(each) for each in at]
-        for index, corner in _corners(at, interpolation, ctx.shape[2:], ctx.places):
-            if of_x is not None:
-                of_x.scatter_add_(2, _of_channels(index, of_x), given * _weight(corner))
-            if x is not None and interpolation != NEAREST:
-                flat = x.flatten(2)
-                read = (flat.gather(2, _of_channels(index, flat)).to(given.dtype) * given).sum(1)
-                for axis, each in enumerate(of_at):
-                    each += read * _slope(corner, axis)
-        of_grid = None
-        if x is not None:
-            by_axis = [each * slope for each, slope in zip(of_at, slopes, strict=True)]
-            of_grid = torch.stack(by_axis[::-1], -1).view(grid.shape).to(grid.dtype)
-        of_input = None if of_x is None else of_x.view(ctx.shape).to(gradients[0].dtype)
-        return of_input, of_grid, None, None, None, None
+    ctx.save_for_backward(grid, x if ctx.needs_input_grad[1] else None)
+    ctx.shape, ctx.how, ctx.places = x.shape, (interpolation, padding, align_corners), places
+    at, _ = _positions(grid, padding, align_corners, places)
+    flat, wide = x.flatten(2), at[0].dtype
+    result = torch.zeros(*x.shape[:2], at[0].shape[1], dtype=wide, device=x.device)
+    for index, corner in _corners(at, interpolation, x.shape[2:], places):
+        result += flat.gather(2, _of_channels(index, flat)).to(wide) * _weight(corner)
+    return result.to(x.dtype).view(*x.shape[:2], *grid.shape[1:-1])
 
 
 def _positions(

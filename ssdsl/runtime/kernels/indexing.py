@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ..ranks.world import Group
 from .embedding_and_norm import in_part
-from .softmax_and_max import largest
+from .own_gradient import Gradients, with_gradient
+from .softmax_and_max import largest, limit_of
 
 
 def index_part(
@@ -21,7 +21,7 @@ def index_part(
     """x[i, j, ...] of a part x, which on each axis begins at a place of the whole size. Parts add up."""
     given = [*indices, *[None] * (x.dim() - len(indices))]
     local: list[torch.Tensor | None] = []
-    outside: torch.Tensor | None = None
+    outside: Any = None
     for index, n, (start, size) in zip(given, x.shape, places, strict=True):
         if index is None:
             local.append(None)
@@ -29,14 +29,14 @@ def index_part(
         here, gone = in_part(torch.where(index < 0, index + size, index), n, start, size)
         local.append(here)
         outside = gone if outside is None else outside | gone
-    return _Indexed.apply(x, outside, *local)  # type: ignore[no-any-return, no-untyped-call]
+    return _indexed(x, outside, *local)
 
 
 def index_select_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
     """What an index [n] selects along an axis of `size` that is split: this part has positions from `start`, and zeros
     for the rest; parts add up."""
     local, outside = in_part(index, x.shape[dim], start, size)
-    return _Indexed.apply(x, outside, *[None] * (dim % x.dim()), local)  # type: ignore[no-any-return, no-untyped-call]
+    return _indexed(x, outside, *[None] * (dim % x.dim()), local)
 
 
 def select_part(x: torch.Tensor, dim: int, index: int, start: int, size: int) -> torch.Tensor:
@@ -74,7 +74,7 @@ def scatter_reduce_part(
     if reduce in ("amax", "amin"):
         points = src[tuple(map(slice, index.shape))]
         is_least = reduce == "amin"
-        return _Reduced.apply(x, points, index, dim, start, size, is_least, include_self, group)  # type: ignore[no-any-return, no-untyped-call]
+        return _reduced(x, points, index, dim, start, size, is_least, include_self, group)
     n = x.shape[dim]
     local, outside = in_part(index, n, start, size)
     reduced = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
@@ -93,83 +93,68 @@ def index_add_part(
     return x.scatter_add(dim, local.view(along).expand(source.shape), added)
 
 
-class _Reduced(torch.autograd.Function):
+def _reduced_gradients(ctx: Any, given: torch.Tensor) -> Gradients:
+    x, points, index, result = ctx.saved_tensors
+    local, outside = in_part(index, x.shape[ctx.dim], ctx.start, ctx.size)
+    chosen = (points == result.gather(ctx.dim, local)).masked_fill_(outside, False).to(given.dtype)
+    count = torch.zeros_like(result).scatter_add_(ctx.dim, local, chosen)
+    if ctx.group is not None:
+        ctx.group.all_reduce(count)
+    own = x == result  # as in torch, it counts where it is not included, too
+    each = given / (count + own)
+    of_points = chosen.mul_(each.gather(ctx.dim, local)).masked_fill_(outside, 0)
+    if not ctx.included:
+        own &= count == 0
+    if ctx.group is not None and ctx.group.index:  # the parts' gradients of x add up
+        own = torch.zeros_like(own)
+    return torch.where(own, each, 0), of_points
+
+
+@with_gradient(_reduced_gradients)
+def _reduced(
+    ctx: Any,
+    x: torch.Tensor,
+    points: torch.Tensor,
+    index: torch.Tensor,
+    dim: int,
+    start: int,
+    size: int,
+    least: bool,
+    included: bool,
+    group: Group | None,
+) -> torch.Tensor:
     """The largest or least of the points of all parts that fall into a position, and of what is there if it is
     `included`; all that tie share the gradient. A position that nothing falls into stays as it is."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        points: torch.Tensor,
-        index: torch.Tensor,
-        dim: int,
-        start: int,
-        size: int,
-        least: bool,
-        included: bool,
-        group: Group | None,
-    ) -> torch.Tensor:
-        local, outside = in_part(index, x.shape[dim], start, size)
-        last, reduce = _last(x.dtype, least), "amin" if least else "amax"
-        order = torch.contiguous_format
-        result = x if included else torch.full_like(x, last, memory_format=order)
-        result = result.scatter_reduce(dim, local, points.masked_fill(outside, last), reduce)
-        if included:
-            result = result if group is None else largest(result, group, least)
-        else:
-            hit = torch.zeros_like(x, memory_format=order).scatter_reduce(dim, local, (~outside).to(x.dtype), "amax")
-            if group is not None:
-                result, hit = largest(torch.stack([result, -hit if least else hit]), group, least)
-            result = torch.where(hit != 0, result, x).contiguous()
-        ctx.save_for_backward(x, points, index, result)
-        ctx.dim, ctx.start, ctx.size, ctx.included, ctx.group = dim, start, size, included, group
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (x, points, index, result), (given,) = ctx.saved_tensors, gradients
-        local, outside = in_part(index, x.shape[ctx.dim], ctx.start, ctx.size)
-        chosen = (points == result.gather(ctx.dim, local)).masked_fill_(outside, False).to(given.dtype)
-        count = torch.zeros_like(result).scatter_add_(ctx.dim, local, chosen)
-        if ctx.group is not None:
-            ctx.group.all_reduce(count)
-        own = x == result  # as in torch, it counts where it is not included, too
-        each = given / (count + own)
-        of_points = chosen.mul_(each.gather(ctx.dim, local)).masked_fill_(outside, 0)
-        if not ctx.included:
-            own &= count == 0
-        if ctx.group is not None and ctx.group.index:  # the parts' gradients of x add up
-            own = torch.zeros_like(own)
-        return torch.where(own, each, 0), of_points, *[None] * 7
+    local, outside = in_part(index, x.shape[dim], start, size)
+    last, reduce = limit_of(x.dtype, least), "amin" if least else "amax"
+    order = torch.contiguous_format
+    result = x if included else torch.full_like(x, last, memory_format=order)
+    result = result.scatter_reduce(dim, local, points.masked_fill(outside, last), reduce)
+    if included:
+        result = result if group is None else largest(result, group, least)
+    else:
+        hit = torch.zeros_like(x, memory_format=order).scatter_reduce(dim, local, (~outside).to(x.dtype), "amax")
+        if group is not None:
+            result, hit = largest(torch.stack([result, -hit if least else hit]), group, least)
+        result = torch.where(hit != 0, result, x).contiguous()
+    ctx.save_for_backward(x, points, index, result)
+    ctx.dim, ctx.start, ctx.size, ctx.included, ctx.group = dim, start, size, included, group
+    return result
 
 
-def _last(dtype: torch.dtype, least: bool) -> float:
-    """The number that no other is less than; if the `least` are sought, none greater."""
-    if dtype.is_floating_point:
-        return float("inf") if least else float("-inf")
-    if dtype is torch.bool:
-        return least
-    return torch.iinfo(dtype).max if least else torch.iinfo(dtype).min
+def _indexed_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    outside, *indices = ctx.saved_tensors
+    given = given.masked_fill(_beside(outside, given, indices), 0)
+    return torch.ops.aten.index_put_(given.new_zeros(ctx.shape), indices, given, True)  # type: ignore[no-any-return]
 
 
-class _Indexed(torch.autograd.Function):
+@with_gradient(_indexed_gradient)
+def _indexed(ctx: Any, x: torch.Tensor, outside: torch.Tensor, *indices: torch.Tensor | None) -> torch.Tensor:
     """What indices pick, and zeros where they are `outside`. It keeps these alone."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, outside: torch.Tensor, *indices: torch.Tensor | None) -> torch.Tensor:
-        ctx.save_for_backward(outside, *indices)
-        ctx.shape = x.shape
-        result = torch.ops.aten.index.Tensor(x, indices)
-        return result.masked_fill_(_beside(outside, result, indices), 0)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        outside, *indices = ctx.saved_tensors
-        given = gradients[0].masked_fill(_beside(outside, gradients[0], indices), 0)
-        into = torch.ops.aten.index_put_(given.new_zeros(ctx.shape), indices, given, True)
-        return into, None, *[None] * len(indices)
+    ctx.save_for_backward(outside, *indices)
+    ctx.shape = x.shape
+    result = torch.ops.aten.index.Tensor(x, indices)
+    return result.masked_fill_(_beside(outside, result, indices), 0)  # type: ignore[no-any-return]
 
 
 def _beside(outside: torch.Tensor, result: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:

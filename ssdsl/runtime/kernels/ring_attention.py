@@ -5,35 +5,19 @@ Chunks are sent in halves: while a device computes with one half, the next arriv
 own.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ..layout.cut import paired, take_runs
 from ..layout.regions import Regions, Runs, halves, length, local
 from ..ranks.transport import Works
 from ..ranks.world import Group
 from .attention import Attending, Tensors, nothing, scale_of
+from .own_gradient import Gradients, with_gradient
 from .softmax_and_max import widened
-
-
-def attention_ring(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    regions: Regions,
-    group: Group,
-) -> torch.Tensor:
-    """Attention of the queries at `regions[group.index]`, while keys and values pass around the group in halves.
-    Besides its own chunk a device holds one half and the one that arrives, so two chunks at most. A mask has the rows
-    of these queries, and all columns."""
-    ring = _Ring(regions, group, is_causal, scale_of(query, scale))
-    return _Around.apply(query, key, value, mask, ring)  # type: ignore[no-any-return, no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -84,6 +68,20 @@ class _Ring:
         ]
         return _Passing(arriving, Works(works, tensors))
 
+    def around(self, half: int, tensors: Tensors) -> Iterator[tuple[int, list[torch.Tensor]]]:
+        """Yields the tensors of one half of each other part, by their step, while the next ones arrive. For the first
+        half, this device's own tensors come before, in full, as step 0. The reader drops each before it takes the
+        next."""
+        passing = self.pass_on(1, half, self.own(half, tensors)) if self.steps else None
+        if half == 0:
+            yield 0, [*tensors]
+        for step in self.steps:
+            assert passing is not None
+            here, passing = passing.wait(), None  # frees what was sent
+            passing = self.pass_on(step + 1, half, here) if step + 1 in self.steps else None
+            yield step, here
+            del here
+
 
 @dataclass(frozen=True)
 class _Passing:
@@ -98,65 +96,63 @@ class _Passing:
         return self.arriving
 
 
-class _Around(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, ring: _Ring
-    ) -> torch.Tensor:
-        so_far = nothing(query, value)
+def _ring_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
+    query, key, value, mask, output, log = ctx.saved_tensors
+    ring: _Ring = ctx.ring
+    mine = ring.regions[ring.group.index]
+    d_query, *d_own = (torch.zeros_like(widened(x)) for x in (query, key, value))
+    d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
 
-        def attend(keys: Runs, tensors: Tensors) -> None:
-            ring.part(keys).attend(query, tensors, _columns(mask, keys), so_far)
+    def attend(keys: Runs, tensors: Tensors, d_keys: Tensors) -> None:
+        given, of_mask = _columns(mask, keys), _columns(d_mask, keys)
+        ring.part(keys).attend_back(query, tensors, given, (gradient, output, log), (d_query, *d_keys), of_mask)
+        if of_mask is not None and d_mask is not None:
+            _put(d_mask, keys, of_mask)
 
-        for half in (0, 1):
-            passing = ring.pass_on(1, half, ring.own(half, (key, value))) if ring.steps else None
-            if half == 0:
-                attend(ring.regions[ring.group.index], (key, value))
-            for step in ring.steps:
-                assert passing is not None
-                here, passing = passing.wait(), None  # frees what was sent
-                passing = ring.pass_on(step + 1, half, here) if step + 1 in ring.steps else None
-                attend(ring.keys(step, half), here)
-                del here
-        result = so_far[0].to(query.dtype)
-        ctx.save_for_backward(query, key, value, mask, result, so_far[1])
-        ctx.ring = ring
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        query, key, value, mask, output, log = ctx.saved_tensors
-        ring: _Ring = ctx.ring
-        mine = ring.regions[ring.group.index]
-        d_query, *d_own = (torch.zeros_like(widened(x)) for x in (query, key, value))
-        d_mask = torch.zeros_like(mask) if mask is not None and ctx.needs_input_grad[3] else None
-
-        def attend(keys: Runs, tensors: Tensors, d_keys: Tensors) -> None:
-            given, of_mask = _columns(mask, keys), _columns(d_mask, keys)
-            ring.part(keys).attend_back(query, tensors, given, (gradients[0], output, log), (d_query, *d_keys), of_mask)
-            if of_mask is not None and d_mask is not None:
-                _put(d_mask, keys, of_mask)
-
-        for half in (0, 1):
-            passing = ring.pass_on(1, half, ring.own(half, (key, value))) if ring.steps else None
-            if half == 0:
-                attend(mine, (key, value), d_own)
-            going: _Passing | None = None  # the gradients travel with their keys, and end at their own part
-            for step in ring.steps:
-                assert passing is not None
-                here, passing = passing.wait(), None
-                passing = ring.pass_on(step + 1, half, here) if step + 1 in ring.steps else None
-                d_keys = [torch.zeros_like(widened(x)) for x in here]
-                attend(ring.keys(step, half), here, d_keys)
-                del here
-                if going is not None:
-                    d_keys, going = [more.add_(x) for more, x in zip(d_keys, going.wait(), strict=True)], None
-                going = ring.pass_on(step + 1, half, d_keys)
-                del d_keys
+    for half in (0, 1):
+        going: _Passing | None = None  # the gradients travel with their keys, and end at their own part
+        for step, here in ring.around(half, (key, value)):
+            if step == 0:
+                attend(mine, here, d_own)
+                continue
+            d_keys = [torch.zeros_like(widened(x)) for x in here]
+            attend(ring.keys(step, half), here, d_keys)
+            del here
             if going is not None:
-                ring.add_to_own(half, d_own, going.wait())
-        return *(x.to(query.dtype) for x in (d_query, *d_own)), d_mask, None
+                d_keys, going = [more.add_(x) for more, x in zip(d_keys, going.wait(), strict=True)], None
+            going = ring.pass_on(step + 1, half, d_keys)
+            del d_keys
+        if going is not None:
+            ring.add_to_own(half, d_own, going.wait())
+    return *(x.to(query.dtype) for x in (d_query, *d_own)), d_mask
+
+
+@with_gradient(_ring_gradients)
+def attention_ring(
+    ctx: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    regions: Regions,
+    group: Group,
+) -> torch.Tensor:
+    """Attention of the queries at `regions[group.index]`, while keys and values pass around the group in halves.
+
+    Besides its own chunk a device holds one half and the one that arrives, so two chunks at most. A mask has the rows
+    of these queries, and all columns."""
+    ctx.ring = ring = _Ring(regions, group, is_causal, scale_of(query, scale))
+    so_far = nothing(query, value)
+    for half in (0, 1):
+        for step, here in ring.around(half, (key, value)):
+            keys = ring.keys(step, half) if step else regions[group.index]
+            ring.part(keys).attend(query, here, _columns(mask, keys), so_far)
+            del here
+    result = so_far[0].to(query.dtype)
+    ctx.save_for_backward(query, key, value, mask, result, so_far[1])
+    return result
 
 
 def _columns(mask: torch.Tensor | None, keys: Runs) -> torch.Tensor | None:

@@ -4,74 +4,63 @@ Part 0 is the first along the dimension; parts may have unequal sizes. The runni
 totals of earlier parts. Half precision is accumulated in float32, as in torch's kernels.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..ranks.world import Group
-from .softmax_and_max import HALVES, widened
+from .own_gradient import with_gradient
+from .softmax_and_max import HALVES, limit_of, widened
 
 
-class _Listed(torch.autograd.Function):
+def _own_part(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    if not ctx.shared:
+        given = given.clone(memory_format=torch.contiguous_format)
+        ctx.group.all_reduce(given)
+    return given[ctx.part]
+
+
+@with_gradient(_own_part)
+def _listed(ctx: Any, x: torch.Tensor, part: int, group: Group, shared: bool = False) -> torch.Tensor:
     """Gathers every part's result, in the order of the parts: [...] -> [parts, ...], the same on every rank.
 
     `shared`: all ranks compute the same from it, so each has the whole gradient of its own part. Otherwise the gradient
     of a part is the sum of the ranks' gradients.
     """
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, part: int, group: Group, shared: bool) -> torch.Tensor:
-        ctx.part, ctx.group, ctx.shared = part, group, shared
-        every = x.new_zeros(group.size, *x.shape)
-        every[part] = x
-        group.all_reduce(every)
-        return every
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (given,) = gradients
-        if not ctx.shared:
-            given = given.clone(memory_format=torch.contiguous_format)
-            ctx.group.all_reduce(given)
-        return given[ctx.part], None, None, None
+    ctx.part, ctx.group, ctx.shared = part, group, shared
+    every = x.new_zeros(group.size, *x.shape)
+    every[part] = x
+    group.all_reduce(every)
+    return every
 
 
-def _listed(x: torch.Tensor, part: int, group: Group, *, shared: bool = False) -> torch.Tensor:
-    return _Listed.apply(x, part, group, shared)  # type: ignore[no-any-return, no-untyped-call]
+Combine = Callable[[torch.Tensor, Any], torch.Tensor]
 
 
-def _wide(x: torch.Tensor, dtype: torch.dtype | None) -> tuple[torch.Tensor, torch.dtype | None]:
-    """The numbers in the accumulation dtype, and the result's dtype if it is another (else None)."""
-    x = x if dtype is None else x.to(dtype)
-    return widened(x), x.dtype if x.dtype in HALVES else None
-
-
-def _last(x: torch.Tensor, dim: int) -> torch.Tensor:
-    return x.select(dim, -1)
+def _scanned(
+    x: torch.Tensor, dim: int, part: int, group: Group, scan: Combine, total: Combine, join: Combine
+) -> torch.Tensor:
+    """This part of a scan along `dim`: that of its own elements, joined with the total of all parts before it."""
+    mine = scan(widened(x), dim)
+    before = total(_listed(mine.select(dim, -1), part, group)[:part], 0)
+    found = join(mine, before.unsqueeze(dim))
+    return found.to(x.dtype) if x.dtype in HALVES else found
 
 
 def cumsum_parts(x: torch.Tensor, dim: int, part: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
     """This part of the running sum along `dim`; `x` is this part of the input."""
-    x, narrow = _wide(x, dtype)
-    mine = x.cumsum(dim)
-    before = _listed(_last(mine, dim), part, group)[:part].sum(0)
-    return (mine + before.unsqueeze(dim)).to(narrow or mine.dtype)
+    return _scanned(x if dtype is None else x.to(dtype), dim, part, group, torch.cumsum, torch.sum, torch.add)
 
 
 def cumprod_parts(x: torch.Tensor, dim: int, part: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
     """This part of the running product along `dim`; `x` is this part of the input."""
-    x, narrow = _wide(x, dtype)
-    mine = x.cumprod(dim)
-    before = _listed(_last(mine, dim), part, group)[:part].prod(0)
-    return (mine * before.unsqueeze(dim)).to(narrow or mine.dtype)
+    return _scanned(x if dtype is None else x.to(dtype), dim, part, group, torch.cumprod, torch.prod, torch.mul)
 
 
 def logcumsumexp_parts(x: torch.Tensor, dim: int, part: int, group: Group) -> torch.Tensor:
     """This part of the logarithm of the running sum of exponentials along `dim`; `x` is this part of the input."""
-    x, narrow = _wide(x, None)
-    mine = x.logcumsumexp(dim)
-    before = _listed(_last(mine, dim), part, group)[:part].logsumexp(0)
-    return torch.logaddexp(mine, before.unsqueeze(dim)).to(narrow or mine.dtype)
+    return _scanned(x, dim, part, group, torch.logcumsumexp, torch.logsumexp, torch.logaddexp)
 
 
 def topk_parts(
@@ -83,7 +72,8 @@ def topk_parts(
     """
     mine, at = x.topk(min(k, x.shape[dim]), dim, largest)
     missing = k - mine.shape[dim]
-    mine, at = _longer(mine, missing, dim, _worst(x.dtype, largest=largest)), _longer(at + start, missing, dim, -1)
+    padding = torch.nan if x.is_floating_point() and not largest else limit_of(x.dtype, least=not largest)
+    mine, at = _longer(mine, missing, dim, padding), _longer(at + start, missing, dim, -1)  # torch sorts NaN above all
     values = _joined(_listed(mine, part, group, shared=True), dim)
     places = _joined(_listed(at, part, group, shared=True), dim)
     first = (places < 0).to(torch.int8).argsort(stable=True, dim=dim)  # padding behind its equals
@@ -104,10 +94,3 @@ def _joined(every: torch.Tensor, dim: int) -> torch.Tensor:
     """Concatenates the parts along `dim`: [parts, ..., n, ...] -> [..., parts * n, ...]."""
     dim %= every.dim() - 1
     return every.movedim(0, dim).flatten(dim, dim + 1)
-
-
-def _worst(dtype: torch.dtype, *, largest: bool) -> float:
-    """The padding value: no element sorts behind it (torch sorts NaN above all numbers)."""
-    if not dtype.is_floating_point:
-        return torch.iinfo(dtype).min if largest else torch.iinfo(dtype).max
-    return -torch.inf if largest else torch.nan

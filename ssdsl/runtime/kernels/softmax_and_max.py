@@ -8,10 +8,10 @@ torch's kernels.
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ..ranks.world import Group
 from .embedding_and_norm import check_range
+from .own_gradient import with_gradient
 
 HALVES = (torch.bfloat16, torch.float16)
 Dims = int | list[int] | tuple[int, ...] | None
@@ -41,6 +41,15 @@ def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:
     return x
 
 
+def limit_of(dtype: torch.dtype, least: bool = False) -> float:
+    """The number that no other of a type is less than; if the `least` are sought, none greater."""
+    if dtype.is_floating_point:
+        return float("inf") if least else float("-inf")
+    if dtype is torch.bool:
+        return least
+    return torch.iinfo(dtype).max if least else torch.iinfo(dtype).min
+
+
 def largest(x: torch.Tensor, group: Group, least: bool = False) -> torch.Tensor:
     """The largest numbers of all parts, or the least ones. It may write to x."""
     x = (x.neg_() if least else x).contiguous()
@@ -57,153 +66,121 @@ def _highest(x: torch.Tensor, axes: list[int], group: Group) -> torch.Tensor:
 # -- softmax -----------------------------------------------------------------------------------------------------------
 
 
-class _SoftmaxParts(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        wide = widened(x)
-        exponents = (wide - _highest(wide, [dim], group)).exp_()
-        result = exponents.div_(_sum(exponents.sum(dim, keepdim=True), group)).to(x.dtype)
-        ctx.save_for_backward(result)
-        ctx.dim, ctx.group = dim, group
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (result,) = ctx.saved_tensors
-        product = widened(gradients[0]) * result
-        total = _sum(product.sum(ctx.dim, keepdim=True), ctx.group)
-        return product.sub_(total * result).to(result.dtype), None, None
+def _softmax_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    (result,) = ctx.saved_tensors
+    product = widened(given) * result
+    total = _sum(product.sum(ctx.dim, keepdim=True), ctx.group)
+    return product.sub_(total * result).to(result.dtype)  # type: ignore[no-any-return]
 
 
-class _LogSoftmaxParts(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, dim: int, group: Group) -> torch.Tensor:
-        wide = widened(x)
-        shifted = wide - _highest(wide, [dim], group)
-        total = _sum(shifted.exp().sum(dim, keepdim=True), group)
-        result = shifted.sub_(total.log_()).to(x.dtype)
-        ctx.save_for_backward(result)
-        ctx.dim, ctx.group = dim, group
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (result,) = ctx.saved_tensors
-        given = widened(gradients[0])
-        total = _sum(given.sum(ctx.dim, keepdim=True), ctx.group)
-        return (given - widened(result).exp().mul_(total)).to(result.dtype), None, None
-
-
-def softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
+@with_gradient(_softmax_gradient)
+def softmax_parts(ctx: Any, x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
     """This part of a softmax along `dim`; `x` is this part of the scores."""
     x = x if dtype is None else x.to(dtype)
-    return _SoftmaxParts.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
+    wide = widened(x)
+    exponents = (wide - _highest(wide, [dim], group)).exp_()
+    result = exponents.div_(_sum(exponents.sum(dim, keepdim=True), group)).to(x.dtype)
+    ctx.save_for_backward(result)
+    ctx.dim, ctx.group = dim, group
+    return result
 
 
-def log_softmax_parts(x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None) -> torch.Tensor:
+def _log_softmax_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    (result,) = ctx.saved_tensors
+    given = widened(given)
+    total = _sum(given.sum(ctx.dim, keepdim=True), ctx.group)
+    return (given - widened(result).exp().mul_(total)).to(result.dtype)
+
+
+@with_gradient(_log_softmax_gradient)
+def log_softmax_parts(
+    ctx: Any, x: torch.Tensor, dim: int, group: Group, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """This part of a log-softmax along `dim`; `x` is this part of the scores."""
     x = x if dtype is None else x.to(dtype)
-    return _LogSoftmaxParts.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
+    wide = widened(x)
+    shifted = wide - _highest(wide, [dim], group)
+    total = _sum(shifted.exp().sum(dim, keepdim=True), group)
+    result = shifted.sub_(total.log_()).to(x.dtype)
+    ctx.save_for_backward(result)
+    ctx.dim, ctx.group = dim, group
+    return result
 
 
-class _LogsumexpParts(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group) -> torch.Tensor:
-        wide = widened(x)
-        highest = _highest(wide, axes, group)
-        total = _sum((wide - highest).exp_().sum(axes, keepdim=True), group)
-        result = total.log_().add_(highest).to(x.dtype)
-        result = result if keepdim else result.squeeze(axes)
-        ctx.save_for_backward(x, result)
-        ctx.axes = [] if keepdim else axes
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, result = ctx.saved_tensors
-        given, total = _kept(gradients[0], ctx.axes), _kept(result, ctx.axes)
-        return (widened(x) - widened(total)).exp_().mul_(given).to(x.dtype), None, None, None
+def _logsumexp_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    x, result = ctx.saved_tensors
+    return (widened(x) - widened(_kept(result, ctx.axes))).exp_().mul_(_kept(given, ctx.axes)).to(x.dtype)
 
 
-def logsumexp_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
+@with_gradient(_logsumexp_gradient)
+def logsumexp_parts(ctx: Any, x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
     """The logarithm of the sum of exponentials over all parts; the same on every rank."""
-    return _LogsumexpParts.apply(x, _axes(x, dim), keepdim, group)  # type: ignore[no-any-return, no-untyped-call]
+    wide, axes = widened(x), _axes(x, dim)
+    highest = _highest(wide, axes, group)
+    total = _sum((wide - highest).exp_().sum(axes, keepdim=True), group)
+    result = total.log_().add_(highest).to(x.dtype)
+    result = result if keepdim else result.squeeze(axes)
+    ctx.save_for_backward(x, result)
+    ctx.axes = [] if keepdim else axes
+    return result
 
 
 # -- the largest -------------------------------------------------------------------------------------------------------
 
 
-class _AmaxParts(torch.autograd.Function):
-    """The maximum over all parts; elements that tie share the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, axes: list[int], keepdim: bool, group: Group, least: bool) -> torch.Tensor:
-        found = x.amin(axes, keepdim=keepdim) if least else x.amax(axes, keepdim=keepdim)
-        result = largest(found, group, least)
-        ctx.save_for_backward(x, result)
-        ctx.axes, ctx.reduced, ctx.group = [] if keepdim else axes, axes, group
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, result = ctx.saved_tensors
-        chosen = (x == _kept(result, ctx.axes)).to(gradients[0].dtype)
-        count = _sum(chosen.sum(ctx.reduced, keepdim=True), ctx.group)
-        return chosen.mul_(_kept(gradients[0], ctx.axes) / count), None, None, None, None
+def _shared_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    x, result = ctx.saved_tensors
+    chosen = (x == _kept(result, ctx.axes)).to(given.dtype)
+    count = _sum(chosen.sum(ctx.reduced, keepdim=True), ctx.group)
+    return chosen.mul_(_kept(given, ctx.axes) / count)  # type: ignore[no-any-return]
 
 
-def amax_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
-    """The largest element of all parts; the same on every rank."""
-    return _AmaxParts.apply(x, _axes(x, dim), keepdim, group, False)  # type: ignore[no-any-return, no-untyped-call]
+@with_gradient(_shared_gradient)
+def amax_parts(ctx: Any, x: torch.Tensor, dim: Dims, keepdim: bool, group: Group, least: bool = False) -> torch.Tensor:
+    """The largest element of all parts, or the `least`; the same on every rank. All that tie share the gradient."""
+    axes = _axes(x, dim)
+    found = x.amin(axes, keepdim=keepdim) if least else x.amax(axes, keepdim=keepdim)
+    result = largest(found, group, least)
+    ctx.save_for_backward(x, result)
+    ctx.axes, ctx.reduced, ctx.group = [] if keepdim else axes, axes, group
+    return result
 
 
 def amin_parts(x: torch.Tensor, dim: Dims, keepdim: bool, group: Group) -> torch.Tensor:
     """The smallest element of all parts; the same on every rank."""
-    return _AmaxParts.apply(x, _axes(x, dim), keepdim, group, True)  # type: ignore[no-any-return, no-untyped-call]
+    return amax_parts(x, dim, keepdim, group, least=True)
 
 
-class _MaxParts(torch.autograd.Function):
-    """The maximum over all parts, and its position; of elements that tie, the first gets the gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group, least: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        mine, at = x.min(dim, keepdim=keepdim) if least else x.max(dim, keepdim=keepdim)
-        mine = mine.neg_() if least else mine
-        most = largest(mine.clone(), group)
-        nowhere = torch.iinfo(torch.int64).min
-        at = largest(torch.where(mine < most, nowhere, -(at + start)), group).neg_()
-        ctx.save_for_backward(at)
-        ctx.mark_non_differentiable(at)
-        ctx.dim, ctx.keepdim, ctx.start, ctx.shape = dim, keepdim, start, x.shape
-        return most.neg_() if least else most, at
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (at,) = ctx.saved_tensors
-        local, given = at - ctx.start, gradients[0]
-        if not ctx.keepdim:
-            local, given = local.unsqueeze(ctx.dim), given.unsqueeze(ctx.dim)
-        outside = (local < 0) | (local >= ctx.shape[ctx.dim])
-        result = given.new_zeros(ctx.shape)
-        result.scatter_(ctx.dim, local.masked_fill(outside, 0), given.masked_fill(outside, 0.0))
-        return result, None, None, None, None, None
+def _first_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    (at,) = ctx.saved_tensors
+    local = at - ctx.start
+    if not ctx.keepdim:
+        local, given = local.unsqueeze(ctx.dim), given.unsqueeze(ctx.dim)
+    outside = (local < 0) | (local >= ctx.shape[ctx.dim])
+    result = given.new_zeros(ctx.shape)
+    return result.scatter_(ctx.dim, local.masked_fill(outside, 0), given.masked_fill(outside, 0.0))
 
 
-def max_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest element along `dim` over all parts, and the first position of it; the same on every rank."""
-    return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, False)  # type: ignore[no-any-return, no-untyped-call]
+@with_gradient(_first_gradient)
+def max_parts(
+    ctx: Any, x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group, least: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest element along `dim` over all parts, or the `least`, and the first position of it; the same on every
+    rank. Of elements that tie, the first gets the gradient."""
+    mine, at = x.min(dim, keepdim=keepdim) if least else x.max(dim, keepdim=keepdim)
+    mine = mine.neg_() if least else mine
+    most = largest(mine.clone(), group)
+    nowhere = torch.iinfo(torch.int64).min
+    at = largest(torch.where(mine < most, nowhere, -(at + start)), group).neg_()
+    ctx.save_for_backward(at)
+    ctx.mark_non_differentiable(at)
+    ctx.dim, ctx.keepdim, ctx.start, ctx.shape = dim % x.dim(), keepdim, start, x.shape
+    return most.neg_() if least else most, at
 
 
 def min_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:
     """The smallest element along `dim` over all parts, and the first position of it; the same on every rank."""
-    return _MaxParts.apply(x, dim % x.dim(), keepdim, start, group, True)  # type: ignore[no-any-return, no-untyped-call]
+    return max_parts(x, dim, keepdim, start, group, least=True)
 
 
 def argmax_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Group) -> torch.Tensor:
@@ -219,70 +196,59 @@ def argmin_parts(x: torch.Tensor, dim: int, keepdim: bool, start: int, group: Gr
 # -- cross entropy -----------------------------------------------------------------------------------------------------
 
 
-class _CrossEntropyParts(torch.autograd.Function):
+def _cross_entropy_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+    softmax, local, mine, counts, *smoothed = ctx.saved_tensors
+    result = softmax * (given * counts).unsqueeze(1)
+    result.scatter_add_(1, local.unsqueeze(1), -(given * mine).unsqueeze(1).to(result.dtype))
+    if smoothed:
+        valid, classes = smoothed
+        each = (ctx.each * given * valid).unsqueeze(1)
+        result -= each if classes is None else each * classes
+    return result.to(softmax.dtype)  # type: ignore[no-any-return]
+
+
+@with_gradient(_cross_entropy_gradient)
+def _label_losses(
+    ctx: Any,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    weight: torch.Tensor | None,
+    start: int,
+    size: int,
+    ignored: int,
+    smoothing: float,
+    group: Group,
+) -> torch.Tensor:
     """Megatron's vocabulary-parallel cross entropy (Shoeybi et al. 2019, section 3), with weights and smoothing.
 
     With q the target distribution times the classes' weights, the loss of a token is sum(q) logsumexp(x) - sum(q x).
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logits: torch.Tensor,
-        labels: torch.Tensor,
-        weight: torch.Tensor | None,
-        start: int,
-        size: int,
-        ignored: int,
-        smoothing: float,
-        group: Group,
-    ) -> torch.Tensor:
-        wide = widened(logits)
-        shifted = wide - _highest(wide, [1], group)
-        local = labels - start
-        outside = (local < 0) | (local >= logits.shape[1])
-        local = local.masked_fill(outside, 0)
-        valid, each = labels != ignored, smoothing / size
-        mine = (~outside).to(wide.dtype) if weight is None else weight[local].masked_fill(outside, 0.0)
-        mine = mine * (1 - smoothing)  # of q, at the label
-        score = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0) * mine
-        classes = None if weight is None else weight.view(-1, *[1] * (logits.dim() - 2))
-        if smoothing:
-            score += each * (shifted if classes is None else shifted * classes).sum(1)
-        exponents = shifted.exp_()
-        amount = [] if weight is None else [mine + each * weight.sum()]  # without weights, q sums to one
-        total, score, *found = _sum(torch.stack([exponents.sum(1), score, *amount]), group)
-        counts = valid * found[0] if found else valid.to(wide.dtype)
-        softmax = exponents.div_(total.unsqueeze(1)).to(logits.dtype)
-        ctx.save_for_backward(softmax, local, mine * valid, counts, *([valid, classes] if smoothing else []))
-        ctx.each = each
-        losses: torch.Tensor = counts * total.log() - score * valid
-        return losses
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        softmax, local, mine, counts, *smoothed = ctx.saved_tensors
-        given = gradients[0]
-        result = softmax * (given * counts).unsqueeze(1)
-        result.scatter_add_(1, local.unsqueeze(1), -(given * mine).unsqueeze(1).to(result.dtype))
-        if smoothed:
-            valid, classes = smoothed
-            each = (ctx.each * given * valid).unsqueeze(1)
-            result -= each if classes is None else each * classes
-        return result.to(softmax.dtype), None, None, None, None, None, None, None
+    wide = widened(logits)
+    shifted = wide - _highest(wide, [1], group)
+    local = labels - start
+    outside = (local < 0) | (local >= logits.shape[1])
+    local = local.masked_fill(outside, 0)
+    valid, each = labels != ignored, smoothing / size
+    mine = (~outside).to(wide.dtype) if weight is None else weight[local].masked_fill(outside, 0.0)
+    mine = mine * (1 - smoothing)  # of q, at the label
+    score = shifted.gather(1, local.unsqueeze(1)).squeeze(1).masked_fill(outside, 0.0) * mine
+    classes = None if weight is None else weight.view(-1, *[1] * (logits.dim() - 2))
+    if smoothing:
+        score += each * (shifted if classes is None else shifted * classes).sum(1)
+    exponents = shifted.exp_()
+    amount = [] if weight is None else [mine + each * weight.sum()]  # without weights, q sums to one
+    total, score, *found = _sum(torch.stack([exponents.sum(1), score, *amount]), group)
+    counts = valid * found[0] if found else valid.to(wide.dtype)
+    softmax = exponents.div_(total.unsqueeze(1)).to(logits.dtype)
+    ctx.save_for_backward(softmax, local, mine * valid, counts, *([valid, classes] if smoothing else []))
+    ctx.each = each
+    return counts * total.log() - score * valid  # type: ignore[no-any-return]
 
 
-class _Total(torch.autograd.Function):
+@with_gradient(lambda ctx, given: given)
+def _total(ctx: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
     """The sum over parts, the same on every rank; the gradient of the sum is that of each addend."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
-        return _sum(x.clone(), group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradients[0], None
+    return _sum(x.clone(), group)
 
 
 def cross_entropy_parts(
@@ -305,11 +271,8 @@ def cross_entropy_parts(
         chances = (1 - label_smoothing) * target + label_smoothing / size if label_smoothing else target
         classes = 1.0 if weight is None else weight.view(-1, *[1] * (logits.dim() - 2))
         products = chances * log_softmax_parts(logits, 1, group) * classes
-        losses = -_Total.apply(products.sum(1), group)  # type: ignore[no-untyped-call]
+        losses = -_total(products.sum(1), group)
     else:
         check_range(target.masked_fill(target == ignore_index, 0), size)
-        losses = _CrossEntropyParts.apply(  # type: ignore[no-untyped-call]
-            logits, target, weight, start, size, ignore_index, label_smoothing, group
-        )
-    loss: torch.Tensor = losses.sum() if reduction == 2 else losses
-    return loss.to(logits.dtype)
+        losses = _label_losses(logits, target, weight, start, size, ignore_index, label_smoothing, group)
+    return (losses.sum() if reduction == 2 else losses).to(logits.dtype)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ..layout.regions import Runs
+from .softmax_and_max import limit_of
 
 aten = torch.ops.aten
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -111,7 +112,7 @@ def max_pool_part(
 ) -> torch.Tensor:
     """Maxima of windows."""
     windows, kernel, dilation = _pooling(x, space, kernel, stride, padding, dilation, ceil_mode, parts)
-    x, native, _ = windows.padded(x, _lowest(x), most=[k // 2 for k in kernel])
+    x, native, _ = windows.padded(x, limit_of(x.dtype), most=[k // 2 for k in kernel])
     pool = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)[space - 1]
     return pool(x, kernel, windows.stride, native, dilation)
 
@@ -128,7 +129,7 @@ def max_pool_with_indices_part(
 ) -> Pair:
     """Maxima of windows, and their flat positions in the whole plane or volume."""
     windows, kernel, dilation = _pooling(x, space, kernel, stride, padding, dilation, ceil_mode, parts)
-    x, native, front = windows.padded(x, _lowest(x), most=[k // 2 for k in kernel])
+    x, native, front = windows.padded(x, limit_of(x.dtype), most=[k // 2 for k in kernel])
     pool = {2: aten.max_pool2d_with_indices, 3: aten.max_pool3d_with_indices}[space]
     result, indices = pool(x, kernel, windows.stride, native, dilation)
     return result, _in_whole(indices, x.shape[-space:], windows.parts, front)
@@ -309,10 +310,6 @@ def _pad(x: torch.Tensor, pads: dict[int, tuple[int, int]], value: float) -> tor
     if not any(n for both in pads.values() for n in both):
         return x
     return F.pad(x, [n for axis in reversed(range(min(pads), x.dim())) for n in pads.get(axis, (0, 0))], value=value)
-
-
-def _lowest(x: torch.Tensor) -> float:
-    return -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
 
 
 def _each(values: Sequence[int], rank: int) -> list[int]:

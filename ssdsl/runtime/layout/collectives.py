@@ -26,137 +26,109 @@ from .regions import Regions, length, needs_exchange, pieces
 Step = Callable[[torch.Tensor], torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class all_reduce:
+def all_reduce(group: Group) -> Step:
     """Sums over the group."""
 
-    group: Group
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def step(x: torch.Tensor) -> torch.Tensor:
         x = x.clone(memory_format=torch.contiguous_format)
-        self.group.all_reduce(x)
+        group.all_reduce(x)
         return x
 
+    return step
 
-@dataclass(frozen=True, slots=True)
-class all_reduce_:
+
+def all_reduce_(group: Group) -> Step:
     """Sums over the group, in place: for a tensor that nothing else reads."""
 
-    group: Group
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def step(x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
-        self.group.all_reduce(x)
+        group.all_reduce(x)
         return x
 
+    return step
 
-@dataclass(frozen=True, slots=True)
-class all_gather:
+
+def all_gather(group: Group, dim: int, outer: int = 1) -> Step:
     """Concatenates the parts of the group along axis `dim`; each of the `outer` blocks has one block per rank."""
 
-    group: Group
-    dim: int
-    outer: int = 1
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def step(x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
-        parts = x.new_empty(self.group.size * x.numel())
-        self.group.all_gather(parts, x.view(-1))
-        return merge_blocks(parts.view(self.group.size, *x.shape), self.dim, self.outer)
+        parts = x.new_empty(group.size * x.numel())
+        group.all_gather(parts, x.view(-1))
+        return merge_blocks(parts.view(group.size, *x.shape), dim, outer)
+
+    return step
 
 
-@dataclass(frozen=True, slots=True)
-class reduce_scatter:
+def reduce_scatter(group: Group, dim: int, outer: int = 1) -> Step:
     """Sums over the group and keeps this rank's part of axis `dim`."""
 
-    group: Group
-    dim: int
-    outer: int = 1
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        parts = split_blocks(x, self.dim, self.outer, self.group.size)
+    def step(x: torch.Tensor) -> torch.Tensor:
+        parts = split_blocks(x, dim, outer, group.size)
         mine = torch.empty_like(parts[0])
-        self.group.reduce_scatter(mine.view(-1), parts.view(-1))
+        group.reduce_scatter(mine.view(-1), parts.view(-1))
         return mine
 
+    return step
 
-@dataclass(frozen=True, slots=True)
-class all_to_all:
+
+def all_to_all(group: Group, source: tuple[int, int], target: tuple[int, int]) -> Step:
     """Goes from parts along one axis to parts along another; each axis is given as (dim, outer)."""
 
-    group: Group
-    source: tuple[int, int]
-    target: tuple[int, int]
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        parts = split_blocks(x, *self.target, self.group.size)
+    def step(x: torch.Tensor) -> torch.Tensor:
+        parts = split_blocks(x, *target, group.size)
         received = torch.empty_like(parts)
-        self.group.all_to_all(received.view(-1), parts.view(-1))
-        return merge_blocks(received, *self.source)
+        group.all_to_all(received.view(-1), parts.view(-1))
+        return merge_blocks(received, *source)
+
+    return step
 
 
-@dataclass(frozen=True, slots=True)
-class exchange:
+def exchange(
+    group: Group, dim: int, outer: int = 1, have: Regions = (), need: Regions = (), sums: bool = False
+) -> Step:
     """Goes from the regions `have` of axis `dim` to the regions `need`: each rank sends others the positions of its
     part that they need.
 
     With `sums`, positions that several ranks have are added, in the order of ranks.
     """
 
-    group: Group
-    dim: int
-    outer: int = 1
-    have: Regions = ()
-    need: Regions = ()
-    sums: bool = False
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        me = self.group.index
-        found = pieces(self.have, self.need, me, sums=self.sums)
-        shape = [*x.shape[: self.dim], self.outer, length(self.need[me]), *x.shape[self.dim + 1 :]]
-        result = x.new_zeros(shape) if self.sums else x.new_empty(shape)
-        parts = {p.peer: take_runs(x, self.dim, self.outer, p.sent).contiguous() for p in found if p.sent}
+    def step(x: torch.Tensor) -> torch.Tensor:
+        me = group.index
+        found = pieces(have, need, me, sums=sums)
+        shape = [*x.shape[:dim], outer, length(need[me]), *x.shape[dim + 1 :]]
+        result = x.new_zeros(shape) if sums else x.new_empty(shape)
+        parts = {p.peer: take_runs(x, dim, outer, p.sent).contiguous() for p in found if p.sent}
         into = {
-            p.peer: x.new_empty([*x.shape[: self.dim], self.outer * length(p.received), *x.shape[self.dim + 1 :]])
+            p.peer: x.new_empty([*x.shape[:dim], outer * length(p.received), *x.shape[dim + 1 :]])
             for p in found
             if p.received and p.peer != me
         }
-        if needs_exchange(self.have, self.need, sums=self.sums):
-            self.group.exchange(into, {peer: part for peer, part in parts.items() if peer != me})
+        if needs_exchange(have, need, sums=sums):
+            group.exchange(into, {peer: part for peer, part in parts.items() if peer != me})
         for piece in found:
             if piece.received:
                 got = parts[me] if piece.peer == me else into[piece.peer]
-                blocks = got.unflatten(self.dim, (self.outer, -1))  # type: ignore[no-untyped-call]
-                for there, here in paired(result, blocks, self.dim + 1, piece.received):
-                    there.add_(here) if self.sums else there.copy_(here)
-        return result.flatten(self.dim, self.dim + 1)
+                blocks = got.unflatten(dim, (outer, -1))  # type: ignore[no-untyped-call]
+                for there, here in paired(result, blocks, dim + 1, piece.received):
+                    there.add_(here) if sums else there.copy_(here)
+        return result.flatten(dim, dim + 1)
+
+    return step
 
 
-@dataclass(frozen=True, slots=True)
-class narrow:
+def narrow(group: Group, dim: int, outer: int = 1, at: Regions | None = None) -> Step:
     """Keeps this rank's part of a tensor that every rank has; no communication. `at` are parts given as regions."""
-
-    group: Group
-    dim: int
-    outer: int = 1
-    at: Regions | None = None
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return take(x, self.dim, self.outer, self.at or self.group.size, self.group.index).contiguous()
+    return lambda x: take(x, dim, outer, at or group.size, group.index).contiguous()
 
 
-@dataclass(frozen=True, slots=True)
-class keep_first:
+def keep_first(group: Group) -> Step:
     """Keeps the value on the first rank and makes zeros on the others, so that the sum over the group is the value.
 
     This copies. A view of a gathered weight (ZeRO-3, step/flat_params.py) would be gathered again in backward on one
     rank only, while the collective needs all ranks.
     """
-
-    group: Group
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x.clone() if self.group.index == 0 else torch.zeros_like(x)
+    return lambda x: x.clone() if group.index == 0 else torch.zeros_like(x)
 
 
 @dataclass(eq=False)
@@ -221,3 +193,45 @@ def _moved(x: torch.Tensor, steps: Sequence[Step], world: World, site: Place) ->
         x = step(x)
     world.site = None
     return x
+
+
+# -- rows that are sorted by their experts -----------------------------------------------------------------------------
+
+
+def rows_to_all(group: Group, source: int, target: int, before: torch.Tensor, after: torch.Tensor) -> Step:
+    """A ragged `all_to_all` along the first axis, of runs of rows: `before` are the lengths of this rank's runs,
+    `after` those of the received runs. The split digits lie inside `source` and `target` outer blocks of runs.
+
+    The lengths of the runs are known only at run time (`count_rows`). Both ends know them from the counts, which were
+    sent before as an ordinary tensor.
+    """
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        leaving = _numbers(before, target, group.size)  # for each rank the runs that it receives
+        arriving = _numbers(after, source, group.size)  # for each rank the runs that it sends
+        rows = torch.stack([before[leaving].sum(1), after[arriving].sum(1)]).tolist()
+        parts = _in_order(x, before, leaving.flatten()) if target > 1 else x.contiguous()
+        received = x.new_empty(sum(rows[1]), *x.shape[1:])
+        group.all_to_all(received, parts, (rows[1], rows[0]))
+        if source == 1:
+            return received
+        order = arriving.flatten()
+        return _in_order(received, after[order], order.argsort())
+
+    return step
+
+
+def _numbers(runs: torch.Tensor, outer: int, count: int) -> torch.Tensor:
+    """For each value of a digit, the numbers of the runs that have it, in order."""
+    return split_blocks(torch.arange(runs.shape[0], device=runs.device), 0, outer, count)
+
+
+def _in_order(x: torch.Tensor, lengths: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """Permutes runs of these lengths.
+
+    >>> _in_order(torch.arange(6), torch.tensor([1, 2, 3]), torch.tensor([2, 0, 1])).tolist()
+    [3, 4, 5, 0, 1, 2]
+    """
+    starts, sizes = (lengths.cumsum(0) - lengths)[order], lengths[order]
+    here = torch.arange(x.shape[0], device=x.device)
+    return x.index_select(0, here + (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..ranks.transport import PendingWork, StartedExchange
+from ..ranks.transport import PendingWork, SendingWork, StartedExchange
 from ..ranks.world import AwaitedMessage, Group, World
 
 At = tuple[int, ...]
@@ -107,7 +107,7 @@ class Mover:
         self.device = device
         self.world = world
         self.waited_s = 0.0
-        self.sending: list[tuple[PendingWork, torch.Tensor, AwaitedMessage]] = []
+        self.sending: list[tuple[SendingWork, torch.Tensor, AwaitedMessage]] = []
         self.waiting: dict[Key, Waiting] = {}
 
     def start(
@@ -141,7 +141,7 @@ class Mover:
             self.world.count("send", piece)
         exchange = self.world.transport.start_exchange(arriving, leaving, group, tag)
         broadcasts = [(p, x) for p, x in (*into, *parts) if isinstance(p, Broadcast)]
-        works: dict[Peer, PendingWork] = {}
+        works: dict[Peer, Any] = {}
         for peer, x in sorted(broadcasts, key=lambda box: box[0].number):
             if peer.source != self.world.rank:
                 self.world.count("broadcast", x)

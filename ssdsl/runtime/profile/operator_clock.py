@@ -75,7 +75,8 @@ class OperatorClock:
     def step(self) -> Iterator[None]:
         """A context for a step that is timed."""
         world, transport = self.world, self.world.transport
-        world.clock, world.transport = self, _Timed(transport, self)
+        timed: Any = _Timed(transport, self)
+        world.clock, world.transport = self, timed
         world.control.transport = world.transport
         self.steps.append({})
         self._place, self._last = STEP, time.thread_time()

@@ -4,14 +4,17 @@ import gc
 import itertools
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer, shape_of
 from ..ranks.world import Group, World
-from .live_memory import LiveMemory
 from .operator_clock import OperatorClock
 
 PROBES = 5
@@ -78,6 +81,7 @@ class Recorder:
         return sum(size for place, size in sizes.items() if place not in self.mapped)
 
 
+KINDS = ("send", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "exchange")
 LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 25, 1 << 26)  # bytes of test messages
 Talk = tuple[str, int, int, float]  # a kind of communication, the number of ranks, bytes, seconds
 
@@ -88,22 +92,21 @@ def time_network(world: World) -> list[Talk]:
 
     Sizes are as `World.count` has them. Ranks do nothing else meanwhile.
     """
-    counts, found = world.counts, []
-    world.counts = {}  # the counters are of training
+    found = []
     sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
     for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
         group = world.new_group(f"first {count}", list(range(count)))
-        for kind, size in itertools.product(("send", *KINDS), LADDER):
+        for kind, size in itertools.product(KINDS, LADDER):
             world.transport.barrier()
             if group is not None and (kind != "send" or count == 2):
-                found.append((kind, count, size, _time_of(kind, group, size)))
-    world.counts = counts
+                with world.uncounted():
+                    found.append((kind, count, size, _time_of(kind, group, size)))
     return found
 
 
 def _time_of(kind: str, group: Group, size: int) -> float:
     """The median of several calls in a row, in seconds."""
-    call = _there_and_back(group, size) if kind == "send" else KINDS[kind](group, torch.zeros(size // 4))
+    call = _call_of(kind, group, torch.zeros(size // 4))
     call()
     found = []
     for _ in range(PROBES):
@@ -113,52 +116,32 @@ def _time_of(kind: str, group: Group, size: int) -> float:
     return statistics.median(found) / (2 if kind == "send" else 1)
 
 
-def _there_and_back(group: Group, size: int) -> Callable[[], object]:
-    data, transport = torch.zeros(size // 4), group.world.transport
+def _call_of(kind: str, group: Group, x: torch.Tensor) -> Callable[[], object]:
+    """A call of a kind; that of "send" goes there and back. Tensors are allocated before: the first touch of memory
+    takes longer."""
+    share, others = x[: x.numel() // group.size].clone(), [k for k in range(group.size) if k != group.index]
+    match kind:
+        case "send":
+            end = [(group.ranks[1 - group.index], x)]
 
-    def call() -> None:
-        for sender in (0, 1):
-            end = [(group.ranks[1 - group.index], data)]
-            ends = ([], end) if sender == group.index else (end, [])
-            transport.start_exchange(*ends, group.process_group).wait()
+            def there_and_back() -> None:
+                for sender in (0, 1):
+                    ends = ([], end) if sender == group.index else (end, [])
+                    group.world.transport.start_exchange(*ends, group.process_group).wait()
 
-    return call
-
-
-def _share(group: Group, x: torch.Tensor) -> torch.Tensor:
-    return x[: x.numel() // group.size].clone()
-
-
-def _all_gather(group: Group, x: torch.Tensor) -> Callable[[], object]:
-    share = _share(group, x)
-    return lambda: group.all_gather(x, share)
-
-
-def _reduce_scatter(group: Group, x: torch.Tensor) -> Callable[[], object]:
-    share = _share(group, x)
-    return lambda: group.reduce_scatter(share, x)
-
-
-def _all_to_all(group: Group, x: torch.Tensor) -> Callable[[], object]:
-    found = torch.zeros_like(x)
-    return lambda: group.all_to_all(found, x)
-
-
-def _exchange(group: Group, x: torch.Tensor) -> Callable[[], object]:
-    others = [k for k in range(group.size) if k != group.index]
-    share = x[: x.numel() // len(others)]
-    found = {k: torch.zeros_like(share) for k in others}
-    return lambda: group.exchange(found, dict.fromkeys(others, share))
-
-
-# What makes a call of each kind. Tensors are allocated before: the first touch of memory takes longer.
-KINDS: dict[str, Callable[[Group, torch.Tensor], Callable[[], object]]] = {
-    "all_reduce": lambda group, x: lambda: group.all_reduce(x),
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "exchange": _exchange,
-}
+            return there_and_back
+        case "all_reduce":
+            return lambda: group.all_reduce(x)
+        case "all_gather":
+            return lambda: group.all_gather(x, share)
+        case "reduce_scatter":
+            return lambda: group.reduce_scatter(share, x)
+        case "all_to_all":
+            found = torch.zeros_like(x)
+            return lambda: group.all_to_all(found, x)
+    part = x[: x.numel() // len(others)]
+    into = {k: torch.zeros_like(part) for k in others}
+    return lambda: group.exchange(into, dict.fromkeys(others, part))
 
 
 def time_messages(messages: dict[int, Message], count: int, mover: Mover, device: torch.device) -> dict[str, float]:
@@ -194,3 +177,47 @@ def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+# -- live memory -------------------------------------------------------------------------------------------------------
+
+
+class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that records the storages that operators make: `made` maps the addresses of live storages to their
+    bytes; `peak_bytes` is the most that existed at once.
+
+    A storage counts until its last reference goes, in whatever thread: a profile of the allocator misses what gloo's
+    threads release. Workspace that an operator allocates and frees inside itself is not counted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: dict[int, int] = {}
+        self.peak_bytes = 0
+        self._bytes = 0
+        self._held: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = {storage._cdata for storage in _storages((args, kwargs))}
+        result = func(*args, **kwargs)
+        for storage in _storages(result):
+            if storage._cdata not in given and storage._cdata not in self.made:
+                self._add(storage)
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage._cdata, storage.nbytes()
+
+        def gone(_: object) -> None:
+            del self._held[address], self.made[address]
+            self._bytes -= size
+
+        self._held[address] = weakref.ref(storage, gone)
+        self.made[address] = size
+        self._bytes += size
+        self.peak_bytes = max(self.peak_bytes, self._bytes)
+
+
+def _storages(tree: object) -> Iterator[torch.UntypedStorage]:
+    return (t.untyped_storage() for t in tree_leaves(tree) if isinstance(t, torch.Tensor))

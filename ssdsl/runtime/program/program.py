@@ -1,6 +1,6 @@
 """A compiled program in its folder: the table for all ranks, the roles' code, the weights and the batches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 
-from .batch_file import read_batches
 from .initial_state import InitialState
 from .table import Table, read_table
+
+Batch = dict[str, torch.Tensor]
+BATCHES = "inputs.pt"
+NARROW = (torch.uint8, torch.int16, torch.uint16, torch.int32)
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class CompiledProgram:
     table: Table
     roles: dict[str, str]
     weights: InitialState
-    batches: list[dict[str, torch.Tensor]]
+    batches: list[Batch]
 
     @classmethod
     def read(cls, folder: Path, root: Path | None = None) -> "CompiledProgram":
@@ -36,9 +39,7 @@ class CompiledProgram:
         return cls(table, roles, InitialState.read(root), read_batches(root))
 
     @classmethod
-    def of(
-        cls, texts: Mapping[str, str], weights: InitialState, batches: list[dict[str, torch.Tensor]]
-    ) -> "CompiledProgram":
+    def of(cls, texts: Mapping[str, str], weights: InitialState, batches: list[Batch]) -> "CompiledProgram":
         """A program of generated files, by name, that are in memory only."""
         table = read_table(texts["program.json"])
         return cls(table, {r.name: texts[f"role_{r.name}.py"] for r in table.roles}, weights, batches)
@@ -55,3 +56,29 @@ def _compiled(text: str, file: str) -> CodeType:
     """Compiles a file that imports the runtime (the package around this module), whatever its name is here."""
     runtime = __package__.rpartition(".")[0]
     return compile(text.replace("from runtime import", f"from {runtime} import", 1), file, "exec")
+
+
+def write_batches(folder: Path, batches: Sequence[Batch]) -> None:
+    """Writes the program's batches into its folder. Integers are stored in the smallest dtype that fits, because
+    most of a batch are token ids."""
+    dtypes = [{name: tensor.dtype for name, tensor in batch.items()} for batch in batches]
+    torch.save(
+        {"batches": [{n: _narrowed(t) for n, t in b.items()} for b in batches], "dtypes": dtypes}, folder / BATCHES
+    )
+
+
+def read_batches(folder: Path) -> list[Batch]:
+    """The batches, in their own dtypes. Raises OSError if the file is missing."""
+    kept = torch.load(folder / BATCHES, weights_only=True)
+    pairs = zip(kept["batches"], kept["dtypes"], strict=True)
+    return [{name: tensor.to(dtypes[name]) for name, tensor in batch.items()} for batch, dtypes in pairs]
+
+
+def _narrowed(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype != torch.int64 or not tensor.numel():
+        return tensor
+    least, most = (int(x) for x in torch.aminmax(tensor))
+    for dtype in NARROW:
+        if torch.iinfo(dtype).min <= least and most <= torch.iinfo(dtype).max:
+            return tensor.to(dtype)
+    return tensor

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from ..data.batch_spec import BatchSpec
+from ..data.batch import BatchSpec
 from ..errors import EngineError
 from ..layout.cut import Piece, elements_at
 from ..layout.parts import kept_outputs, pieces_of

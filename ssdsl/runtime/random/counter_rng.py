@@ -43,15 +43,6 @@ def further_key(key: torch.Tensor, number: int) -> torch.Tensor:
     return _mix64(key + _signed(number * GOLDEN, 64))
 
 
-def bits(key: torch.Tensor, index: Sequence[torch.Tensor], sizes: Sequence[int], generator: Generator) -> torch.Tensor:
-    """Random words, int32, of the elements at these positions.
-
-    key int64, of no axes; index: for each axis the logical positions of the local part, 1-D; sizes: the logical sizes,
-    which say which linear index an element has (row major). Returns [len(i) for i in index].
-    """
-    return fill(torch.int32, key, index, sizes, generator, lambda words, out: out.copy_(words))
-
-
 def fill(
     dtype: torch.dtype,
     key: torch.Tensor,
@@ -60,7 +51,12 @@ def fill(
     generator: Generator,
     take: Take,
 ) -> torch.Tensor:
-    """A new tensor, filled chunk by chunk: `take(words, out)` writes a chunk and may overwrite the words."""
+    """A new tensor made of random words, int32, of the elements at these positions, chunk by chunk: `take(words, out)`
+    writes a chunk and may overwrite the words.
+
+    key int64, of no axes; index: for each axis the logical positions of the local part, 1-D; sizes: the logical sizes,
+    which say which linear index an element has (row major). Returns [len(i) for i in index].
+    """
     shape = [len(i) for i in index]
     out = torch.empty(shape, dtype=dtype, device=key.device)
     if out.numel() and not out.is_meta:

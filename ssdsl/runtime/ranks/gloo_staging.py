@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .transport import Distributed, Ends, Merge, PendingWork, Rows, StartedExchange, Works
+from .transport import Ends, Merge, PendingWork, Rows, StartedExchange, Transport, Works
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,8 @@ class Arriving:
         self.work.wait()
         self.into.copy_(self.here)
 
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self.work.is_completed()
 
-
-class Staged(Distributed):
+class Staged(Transport):
     """The transport of processes with a gloo group and tensors on GPUs."""
 
     def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:

@@ -5,7 +5,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from ..health.status_store import StatusStore
+from ..health.torchrun_store import StatusStore
 
 REPORT = "rank{rank}.json"
 

@@ -1,4 +1,4 @@
-"""The interface through which a program communicates, and its implementation over torch.distributed.
+"""Communication of a rank with others over torch.distributed; other transports are subclasses.
 
 All ranks of a group make the same calls in the same order. Tensors are contiguous.
 """
@@ -31,6 +31,10 @@ class PendingWork(Protocol):
     def wait(self) -> Any:
         """Blocks until it is done; after that its tensors may be read and overwritten."""
 
+
+class SendingWork(PendingWork, Protocol):
+    """The sending of tensors, which can be freed when it is done."""
+
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
         ...
@@ -40,7 +44,7 @@ class PendingWork(Protocol):
 class Works:
     """Several works as one; `sent` keeps tensors alive until they are done."""
 
-    works: Sequence[PendingWork]
+    works: Sequence[Any]
     sent: Any = None
 
     def wait(self) -> None:
@@ -59,73 +63,11 @@ class StartedExchange:
     may be the same work."""
 
     arriving: Sequence[PendingWork]
-    leaving: Sequence[PendingWork]
+    leaving: Sequence[SendingWork]
 
     def wait(self) -> None:
         """Blocks until all are done."""
         Works((*self.arriving, *self.leaving)).wait()
-
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return Works((*self.arriving, *self.leaving)).is_completed()
-
-
-class Transport(Protocol):
-    """Communication of one rank with others. `group` is a result of `new_group`."""
-
-    @property
-    def rank(self) -> int:
-        """This rank's number."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        ...
-
-    def new_group(self, ranks: Sequence[int] | None = None) -> Any:
-        """Makes a group of some ranks, or of all; called by all ranks alike."""
-
-    def new_control_group(self) -> Any:
-        """Makes a group of all ranks for CPU tensors, whatever the device; called by all ranks alike."""
-
-    def barrier(self) -> None:
-        """Waits until all ranks have called it."""
-
-    def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
-        """Replaces `x` by its sum, or maximum, over the ranks."""
-
-    def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
-        """Starts to replace `x` by its sum over the ranks; it is the sum after the work's `wait`."""
-        ...
-
-    def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """Fills `into` [ranks * n] with the ranks' `x` [n], concatenated."""
-
-    def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
-        """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
-
-    def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
-        """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,
-        n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
-
-    def receiving(self) -> AbstractContextManager[Any]:
-        """Within it buffers are made, and receives start, that wait for no computation of this rank."""
-        ...
-
-    def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
-        """Starts to send parts to ranks, which must not change until they are sent, and to fill `into` with what ranks
-        send.
-
-        Messages of one group and tag between two ranks arrive in order. NCCL knows no tags, and carries out the
-        exchanges of a group one after another: on all ranks they start in one order.
-        """
-        ...
-
-    def start_broadcast(self, x: torch.Tensor, source: int, group: Any) -> PendingWork:
-        """Starts to fill `x` on all ranks of a group with that of the rank `source`, which must not change until it is
-        sent."""
-        ...
 
 
 @cache
@@ -142,13 +84,13 @@ def settle() -> None:
     time.sleep(SETTLES_S)
 
 
-@dataclass(frozen=True)
-class Distributed:
-    """The transport of ranks that are processes. `timeout` limits the waiting in a group; groups do not inherit it from
-    the default group.
+@dataclass(eq=False)
+class Transport:
+    """Communication of one rank with others, which are processes. `group` is a result of `new_group`.
 
-    Groups are bound to the `device`, if one is given. NCCL then makes a group's communicator at once, and carries out
-    its sends and receives in their order.
+    `timeout` limits the waiting in a group; groups do not inherit it from the default group. Groups are bound to the
+    `device`, if one is given. NCCL then makes a group's communicator at once, and carries out its sends and receives in
+    their order.
     """
 
     timeout: timedelta | None = None
@@ -156,50 +98,70 @@ class Distributed:
 
     @property
     def rank(self) -> int:
+        """This rank's number."""
         return dist.get_rank()
-
-    def new_group(self, ranks: Sequence[int] | None = None) -> Any:
-        return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout, device_id=self.device)
 
     @property
     def size(self) -> int:
+        """The number of ranks."""
         return dist.get_world_size()
 
+    def new_group(self, ranks: Sequence[int] | None = None) -> Any:
+        """Makes a group of some ranks, or of all; called by all ranks alike."""
+        return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout, device_id=self.device)
+
     def new_control_group(self) -> Any:
+        """Makes a group of all ranks for CPU tensors, whatever the device; called by all ranks alike."""
         return dist.new_group(backend="gloo", timeout=self.timeout)
 
     def barrier(self) -> None:
+        """Waits until all ranks have called it."""
         dist.barrier()
 
     def all_reduce(self, x: torch.Tensor, group: Any, merge: Merge = "sum") -> None:
+        """Replaces `x` by its sum, or maximum, over the ranks."""
         dist.all_reduce(x, op=_MERGES[merge], group=group)
 
     def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
+        """Starts to replace `x` by its sum over the ranks; it is the sum after the work's `wait`."""
         work: PendingWork = dist.all_reduce(x, group=group, async_op=True)
         return work
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        """Fills `into` [ranks * n] with the ranks' `x` [n], concatenated."""
         _gather(into, x, group=group)
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
+        """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
         _scatter(into, x, group=group)
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
+        """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,
+        n]. With `rows`, parts have these numbers of rows of the first axis; both ends must agree on them."""
         received, sent = (None, None) if rows is None else rows
         dist.all_to_all_single(into, x, received, sent, group=group)
 
     def receiving(self) -> AbstractContextManager[Any]:
+        """Within it buffers are made, and receives start, that wait for no computation of this rank."""
         return nullcontext() if self.device is None else torch.cuda.stream(_receiving_stream(self.device))
 
     def start_exchange(self, into: Ends, parts: Ends, group: Any, tag: int = 0) -> StartedExchange:
+        """Starts to send parts to ranks, which must not change until they are sent, and to fill `into` with what ranks
+        send.
+
+        Messages of one group and tag between two ranks arrive in order. NCCL knows no tags, and carries out the
+        exchanges of a group one after another: on all ranks they start in one order.
+        """
         calls = [dist.P2POp(dist.irecv, x, peer, group, tag) for peer, x in into]
         calls += [dist.P2POp(dist.isend, x, peer, group, tag) for peer, x in parts]
-        works = list[PendingWork](dist.batch_isend_irecv(calls)) if calls else []
+        works = list[Any](dist.batch_isend_irecv(calls)) if calls else []
         if len(works) < len(calls):  # NCCL makes one of them
             works = works * len(calls)
         return StartedExchange(works[: len(into)], works[len(into) :])
 
     def start_broadcast(self, x: torch.Tensor, source: int, group: Any) -> PendingWork:
+        """Starts to fill `x` on all ranks of a group with that of the rank `source`, which must not change until it is
+        sent."""
         octets = x.view(-1).view(torch.uint8)  # gloo broadcasts numbers of some dtypes only
         work: PendingWork = dist.broadcast(octets, source, group, async_op=True)
         return work

@@ -118,10 +118,6 @@ class Started:
         self.work.wait()
         self.world.call = None
 
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self.work.is_completed()
-
 
 @dataclass(eq=False)
 class World:
@@ -179,16 +175,17 @@ class World:
         made = self.transport.new_group(ranks)
         return Group(name, tuple(ranks), ranks.index(self.rank), made, self) if self.rank in ranks else None
 
-    def coordinate(self, mesh: str, axis: str) -> int:
-        """This rank's coordinate on an axis of one of its meshes."""
-        at = self.meshes[mesh].coordinates(self.rank)
-        assert at is not None
-        return at[axis]
-
     def at(self, mesh: str, fixed: Mapping[str, int], rank: int | None = None) -> dict[str, int] | None:
         """The coordinates of a rank in a mesh (by default of this rank); None unless it is at the `fixed` ones."""
         at = self.meshes[mesh].coordinates(self.rank if rank is None else rank)
         return at if at is not None and fixed.items() <= at.items() else None
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """A context whose communication is not counted: the counters are of training."""
+        counts, self.counts = self.counts, {}
+        yield
+        self.counts = counts
 
     def begin(self, kind: str, group: Group, *tensors: torch.Tensor) -> None:
         """Records and counts a collective that the rank enters; `call` is reset to None when it is done."""

@@ -9,11 +9,14 @@ from typing import Any
 import torch
 
 from ..health.failure import save
+from ..layout.cut import Piece
 from ..profile.recorder import time_messages, time_network
 from ..train.engine import Engine
 from ..train.log import Log, Work, known_peak_flops
 from ..train.precision import HALF
-from .dump import gradients, state
+from .completion import gathered
+from .flat_params import FlatWeights
+from .weights import Weights
 
 
 @dataclass(frozen=True)
@@ -111,3 +114,41 @@ def _peak_flops(engine: Engine) -> float | None:
     dtype = HALF.get(engine.precision or "", held[0].tensor.dtype if held else torch.float32)
     peak = known_peak_flops(engine.device, dtype)
     return peak * engine.world_size if peak is not None else None
+
+
+# -- a rank's tensors, unsharded, for a comparison with one device -----------------------------------------------------
+
+
+def gradients(weights: Weights, pieces: dict[str, Piece]) -> dict[str, Any]:
+    """This rank's pieces of the gradients; called when they are complete."""
+    found = {}
+    for flat in weights.flats:
+        values: dict[str, torch.Tensor | None]
+        if flat.shard is not None:
+            values = dict(flat.views(_gathered(flat, flat.shard.grad)))
+        else:
+            values = {name: parameter.grad for name, parameter in flat.parameters.items()}
+        for name, value in values.items():
+            found[name] = pieces[name].with_layout(
+                value if value is not None else torch.zeros_like(weights.tensors[name])
+            )
+    return found
+
+
+def state(weights: Weights, pieces: dict[str, Piece]) -> dict[str, Any]:
+    """This rank's pieces of the weights and buffers."""
+    found = {}
+    for flat in weights.flats:
+        values = flat.views(_gathered(flat, flat.shard)) if flat.shard is not None else flat.parameters
+        found.update({name: pieces[name].with_layout(value) for name, value in values.items()})
+    return {"weights": found, "buffers": {n: pieces[n].with_layout(value) for n, value in weights.buffers.items()}}
+
+
+def _gathered(flat: FlatWeights, mine: torch.Tensor | None) -> torch.Tensor:
+    """All shards concatenated; not counted as communication of the step."""
+    assert flat.shard is not None
+    part = torch.zeros_like(flat.shard) if mine is None else mine.detach()
+    for group in reversed(flat.levels.groups):
+        with group.world.uncounted():
+            part = gathered(part.contiguous(), group)
+    return part

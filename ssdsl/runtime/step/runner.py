@@ -12,8 +12,7 @@ from ..layout.transfers import Message, Mover, SentSignal
 from ..profile.recorder import Recorder
 from ..ranks.world import World
 from .flat_params import FlatWeights
-from .gradient_accumulator import GradientAccumulator
-from .joins import At, Input
+from .joins import At, GradientAccumulator, Input
 from .split_backward import Waiting, collecting, finish, first_half
 from .weights import Weights
 

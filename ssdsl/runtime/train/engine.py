@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from ..data.batch import Batch, Tensors, compare, named
-from ..data.batch_spec import CheckedBatch
+from ..data.batch import Batch, CheckedBatch, Tensors, compare, named
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
@@ -353,10 +352,9 @@ class Engine:
     def _evaluated(self, batch: Batch, outputs: Outputs) -> RankProgram:
         with self.world.enter():
             share, part = self._find("evaluate", batch, outputs)
-            self._running, counts = share, self.world.counts
-            self.world.counts = {}  # the counters are of training
-            share.run(part, self.seed, self.micro_steps)
-            self.world.counts = counts
+            self._running = share
+            with self.world.uncounted():
+                share.run(part, self.seed, self.micro_steps)
         return share
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------

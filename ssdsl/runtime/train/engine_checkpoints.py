@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data.batch_spec import CheckedBatch
+from ..data.batch import CheckedBatch
 from ..data.loader import Loader
 from ..errors import EngineError
 from ..layout.parts import LocalTensor, untrained

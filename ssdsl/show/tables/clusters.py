@@ -6,7 +6,7 @@ from typing import Any
 
 from ssdsl.cluster.cluster import Cluster, Level, NodeGroup
 from ssdsl.cluster.link import Link
-from ssdsl.cluster.measurement import Measurement
+from ssdsl.cluster.measure import Measurement
 from ssdsl.show.view import Column, ColumnKind, View
 
 CLUSTERS = (

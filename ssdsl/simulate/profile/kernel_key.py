@@ -12,8 +12,7 @@ import math
 import re
 from dataclasses import replace
 
-from ssdsl.codegen.communication import extend_text, reshard_text, slice_text
-from ssdsl.codegen.expressions import expression
+from ssdsl.codegen.expressions import expression, extend_text, reshard_text, slice_text
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Slice, Write, reads_of
 from ssdsl.ir.value import Var
 from ssdsl.simulate.price.collectives import ProgramIndex

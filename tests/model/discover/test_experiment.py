@@ -25,7 +25,7 @@ from ssdsl.model.observe import call, overwritable
 from ssdsl.model.observe import saved as observe_saved
 from ssdsl.model.target import Target
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.show.tables.operators import operators_view
 from ssdsl.show.view import as_json
 from tests.model.discover import operators

@@ -17,7 +17,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.batch import axes_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 

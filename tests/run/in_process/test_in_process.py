@@ -14,8 +14,8 @@ from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import Place, RanksFailed, program_of, run_in_process, run_ranks
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.verify import difference, verify_dumps
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
 

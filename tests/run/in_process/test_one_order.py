@@ -15,7 +15,7 @@ from ssdsl.prove.failures import Rule
 from ssdsl.prove.prove import prove
 from ssdsl.run.in_process import run_in_process as ranks
 from ssdsl.run.in_process.mailbox import RankGroup, Threaded
-from ssdsl.run.launch import Training
+from ssdsl.runtime.options import Training
 from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
@@ -52,7 +52,7 @@ class OneByOne(Threaded):
     """Sends, and then receives, each message by itself."""
 
     def start_exchange(self, into: Ends, parts: Ends, group: RankGroup, tag: int = 0) -> StartedExchange:
-        leaving = [super(OneByOne, self).start_exchange((), [end], group, tag) for end in parts]
+        leaving = [super(OneByOne, self).start_exchange((), [end], group, tag).leaving[0] for end in parts]
         return StartedExchange([super(OneByOne, self).start_exchange([end], (), group, tag) for end in into], leaving)
 
 

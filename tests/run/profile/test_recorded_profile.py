@@ -15,8 +15,7 @@ import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.ir.action import Compute, ScatterGrads, StartReduce, WaitReduce
-from ssdsl.run.profile.clocked import usual_steps
-from ssdsl.run.profile.recorded_profile import recorded_profile
+from ssdsl.run.profile.recorded_profile import recorded_profile, usual_steps
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile import operator_clock as clocks
 from ssdsl.runtime.profile.recorder import CLOCKED

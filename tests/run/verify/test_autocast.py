@@ -15,8 +15,8 @@ from ssdsl.lang.assets import assets_folder
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.precision import precision
+from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 
 WIDTH, HEADS, LAYERS, VOCAB, SEQ = 32, 4, 4, 64, 16

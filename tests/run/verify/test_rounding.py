@@ -6,8 +6,8 @@ from bench.models.plans import PLANS
 from bench.rounding.models import MODELS
 from bench.rounding.run import Runs, compiled, try_model
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.error_growth import SingleDevice
+from ssdsl.runtime.options import Training
 
 QUICK = ("max of sizes", "pads, squares", "codebook, float64", "autocast, noise", "bfloat16, batch norm")
 

@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from ssdsl.model.load.model import Model
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.compare import Comparison, Limit, compare, tensors
 from ssdsl.run.verify.error_growth import SingleDevice, growth_between, largest_of
-from ssdsl.run.verify.perturb import RoundedScalars, nudged, real_of
-from ssdsl.run.verify.precision import computing_in, in_type, precision
+from ssdsl.run.verify.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
 from ssdsl.run.verify.single_device import Trained, reference, train
 from ssdsl.run.verify.verify import reason
+from ssdsl.runtime.options import Training
 from ssdsl.show.tables.verdict import verdict_view
 
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)

@@ -7,10 +7,10 @@ import torch
 
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
-from ssdsl.run.launch import Training
 from ssdsl.run.verify.compare import Comparison, compare
 from ssdsl.run.verify.error_growth import SingleDevice
 from ssdsl.run.verify.verify import difference, nothing_compared
+from ssdsl.runtime.options import Training
 from ssdsl.show.tables.verdict import equal_text, verdict_json, verdict_view
 from ssdsl.text.render import render
 

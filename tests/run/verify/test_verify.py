@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from ssdsl.model.load.model import Model
-from ssdsl.run.launch import Training
 from ssdsl.run.results import read_result
 from ssdsl.run.verify.compare import Comparison, compare, tensors
 from ssdsl.run.verify.error_growth import SingleDevice
 from ssdsl.run.verify.single_device import Trained, reference
 from ssdsl.run.verify.verify import difference, verify
+from ssdsl.runtime.options import Training
 from ssdsl.show.tables.verdict import verdict_view
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render

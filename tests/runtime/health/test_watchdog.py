@@ -8,7 +8,7 @@ import pytest
 
 import ssdsl.runtime.health.watchdog as watchdog_module
 from ssdsl.runtime.health.heartbeat import Heartbeat
-from ssdsl.runtime.health.status_store import StatusStore
+from ssdsl.runtime.health.torchrun_store import StatusStore
 from ssdsl.runtime.health.watchdog import Watchdog
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ssdsl.runtime.random import counter_rng as module
-from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, bits, further_key, philox, step_keys
+from ssdsl.runtime.random.counter_rng import GENERATORS, Generator, fill, further_key, philox, step_keys
 
 BOUND = 5.0
 N = 1 << 16
@@ -19,6 +19,10 @@ N = 1 << 16
 
 def key(seed: int = 0, step: int = 0, draw: int = 0) -> torch.Tensor:
     return step_keys(torch.tensor([seed, step]), draw + 1)[draw]
+
+
+def bits(which: torch.Tensor, index: list[torch.Tensor], sizes: list[int], generator: Generator) -> torch.Tensor:
+    return fill(torch.int32, which, index, sizes, generator, lambda words, out: out.copy_(words))
 
 
 def words(generator: Generator, which: torch.Tensor, start: int = 0, stride: int = 1, count: int = N) -> torch.Tensor:

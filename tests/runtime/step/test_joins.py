@@ -5,8 +5,7 @@ import itertools
 import pytest
 import torch
 
-from ssdsl.runtime.step.gradient_accumulator import GradientAccumulator
-from ssdsl.runtime.step.joins import Input, Join
+from ssdsl.runtime.step.joins import GradientAccumulator, Input, Join
 
 OVERLAPPING = (((0, 3),), ((2, 5), (6, 7)), ((4, 8),))
 CASES = {

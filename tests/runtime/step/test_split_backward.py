@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ssdsl.runtime.ranks.transport import Distributed
+from ssdsl.runtime.ranks.transport import Transport
 from ssdsl.runtime.ranks.world import World, here
 from ssdsl.runtime.step.split_backward import DeferredWgrad, checkpoint_halves, finish, halves
 from ssdsl.runtime.step.split_backward import collecting as collecting_of
@@ -17,7 +17,7 @@ from ssdsl.runtime.step.split_backward import collecting as collecting_of
 
 @pytest.fixture(autouse=True)
 def rank() -> Iterator[None]:
-    with World(Distributed()).enter():
+    with World(Transport()).enter():
         yield
 
 

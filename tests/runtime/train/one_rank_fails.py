@@ -8,10 +8,10 @@ from typing import Any
 import torch.distributed as dist
 
 from ssdsl.runtime.data.loader import Loader
-from ssdsl.runtime.data.workers import Workers
+from ssdsl.runtime.data.rank_dataset import Workers
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.control import Control
-from ssdsl.runtime.ranks.transport import Distributed
+from ssdsl.runtime.ranks.transport import Transport
 from tests.runtime.train.data import BATCH, Numbers, feeds
 
 
@@ -24,7 +24,7 @@ class Broken(Numbers):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    control = Control(Distributed(timedelta(seconds=60)))
+    control = Control(Transport(timedelta(seconds=60)))
     loader = Loader(Broken(), feeds("dp")[control.rank], control, batch_size=BATCH, workers=Workers(int(sys.argv[1])))
     start = time.monotonic()
     try:

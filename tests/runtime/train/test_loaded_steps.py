@@ -13,7 +13,7 @@ from ssdsl.model.load import load
 from ssdsl.model.trace import capture
 from ssdsl.run.in_process.mailbox import Threaded
 from ssdsl.run.in_process.run_in_process import program_of
-from ssdsl.runtime.data.batch_spec import BatchSpec
+from ssdsl.runtime.data.batch import BatchSpec
 from ssdsl.runtime.data.loader import Loader
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World

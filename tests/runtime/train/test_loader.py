@@ -19,9 +19,9 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ssdsl.runtime.data.batch_spec import CheckedBatch
+from ssdsl.runtime.data.batch import CheckedBatch
 from ssdsl.runtime.data.loader import Loader
-from ssdsl.runtime.data.workers import Workers
+from ssdsl.runtime.data.rank_dataset import Workers
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.ranks.control import Control
 from tests.runtime.train.data import BATCH, PLANS, Flow, Noisy, Numbers, Stateful, feeds
@@ -243,7 +243,7 @@ def test_a_collate_function_that_mixes_samples() -> None:
 
 
 def test_an_input_without_samples_is_whole() -> None:
-    from ssdsl.runtime.data.batch_spec import BatchSpec
+    from ssdsl.runtime.data.batch import BatchSpec
     from ssdsl.runtime.layout.cut import Piece
     from ssdsl.runtime.program.table import BatchInput
 

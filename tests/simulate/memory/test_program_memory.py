@@ -14,7 +14,7 @@ import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.compile import compile_source
-from ssdsl.runtime.profile.live_memory import LiveMemory
+from ssdsl.runtime.profile.recorder import LiveMemory
 from ssdsl.runtime.program.rank_program import RankProgram
 from ssdsl.runtime.ranks.transport import Ends, StartedExchange
 from ssdsl.runtime.ranks.world import World

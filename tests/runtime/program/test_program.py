@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ssdsl.runtime.program.batch_file import FILE, read_batches, write_batches
+from ssdsl.runtime.program.program import BATCHES, read_batches, write_batches
 
 TENSORS = {
     "tokens": torch.arange(50_000).reshape(100, 500),
@@ -31,4 +31,4 @@ def test_they_come_back(tmp_path: Path, name: str) -> None:
 
 def test_tokens_take_two_bytes(tmp_path: Path) -> None:
     write_batches(tmp_path, [{"tokens": TENSORS["tokens"]}])
-    assert (tmp_path / FILE).stat().st_size < 110_000
+    assert (tmp_path / BATCHES).stat().st_size < 110_000
