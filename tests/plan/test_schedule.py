@@ -43,7 +43,9 @@ def test_with_numbers_it_is_their_order_named_or_not_imported_or_not() -> None:
 def test_one_list_of_numbers_is_refused(numbers: str) -> None:
     with pytest.raises(PlanError) as error:
         rows(f"schedule(stage, 4, {numbers})")
-    assert error.value.diagnostics[0].code == "E0229"
+    (wrong,) = error.value.diagnostics
+    assert wrong.code == "E0229" and wrong.text(wrong.title).endswith("late = numbers)")
+    assert ("among them" in wrong.text(wrong.label)) is ("=" in numbers)
 
 
 def test_a_plan_may_have_a_schedule_of_its_own() -> None:

@@ -1,7 +1,7 @@
 """Mistakes with names, parameters and calls of functions. Those of a single statement are in its file."""
 
 from ssdsl.lang.assets import library_names
-from ssdsl.lang.suggest import listed, suggest
+from ssdsl.lang.suggest import joined, listed, suggest
 from ssdsl.plan.errors.traced import Conflict, Traced
 
 FOREIGN = {  # words of other languages, and what a plan writes
@@ -97,13 +97,14 @@ class WrongArguments(Traced):
     @property
     def given(self) -> str:
         number = self.positional + len(self.keyed)
-        return f"{number} argument{'' if number == 1 else 's'}{''.join(f', {name}' for name in self.keyed)}"
+        keys = joined([f"`{name}`" for name in self.keyed], "and")
+        return f"{number} argument{'' if number == 1 else 's'}{', among them ' if keys else ''}{keys}"
 
     @property
     def change(self) -> str:
         """The correct form of the call, or the argument whose name is misspelt."""
         if isinstance(self.formals, str):
-            words = self.takes.strip("()")
+            words = self.takes if " or (" in self.takes else self.takes.strip("()")
             return f"give {words}, without names" if self.keyed and "=" not in words else f"give {words}"
         unknown = [name for name in self.keyed if name not in self.formals]
         found = suggest(unknown[0], self.formals) if unknown else ""

@@ -19,7 +19,7 @@ from ssdsl.plan.statements.use import definitions, library_file
 from ssdsl.text.diagnostic import PlanError
 
 Arguments = tuple[Value, ...]
-SCHEDULE = "(stages, micro-batches, ahead = numbers, late = numbers)"
+SCHEDULE = "(stages, micro-batches) or (stages, micro-batches, ahead = numbers, late = numbers)"
 NUMBERS = "ahead", "late"
 
 
