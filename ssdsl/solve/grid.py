@@ -24,7 +24,6 @@ TINY = 1e-30
 OF_A_KIND = 2  # more measurements for the best of each kind
 EASIER = 10.0  # the factor on effort there
 EASY = 0.1  # the most effort that is spent on the best of a kind
-EASY_NEAR = 0.4  # the same for a neighbour of the best of all
 LOOKS = 5  # the most nearer bounds that are computed for it
 NEIGHBOURS = 4  # the most measurements beside the best point, at last
 DOUBT_NEAR = 1.25  # the factor by which estimates may be too high there
@@ -238,15 +237,15 @@ class Grid:
         if best is None or self.best.share > 1:
             return _Aim(NONE, frozenset())
         near = frozenset(p for p in self.open if p[0] == best[0] and _distance(_place(p), _place(best)) <= 1)
-        return _Aim(self.best, self._easy(near, EASY_NEAR), EASIER, len(near), DOUBT_NEAR)
+        return _Aim(self.best, self._easy(near), EASIER, len(near), DOUBT_NEAR)
 
     def _best_of_kind(self, kind: Hashable) -> "_Aim":
         own = frozenset(p for p, o in self.open.items() if o.kind == kind)
-        return _Aim(self.of_kind.get(kind, NONE), self._easy(own, EASY), EASIER, LOOKS, 1.0)
+        return _Aim(self.of_kind.get(kind, NONE), self._easy(own), EASIER, LOOKS, 1.0)
 
-    def _easy(self, points: frozenset[Point], most: float) -> frozenset[Point]:
-        """The points that take no more effort to measure than `most`."""
-        return frozenset(p for p in points if self.open[p].least.effort <= most)
+    def _easy(self, points: frozenset[Point]) -> frozenset[Point]:
+        """The points that are easy to measure."""
+        return frozenset(p for p in points if self.open[p].least.effort <= EASY)
 
     def _step(self, aim: "_Aim | None" = None) -> Iterator[Answer]:
         """The next measurement, if one is worth it; without an aim, for the best of all."""
