@@ -14,6 +14,7 @@ from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.plan.plan import Phase
 from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, overlapping, parts_of
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -398,6 +399,14 @@ class Backward(Enum):
     DGRAD = "dgrad"  # in halves, but the function has no weights: there is only the first half
 
 
+PHASES: dict[Backward, tuple[Phase, ...]] = {
+    Backward.NONE: (Phase.FORWARD,),
+    Backward.WHOLE: (Phase.FORWARD, Phase.BACKWARD),
+    Backward.HALVES: (Phase.FORWARD, Phase.DGRAD, Phase.WGRAD),  # DGRAD returns gradients to other functions
+    Backward.DGRAD: (Phase.FORWARD, Phase.DGRAD),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """Operators that run together: one autograd segment.
@@ -436,6 +445,11 @@ class Function:
         readers = Counter(name for names in read for name in names)
         readers.update(o.name for o in self.outputs)
         return [frozenset(n for n in own if readers[n] > (n in here)) for own, here in zip(made, read, strict=True)]
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of its tasks in order: forward, then those of its backward."""
+        return PHASES[self.backward]
 
     @property
     def trained(self) -> frozenset[str]:

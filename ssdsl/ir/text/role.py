@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from typing import assert_never
 
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.program import (
     Action,
     Compute,
     Free,
     GatherParam,
+    Program,
+    Role,
     ScatterGrads,
     Start,
     StartReduce,
@@ -15,8 +18,6 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Transfer
-from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 

@@ -6,9 +6,8 @@ operators, and others that read the statistics, must run in the order of the mod
 
 from collections.abc import Iterable
 
-from ssdsl.ir.action import Compute
 from ssdsl.ir.function import Instr, OpPart, Slice, Write
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Compute, Role
 from ssdsl.ir.value import Name, Time, Type
 from ssdsl.model.graph import Operator
 from ssdsl.plan.plan import Phase
@@ -33,10 +32,10 @@ def check_buffers(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
                         _check_in_place(facts, one, name)
             except Wrong as wrong:
                 where = f"function `{one.function.name}`"
-                facts.failures.wrong(wrong, where, str(instr)[:80], one.function.submesh.mesh.span)
+                facts.fail_with(wrong, where, str(instr)[:80], one.function.submesh.mesh.span)
     for buffer in facts.graph.updates:
         if len(written.get(buffer, ())) != 1:
-            facts.failures.add(Rule.UPDATED_BUFFER, "the functions", buffer, "one write", len(written.get(buffer, ())))
+            facts.fail(Rule.UPDATED_BUFFER, "the functions", buffer, "one write", len(written.get(buffer, ())))
     for buffer in sorted(statistics):
         for role in facts.program.roles:
             _check_order(facts, role, buffer, typed)
@@ -93,9 +92,7 @@ def _check_order(facts: ProofFacts, role: Role, buffer: str, typed: dict[int, Ty
         places = [place[op.operator] for op in _users(function.body(), buffer)]
         if places != sorted(places) or (places and places[0] < last):
             where = f"role `{role.name}`"
-            facts.failures.add(
-                Rule.UPDATED_BUFFER, where, buffer, "the model's order", _title(task), role.submesh.mesh.span
-            )
+            facts.fail(Rule.UPDATED_BUFFER, where, buffer, "the model's order", _title(task), role.submesh.mesh.span)
             return
         last = max([last, *places])
 

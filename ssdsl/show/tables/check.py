@@ -5,8 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.action import Compute, Start
-from ssdsl.ir.program import Program, Role
+from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.ir.value import names_of
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.eval.paths import starred, starred_module

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.action import GatherParam, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.comm import Exchange, Step, kind_of, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
 from ssdsl.ir.param import (
@@ -22,7 +21,7 @@ from ssdsl.ir.param import (
     ReduceScatterGrads,
     SumTiedGrads,
 )
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import FlatAction, GatherParam, Program, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.value import Name, Var, names_of
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
@@ -33,8 +32,6 @@ from ssdsl.model.ops.reader import Reader
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.regathered import Regathered, regathered
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
-
-OnFlat = ScatterGrads | StartReduce | WaitReduce | GatherParam  # the actions on a flat parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +206,7 @@ def of_backward(flat: FlatParam, state: StatePrecision | None = None) -> Iterato
     return _sized(flat, flat.completion.in_backward, (), state)
 
 
-def of_action(action: OnFlat, flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
     """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight."""
     match action:
         case ScatterGrads():

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.ir.action import Compute, ScatterGrads, StartReduce, WaitReduce
+from ssdsl.ir.program import Compute, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.run.profile.clocked import usual_steps
 from ssdsl.run.profile.recorded_profile import recorded_profile
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent

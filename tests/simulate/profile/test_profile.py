@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.ir.action import Compute, Start, Update
+from ssdsl.ir.program import Compute, Start, Update
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile import errors
