@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ssdsl.codegen.expressions import GroupName
-from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of, kind_of
+from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of
 from ssdsl.ir.function import Extend, Reshard, Slice
 from ssdsl.plan.regions import lengths_of, parts_of
 
@@ -27,7 +27,7 @@ def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Seq
             places = [f"dim={cut.dim}", *([f"outer={cut.outer}"] if cut.outer != 1 else [])]
         case cuts:
             places = [f"({cut.dim}, {cut.outer})" for cut in cuts]
-    return f"{kind_of(step)}{mark}({', '.join([group(step.axes), *places])})"
+    return f"{step.kind}{mark}({', '.join([group(step.axes), *places])})"
 
 
 def reshard_text(instr: Reshard, value: str, group: GroupName, rows: Sequence[str] = ()) -> str:

@@ -5,13 +5,13 @@ of sections; the instructions of a section belong to one layer and are recompute
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
+from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Phase
@@ -74,6 +74,11 @@ class Carried:
 
 
 OpSplit = Split | Carried
+
+
+def names_along(splits: Iterable[OpSplit]) -> tuple[str, ...]:
+    """The names of all axes and indices in time of some splits, in order."""
+    return tuple(name for split in splits for name in names_of(split.coordinate))
 
 
 class Side(Enum):

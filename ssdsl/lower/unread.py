@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ssdsl.ir.comm import AllGather, Narrow, Transfer
-from ssdsl.ir.function import Function, Instr, OpPart, Reshard, reads_of, results_of
+from ssdsl.ir.function import Function, Instr, OpPart, Reshard, names_along, reads_of, results_of
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.program import Members, Program
-from ssdsl.ir.value import Name, Type, names_of
+from ssdsl.ir.value import Name, Type
 from ssdsl.lower.errors import CutInVain, IdleDevices, StateLeftWhole
 from ssdsl.lower.functions.gather_again import is_gathered
 from ssdsl.model.graph import ITEMSIZE, Graph
@@ -74,12 +74,7 @@ def _split(plan: Plan, _: Program) -> Iterator[Span]:
 def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
     ops = (op for function in program.functions for op in function.operators())
     given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, OpPart))
-    spans = (
-        program.plan.said(op.operator, name)
-        for op in (*ops, *given)
-        for s in op.splits
-        for name in names_of(s.coordinate)
-    )
+    spans = (program.plan.said(op.operator, name) for op in (*ops, *given) for name in names_along(op.splits))
     yield from (span for span in spans if span is not None)
 
 

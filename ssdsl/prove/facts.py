@@ -3,11 +3,11 @@
 import re
 from dataclasses import dataclass, field
 
-from ssdsl.ir.function import Function, OpPart
+from ssdsl.ir.function import Function, OpPart, names_along
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Name, names_of
+from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.prove.failures import ProofFailed, Rule, Wrong
 from ssdsl.prove.types.local import Factors, Local
@@ -43,7 +43,7 @@ class ProofFacts:
 
     def span_of(self, op: OpPart, submesh: Submesh) -> Span | None:
         """The statement of the plan that splits an operator, or else the one that makes its mesh."""
-        said = (self.program.plan.said(op.operator, n) for s in op.splits for n in names_of(s.coordinate))
+        said = (self.program.plan.said(op.operator, n) for n in names_along(op.splits))
         return next((span for span in said if span is not None), submesh.mesh.span)
 
     def learns(self, name: Name) -> bool:

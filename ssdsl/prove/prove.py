@@ -10,7 +10,6 @@ from ssdsl.prove.facts import ProofFacts, facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.functions.alike import Classes
 from ssdsl.prove.functions.backward import backward, check_again, check_halves
-from ssdsl.prove.functions.buffers import check_buffers
 from ssdsl.prove.functions.flow import Flow
 from ssdsl.prove.functions.forward import forward
 from ssdsl.prove.functions.overwrites import check_orders, check_overwrites, check_unread
@@ -20,7 +19,7 @@ from ssdsl.prove.roles.deadlock import check_deadlock
 from ssdsl.prove.roles.roles import check_places, check_role, check_updates, parts_of
 from ssdsl.prove.types.draws import check_draws
 from ssdsl.prove.types.local import Local
-from ssdsl.prove.whole import check_loss, check_operators, check_results
+from ssdsl.prove.whole import check_buffers, check_loss, check_operators, check_results
 from ssdsl.text.diagnostic import PlanError
 
 MOST_SHOWN = 10

@@ -19,9 +19,9 @@ they travel.
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ssdsl.ir.function import Carried, Split
+from ssdsl.ir.function import Carried, Split, names_along
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Submesh
-from ssdsl.ir.value import Axis, Coordinate, Time, Type, names_of
+from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of
 from ssdsl.lower.operators.operand_types import Axes, operand_shape, operand_types, place_in, waits_for_no_later
@@ -219,7 +219,7 @@ def sink_grad_reductions(lowering: Lowering) -> Lowering:
         users = [c for o in operator.outputs for c in readers.get(o.value, ())]
         if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
             continue
-        split = {name for s in lowering.splits[operator.name] for name in names_of(s.coordinate)}
+        split = {*names_along(lowering.splits[operator.name])}
         axes = {a for user in users for a in _partial(lowering, user, operator, sunk)}
         if axes - split:
             sunk[operator.name] = frozenset(axes - split)

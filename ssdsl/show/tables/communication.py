@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ssdsl.ir.comm import Message, Move, Transfer, kind_of, travels
+from ssdsl.ir.comm import Message, Move, Transfer, travels
 from ssdsl.ir.function import Function, Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
@@ -74,7 +74,7 @@ def communications(program: Program) -> Iterator[Communication]:
     for prologue in program.prologues:
         for instr in (i for i in prologue.body if isinstance(i, Reshard)):
             size = ITEMSIZE.get(instr.result.dtype, 4)
-            steps = (SizedCollective(kind_of(s), s.axes, s.elements * size) for s in instr.forward if travels(s))
+            steps = (SizedCollective(s.kind, s.axes, s.elements * size) for s in instr.forward if travels(s))
             yield from fold.counted(steps, "inputs", fold.producer(instr.source.value), prologue.submesh, 1)
     for function in program.functions:
         yield from fold.of_function(function)

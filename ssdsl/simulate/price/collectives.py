@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.comm import Exchange, Step, kind_of, travels
+from ssdsl.ir.comm import Exchange, Step, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
 from ssdsl.ir.param import (
     AllReduceGrads,
@@ -179,7 +179,7 @@ def _of_steps(
 ) -> Iterator[SizedCollective]:
     for s in filter(travels, steps):
         exchange = s if isinstance(s, Exchange) else None
-        yield SizedCollective(kind_of(s), s.axes, s.elements * itemsize, behind, exchange)
+        yield SizedCollective(s.kind, s.axes, s.elements * itemsize, behind, exchange)
 
 
 def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) -> Iterator[SizedCollective]:

@@ -24,9 +24,9 @@ from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.simulate.price.collectives import ProgramIndex
-from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.profile import Curve, Profile
 from ssdsl.simulate.profile.profiled import Profiled
+from ssdsl.simulate.profile.read_costs import lacking
 from ssdsl.workspace import Compiled
 from tests.simulate.memory.test_program_memory import Alone
 from tests.simulate.steps import compiled, model_of
