@@ -57,9 +57,6 @@ def makers_of(segments: tuple[Segment, ...]) -> dict[str, int]:
     return {operand.value: number for number, operator in in_order(segments) for operand in operator.outputs}
 
 
-# -- conversions -------------------------------------------------------------------------------------------------------
-
-
 Source = TypedOperand | Param | None  # an operator's result, a weight, or a prologue value that exists in any layout
 Asked = Sequence[tuple[int, Need | None]]  # by function, in the order of the program
 

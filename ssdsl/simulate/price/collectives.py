@@ -200,52 +200,43 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
 # -- flat parameters ---------------------------------------------------------------------------------------------------
 
 
-def of_backward(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """The collectives that reduce the gradients of gathered weights in the backward of their module. Without a `state`
-    a gradient has the weights' dtype, here and below."""
+def of_backward(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
+    """The collectives that reduce the gradients of gathered weights in the backward of their module. By
+    default a gradient has the weights' dtype, here and below."""
     return _sized(flat, flat.completion.in_backward, (), state)
 
 
-def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight."""
+def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
+    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight. Where the sum
+    is awaited, the last reduction runs in the background, and its gathers where it is awaited."""
+    awaited = bool(flat.completion.awaited)
     match action:
         case ScatterGrads():
             return of_scatter(flat, state)
         case StartReduce():
-            return of_start(flat, state)
+            return (c for c in of_once(flat, state) if not (awaited and c.kind == "all_gather"))
         case WaitReduce():
-            return of_wait(flat, state)
+            return (c for c in of_once(flat, state) if awaited and c.kind == "all_gather")
         case GatherParam():
             return of_updated(flat)
 
 
-def of_scatter(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+def of_scatter(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives behind each backward."""
     return _sized(flat, flat.completion.each, flat.sharded.weights, state)
 
 
-def of_once(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+def of_once(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives that complete the gradient behind the last backward, on the flat parameter's own submesh."""
     return _sized(flat, flat.completion.once, flat.sharded.grads, state)
 
 
-def of_start(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """Those of `of_once` that run from the start of the reduction on, in the background where its sum is awaited."""
-    return (c for c in of_once(flat, state) if not (flat.completion.awaited and c.kind == "all_gather"))
-
-
-def of_wait(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """Those of `of_once` that run where its sum is awaited."""
-    return (c for c in of_once(flat, state) if flat.completion.awaited and c.kind == "all_gather")
-
-
 def _sized(
-    flat: FlatParam, steps: Sequence[CompletionStep], over: tuple[str, ...], state: StatePrecision | None
+    flat: FlatParam, steps: Sequence[CompletionStep], over: tuple[str, ...], state: StatePrecision
 ) -> Iterator[SizedCollective]:
     """The collectives of steps that begin with a shard of the gradient over some axes: what one step cuts is smaller in
     the steps after it."""
-    itemsize = ITEMSIZE.get(flat.dtype, 4) if state is None else state.gradient_bytes(flat.dtype)
-    size, ways = flat.elements_over(over) * itemsize, dict(flat.submesh.axes)
+    size, ways = flat.elements_over(over) * state.gradient_bytes(flat.dtype), dict(flat.submesh.axes)
     for step in steps:
         match step:
             case AllReduceGrads():
