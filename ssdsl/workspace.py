@@ -8,8 +8,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
-from ssdsl.lower.again import Lowered, lowered_again
-from ssdsl.lower.lower import After, formed, lower, scheduled
+from ssdsl.lower.lower import After, Lowered, formed, lower, lowered_again, scheduled
 from ssdsl.lower.operators.copy_constants import with_copies
 from ssdsl.lower.unread import unread
 from ssdsl.model.graph import Graph

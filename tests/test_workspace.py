@@ -105,7 +105,7 @@ def test_what_changes_no_task_is_not_lowered_again(plan: str, model: str, monkey
     assert ordered.lowered.program.functions is first.lowered.program.functions
     assert ordered.lowered.program.roles != first.lowered.program.roles
     monkeypatch.setattr("ssdsl.workspace.scheduled", None)
-    monkeypatch.setattr("ssdsl.lower.again.scheduled", None)
+    monkeypatch.setattr("ssdsl.lower.lower.scheduled", None)
     moved = workspace.candidate(Source("a.ssp", f"\n{other}"), {}, EXAMPLES)
     assert moved.lowered.program.roles is ordered.lowered.program.roles
     assert moved.lowered.program == fresh

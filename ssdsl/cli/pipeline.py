@@ -180,8 +180,7 @@ def simulated(
     Raises PlanError where the file does not fit the program.
     """
     from ssdsl.simulate.memory.state import MIXED
-    from ssdsl.simulate.profile.fit import costs_for
-    from ssdsl.simulate.profile.read_costs import read_costs
+    from ssdsl.simulate.profile.read_costs import costs_for, read_costs
     from ssdsl.simulate.simulate import simulate
 
     times = None

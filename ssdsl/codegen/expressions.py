@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of, kind_of
+from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of
 from ssdsl.ir.function import Extend, Offset, OpPart, Reshard, Slice, WindowPart
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.graph import Operator, Order, Ref
@@ -232,7 +232,7 @@ def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Seq
                 places.append(f"at={cut.at}")
         case cuts:
             places = [f"({cut.dim}, {cut.outer})" for cut in cuts]
-    return f"{kind_of(step)}{mark}({', '.join([group(step.axes), *places])})"
+    return f"{step.kind}{mark}({', '.join([group(step.axes), *places])})"
 
 
 def reshard_text(instr: Reshard, value: str, group: GroupName, rows: Sequence[str] = ()) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Hashable
 
 from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Message, Signal, Transfer
+from ssdsl.ir.program import (
     Action,
     Compute,
     Free,
@@ -16,7 +17,6 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Message, Signal, Transfer
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 

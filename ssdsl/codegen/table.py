@@ -32,13 +32,6 @@ from ssdsl.runtime.version import VERSION
 
 Groups = dict[tuple[str, tuple[str, ...]], None]
 SitesOf = dict[str, dict[Place, Instr]]  # by role
-COMPLETION: dict[type[param.CompletionStep], str] = {
-    param.AllReduceGrads: "all_reduce",
-    param.ReduceScatterGrads: "reduce_scatter",
-    param.ChunkGrads: "chunk",
-    param.GatherGrads: "all_gather",
-    param.SumTiedGrads: "sum_tied",
-}
 
 
 def program_table(program: Program, groups: Groups, sites: SitesOf, precision: str | None = None) -> Table:
@@ -114,7 +107,7 @@ def _steps(steps: Iterable[param.CompletionStep]) -> Steps:
 
 def _completion(step: param.CompletionStep) -> tuple[str, tuple[str, ...]]:
     """The name of a completion's step, and the axes of the mesh that it runs over."""
-    return COMPLETION[type(step)], () if isinstance(step, param.SumTiedGrads) else step.axes
+    return step.kind, () if isinstance(step, param.SumTiedGrads) else step.axes
 
 
 def _tensor(name: str, shape: Shape, where: Layout, submesh: layout.Submesh) -> TensorEntry:

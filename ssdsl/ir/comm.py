@@ -16,62 +16,60 @@ from ssdsl.runtime.layout.regions import length, pieces
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce:
-    """Partial -> Replicate, along one axis or several at once."""
+class _Along:
+    """A step along axes, with its payload. `kind` is its name in the runtime, the simulator and the views."""
 
-    kind: ClassVar[str] = "all_reduce"
+    kind: ClassVar[str]
 
     axes: tuple[str, ...]
     elements: int
+
+
+class AllReduce(_Along):
+    """Partial -> Replicate, along one axis or several at once."""
+
+    kind = "all_reduce"
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather:
+class AllGather(_Along):
     """Shard -> Replicate. `source` is where the digit lies in the gathered tensor."""
 
-    kind: ClassVar[str] = "all_gather"
+    kind = "all_gather"
 
-    axes: tuple[str, ...]
-    elements: int
     source: Cut
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter:
+class ReduceScatter(_Along):
     """Partial -> Shard. `target` is where the digit lies in the tensor that is reduced."""
 
-    kind: ClassVar[str] = "reduce_scatter"
+    kind = "reduce_scatter"
 
-    axes: tuple[str, ...]
-    elements: int
     target: Cut
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAll:
+class AllToAll(_Along):
     """Shard -> Shard of another digit: `target` is where the digit that is cut out lies in the tensor before, `source`
     where the digit that is put back lies in the tensor after."""
 
-    kind: ClassVar[str] = "all_to_all"
+    kind = "all_to_all"
 
-    axes: tuple[str, ...]
-    elements: int
     source: Cut
     target: Cut
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(_Along):
     """Regions -> regions of the same axis: each device sends others what they need of its part.
 
     `sums`: positions that several devices have are added (a gradient, a partial sum); else they are equal. `elements`
     is the most that a device receives.
     """
 
-    kind: ClassVar[str] = "exchange"
+    kind = "exchange"
 
-    axes: tuple[str, ...]
-    elements: int
     source: Cut
     target: Cut
     sums: bool
@@ -90,32 +88,21 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow:
+class Narrow(_Along):
     """Replicate -> Shard: keeps this device's part; nothing travels."""
 
-    kind: ClassVar[str] = "narrow"
+    kind = "narrow"
 
-    axes: tuple[str, ...]
-    elements: int
     target: Cut
 
 
-@dataclass(frozen=True, slots=True)
-class KeepFirst:
+class KeepFirst(_Along):
     """Replicate -> Partial: the first device keeps the value, the others have zeros; nothing travels."""
 
-    kind: ClassVar[str] = "keep_first"
-
-    axes: tuple[str, ...]
-    elements: int
+    kind = "keep_first"
 
 
 Step = AllReduce | AllGather | ReduceScatter | AllToAll | Exchange | Narrow | KeepFirst
-
-
-def kind_of(step: Step) -> str:
-    """The name of the step in the runtime, the simulator and the views: "all_reduce", ..."""
-    return step.kind
 
 
 def cuts_of(step: Step) -> tuple[Cut, ...]:

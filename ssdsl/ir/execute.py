@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from ssdsl.ir.action import Action
+from ssdsl.ir.program import Action
 from ssdsl.text.diagnostic import InternalError
 
 Roles = tuple[int, ...]

@@ -5,15 +5,16 @@ of sections; the instructions of a section belong to one layer and are recompute
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from ssdsl.ir.comm import Step
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var
+from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.plan.plan import Phase
 from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, overlapping, parts_of
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -73,6 +74,11 @@ class Carried:
 
 
 OpSplit = Split | Carried
+
+
+def names_along(splits: Iterable[OpSplit]) -> tuple[str, ...]:
+    """The names of all axes and indices in time of some splits, in order."""
+    return tuple(name for split in splits for name in names_of(split.coordinate))
 
 
 class Side(Enum):
@@ -398,6 +404,14 @@ class Backward(Enum):
     DGRAD = "dgrad"  # in halves, but the function has no weights: there is only the first half
 
 
+PHASES: dict[Backward, tuple[Phase, ...]] = {
+    Backward.NONE: (Phase.FORWARD,),
+    Backward.WHOLE: (Phase.FORWARD, Phase.BACKWARD),
+    Backward.HALVES: (Phase.FORWARD, Phase.DGRAD, Phase.WGRAD),  # DGRAD returns gradients to other functions
+    Backward.DGRAD: (Phase.FORWARD, Phase.DGRAD),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """Operators that run together: one autograd segment.
@@ -436,6 +450,11 @@ class Function:
         readers = Counter(name for names in read for name in names)
         readers.update(o.name for o in self.outputs)
         return [frozenset(n for n in own if readers[n] > (n in here)) for own, here in zip(made, read, strict=True)]
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of its tasks in order: forward, then those of its backward."""
+        return PHASES[self.backward]
 
     @property
     def trained(self) -> frozenset[str]:

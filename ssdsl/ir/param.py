@@ -7,7 +7,7 @@ al. 2020) shards the state of a flat parameter over some axes of the mesh.
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ssdsl.ir.layout import PARTIAL, Layout, Shape, Submesh
 from ssdsl.plan.plan import State
@@ -86,36 +86,43 @@ class StateAxes:
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduceGrads:
+class _AlongAxes:
+    """A step in the completion of a gradient, along axes of its submesh. `kind` is its name in the runtime."""
+
+    kind: ClassVar[str]
+
+    axes: tuple[str, ...]
+
+
+class AllReduceGrads(_AlongAxes):
     """Sums a gradient over the groups along these axes; every device gets the whole sum."""
 
-    axes: tuple[str, ...]
+    kind = "all_reduce"
 
 
-@dataclass(frozen=True, slots=True)
-class ReduceScatterGrads:
+class ReduceScatterGrads(_AlongAxes):
     """Sums a gradient over the groups along these axes; every device gets its part of the sum."""
 
-    axes: tuple[str, ...]
+    kind = "reduce_scatter"
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkGrads:
+class ChunkGrads(_AlongAxes):
     """Keeps each device's part of a gradient that is equal along these axes; nothing travels."""
 
-    axes: tuple[str, ...]
+    kind = "chunk"
 
 
-@dataclass(frozen=True, slots=True)
-class GatherGrads:
+class GatherGrads(_AlongAxes):
     """Joins the parts of a gradient that the devices of the groups along these axes have; every device gets all."""
 
-    axes: tuple[str, ...]
+    kind = "all_gather"
 
 
 @dataclass(frozen=True, slots=True)
 class SumTiedGrads:
     """Sums a gradient over all submeshes on which a tied weight lives."""
+
+    kind: ClassVar[str] = "sum_tied"
 
     submeshes: tuple[Submesh, ...]
 

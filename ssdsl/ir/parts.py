@@ -1,20 +1,12 @@
-"""The parts of a value that each task reads, and the backward phases of a function."""
+"""The parts of a value that each task reads."""
 
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from ssdsl.ir.action import At
-from ssdsl.ir.function import Backward, Concat, Earlier, Function, FunctionInput, Merge
+from ssdsl.ir.function import Concat, Earlier, Function, FunctionInput, Merge
+from ssdsl.ir.program import At
 from ssdsl.ir.value import TimeIndex
-from ssdsl.plan.plan import Phase
-
-BACK_PHASES: dict[Backward, tuple[Phase, ...]] = {
-    Backward.NONE: (),
-    Backward.WHOLE: (Phase.BACKWARD,),
-    Backward.HALVES: (Phase.DGRAD, Phase.WGRAD),  # the first returns gradients of inputs to other functions
-    Backward.DGRAD: (Phase.DGRAD,),
-}
 
 
 def coordinates(time: Sequence[TimeIndex]) -> Iterator[At]:

@@ -3,20 +3,106 @@
 A role stands for all devices that run the same code, a function for every device of its submesh, a message for the
 sends and receives of all its devices. So a program's size does not depend on the size of any axis that no
 placement fixes.
+
+Actions are the list of what a role does in a training step, in order. Communication between devices is two actions:
+`Start` posts a send or a receive without waiting; `Wait` comes before the task that needs the received value. `Free`
+drops a value after its last reader. A large plan has half a million of `Compute`, `Start`, `Wait` and `Free`: they are
+named tuples, which Python creates, hashes and compares fastest.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
 
-from ssdsl.ir.action import Action, Compute, End
 from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, Prologue
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph
-from ssdsl.plan.plan import Plan
+from ssdsl.plan.plan import Phase, Plan
 from ssdsl.text.source import Span
+
+# -- actions -----------------------------------------------------------------------------------------------------------
+
+
+At = tuple[int, ...]
+
+
+class Compute(NamedTuple):
+    """A function at one coordinate in one phase: forward, backward, or one half of backward."""
+
+    function: int
+    at: At
+    phase: Phase
+
+
+class End(Enum):
+    """The end of a message at which a role is: it sends, receives, or both."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+    BOTH = "exchange"  # some of its devices send to others of them
+
+
+class Start(NamedTuple):
+    """Posts this role's end of a message, which carries a value or its gradient."""
+
+    message: int
+    at: At
+    gradient: bool
+    end: End
+
+
+class Wait(NamedTuple):
+    """Waits until a message has arrived whose receive was posted."""
+
+    message: int
+    at: At
+    gradient: bool
+
+
+class Free(NamedTuple):
+    """Drops a part of a value that no later action on this device reads."""
+
+    slot: str
+    at: At
+
+
+@dataclass(frozen=True, slots=True)
+class OnFlat:
+    """An action on a flat parameter."""
+
+    flat: int
+
+
+class ScatterGrads(OnFlat):
+    """Reduces the gradient that a backward has left to the devices that hold its parts (ZeRO-2)."""
+
+
+class StartReduce(OnFlat):
+    """Starts to complete the gradient of a flat parameter, once its last addend has been computed."""
+
+
+class WaitReduce(OnFlat):
+    """Waits until the gradient of a flat parameter is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The optimizer's step on all flat parameters of the role."""
+
+
+class GatherParam(OnFlat):
+    """Gathers the weights that other devices have updated: those of which a device holds more than it updates."""
+
+
+FlatAction = ScatterGrads | StartReduce | WaitReduce | GatherParam
+Action = Compute | Start | Wait | Free | Update | FlatAction
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Message, functions_of
+from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps
+from ssdsl.ir.function import Function
+from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, ReduceScatterGrads
+from ssdsl.ir.program import (
     Action,
     Compute,
     Free,
     GatherParam,
+    Members,
+    Role,
     ScatterGrads,
     Start,
     StartReduce,
@@ -16,11 +22,6 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Message, functions_of
-from ssdsl.ir.execute import Await, Meet, Post, Roles, Step, Steps
-from ssdsl.ir.function import Function
-from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, ReduceScatterGrads
-from ssdsl.ir.program import Members, Role
 
 
 def steps_of(

@@ -1,26 +1,131 @@
-"""The value that passes return and take: a plan with everything that has been decided so far."""
+"""The value that passes return and take: a plan with everything that has been decided so far.
+
+Asks for values and answers to them say how each version of a value is made, and in which function. An answer does not
+hold the value's name, and numbers functions locally, so that equal values of equal layers share one answer: its names
+are versions of "".
+"""
 
 import itertools
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
-from ssdsl.ir.action import Compute
-from ssdsl.ir.comm import Message
-from ssdsl.ir.function import Function, Kernel, OpSplit, Prologue
+from ssdsl.ir.comm import Message, Move
+from ssdsl.ir.function import Conversion, Function, Kernel, Merge, OpSplit, Prologue
 from ssdsl.ir.layout import Layout, Shape, Submesh
 from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.place import Place, place_of
-from ssdsl.ir.program import Loss, Program, Result, Role
-from ssdsl.ir.value import Coordinate, Name, Size, TimeIndex, Type
-from ssdsl.lower.conversions.answer import Ask, Converted
+from ssdsl.ir.program import At, Compute, Loss, Program, Result, Role
+from ssdsl.ir.value import Coordinate, Name, Size, TimeIndex, Type, Var
 from ssdsl.lower.operators.coordinates import Splits
-from ssdsl.lower.tasks.task import Task
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Plan
-from ssdsl.text.diagnostic import InternalError
+from ssdsl.text.diagnostic import InternalError, PlanError
 from ssdsl.text.source import Span
+
+
+class Carry(NamedTuple):
+    """One message at one coordinate in time: a value, its gradient, or a signal."""
+
+    message: int
+    at: At
+    gradient: bool
+
+
+Task = Compute | Carry
+
+
+# -- asks for values, and answers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The type in which an operator needs a tensor, and that of the gradient that it returns (None: no gradient)."""
+
+    shape: Shape
+    type: Type
+    gradient: Type | None
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """The need that function number `function` has of a value. `at` is the place in the order of the program: the
+    position of an operator and the number of its operand. Two asks with equal keys need the same.
+
+    Without a need, a report asks for the value as its function leaves it, with its sums taken.
+    """
+
+    value: str
+    function: int
+    need: Need | None
+    key: Hashable
+    at: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """A version that a function is given: a weight's, or one that the prologue provides."""
+
+    var: Var
+
+
+@dataclass(frozen=True, slots=True)
+class SentVersions:
+    """The moves that bring a version to other devices, and its gradient back. `uneven` are the factors whose size
+    varies with an index in time."""
+
+    forward: Move
+    backward: Move | None
+    uneven: tuple[tuple[int, TimeIndex], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A version that a function reads from another function, or from itself, which left it under the name `left`."""
+
+    var: Var
+    producer: int
+    left: Name
+    merges: tuple[Merge, ...]
+    sent: SentVersions | None = None
+
+
+What = Entering | Received | Conversion
+
+
+@dataclass(slots=True)
+class ValueVersions:
+    """The versions of one value: for each, how it is `made`, by function and version number. Version 0 of function 0 is
+    the operator's own result.
+
+    `versions` holds the version that meets each ask, up to the first ask that is refused. `moves_rows` holds the
+    versions that are made by moving rows to other devices: the number of the ask, and the types before and after.
+    """
+
+    made: dict[tuple[int, int], What] = field(default_factory=dict)
+    versions: list[int] = field(default_factory=list)
+    moves_rows: dict[tuple[int, int], tuple[int, Type, Type]] = field(default_factory=dict)
+    refusal: PlanError | None = None
+
+
+Counts = dict[tuple[int, Name], tuple[Ask, Ask]]  # for versions made by moving rows: their counts before and after
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """The result of `convert_values`: for a value and a function the answer, and the functions that it numbers; the
+    name under which each ask is met; the asks for `counts` of rows."""
+
+    answers: dict[tuple[str, int], tuple[ValueVersions, tuple[int, ...]]] = field(default_factory=dict)
+    names: dict[Ask, Name] = field(default_factory=dict)
+    counts: Counts = field(default_factory=dict)
+
+
+# -- the lowering ------------------------------------------------------------------------------------------------------
+
 
 Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]  # submesh, indices in time, numbers of ordered sets
 

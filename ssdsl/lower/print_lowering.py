@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from ssdsl.ir.action import Compute
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Compute, Role
 from ssdsl.ir.text.comm import message_lines
 from ssdsl.ir.text.function import function_lines, prologue_lines, splits_text
-from ssdsl.ir.text.program import flat_lines, loss_text, mesh_text, param_text
-from ssdsl.ir.text.role import ActionText, at_text, role_lines
+from ssdsl.ir.text.program import ActionText, at_text, flat_lines, loss_text, mesh_text, param_text, role_lines
 from ssdsl.ir.text.types import names_text, time_text
-from ssdsl.lower.lowering import Lowering, Segment
-from ssdsl.lower.tasks.task import Task
+from ssdsl.lower.lowering import Lowering, Segment, Task
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Phase
 

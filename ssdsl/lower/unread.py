@@ -1,4 +1,4 @@
-"""Finds statements of a plan that have no effect on its program.
+"""Finds statements of a plan that have no effect on its program, or only that of more communication.
 
 Each fact of a plan has the span of its statement. For each kind of statement, the program is searched for the spans
 that it uses. A statement whose span is not found changes nothing, and gets a warning. A statement that only repeats
@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import OpPart, Reshard
+from ssdsl.ir.comm import AllGather, Narrow, Transfer
+from ssdsl.ir.function import Function, Instr, OpPart, Reshard, names_along, reads_of, results_of
+from ssdsl.ir.layout import Shard
 from ssdsl.ir.program import Members, Program
-from ssdsl.ir.value import names_of
-from ssdsl.lower.cut_in_vain import cut_in_vain
-from ssdsl.lower.errors import IdleDevices, StateLeftWhole
+from ssdsl.ir.value import Name, Type
+from ssdsl.lower.errors import CutInVain, IdleDevices, StateLeftWhole
 from ssdsl.lower.functions.gather_again import is_gathered
+from ssdsl.model.graph import ITEMSIZE, Graph
 from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
 from ssdsl.plan.plan import Mark, Plan, State
 from ssdsl.text.diagnostic import Diagnostic
@@ -73,12 +74,7 @@ def _split(plan: Plan, _: Program) -> Iterator[Span]:
 def _in_parts(_: Plan, program: Program) -> Iterator[Span]:
     ops = (op for function in program.functions for op in function.operators())
     given = (instr for prologue in program.prologues for instr in prologue.body if isinstance(instr, OpPart))
-    spans = (
-        program.plan.said(op.operator, name)
-        for op in (*ops, *given)
-        for s in op.splits
-        for name in names_of(s.coordinate)
-    )
+    spans = (program.plan.said(op.operator, name) for op in (*ops, *given) for name in names_along(op.splits))
     yield from (span for span in spans if span is not None)
 
 
@@ -173,3 +169,84 @@ def _devices(program: Program) -> Iterator[IdleDevices]:
         idle = [r.submesh for r in program.roles if r.submesh.mesh == mesh and not r.actions]
         if idle:
             yield IdleDevices(mesh.span, mesh.name, sum(s.size for s in idle), str(idle[0]))
+
+
+# -- cuts in vain ------------------------------------------------------------------------------------------------------
+
+
+def cut_in_vain(program: Program) -> Iterator[CutInVain]:
+    """A warning for each statement that cuts operators in vain along an axis, with what a device gathers of them."""
+    found: dict[tuple[Span | None, str], list[tuple[str, int]]] = {}
+    for function in program.functions:
+        if gathers := [i for i in function.body() if isinstance(i, Reshard) and _gathers(i)]:
+            flow = _Flow.of(function, program.graph)
+            for instr, (step,) in ((i, i.forward) for i in gathers):
+                (axis,) = step.axes
+                maker = flow.made.get(instr.source)
+                if isinstance(maker, OpPart) and flow.is_in_vain(maker, axis):
+                    key = program.plan.said(maker.operator, axis), axis
+                    size = step.elements * ITEMSIZE.get(instr.result.dtype, 4)
+                    found.setdefault(key, []).append((maker.operator, size))
+    for (span, axis), gathered in found.items():
+        operator = program.graph.by_name[gathered[0][0]]
+        named = f"{operator.path} {operator.kind}".strip()
+        yield CutInVain(span, named, axis, len(gathered), sum(size for _, size in gathered))
+
+
+def _gathers(instr: Reshard) -> bool:
+    """Whether a conversion gathers parts along one axis, and does nothing else."""
+    return len(instr.forward) == 1 and isinstance(instr.forward[0], AllGather) and len(instr.forward[0].axes) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The instructions of a function by the values that they make and read."""
+
+    function: Function
+    graph: Graph
+    made: dict[Name, Instr]
+    readers: dict[Name, list[Instr]]
+    leaving: frozenset[Name]
+    types: dict[Name, Type]
+
+    @classmethod
+    def of(cls, function: Function, graph: Graph) -> "_Flow":
+        made, readers = dict[Name, Instr](), dict[Name, list[Instr]]()
+        for instr in function.body():
+            made |= {var.name: instr for var in results_of(instr)}
+            for name in reads_of(instr):
+                readers.setdefault(name, []).append(instr)
+        types = {name: var.type for name, var in function.variables().items()}
+        return cls(function, graph, made, readers, frozenset(o.name for o in function.outputs), types)
+
+    def is_in_vain(self, first: OpPart, axis: str) -> bool:
+        """Whether this operator, and all that are cut with it, only cut what is whole and is gathered behind them."""
+        left, seen = [first], {first.operator}
+        while left:
+            op = left.pop()
+            near = self._cut_with(op, axis)
+            if near is None or self.graph.by_name[op.operator].row.contraction:
+                return False
+            left += [other for other in near if other.operator not in seen]
+            seen |= {other.operator for other in near}
+        return True
+
+    def _cut_with(self, op: OpPart, axis: str) -> list[OpPart] | None:
+        """The operators that hand this one its parts, or read its own. None if it gets parts otherwise than from whole
+        values, or leaves them otherwise than to be gathered."""
+        ins = [self.made.get(name) for name in op.reads if self._is_cut(name, axis)]
+        outs = [reader for var in op.results for reader in self.readers.get(var.name, ())]
+        if any(var.name in self.leaving or not self._is_cut(var.name, axis) for var in op.results):
+            return None
+        near = [instr for instr in (*ins, *outs) if isinstance(instr, OpPart)]
+        moved = [(instr, Narrow) for instr in ins] + [(instr, AllGather) for instr in outs]
+        return near if all(isinstance(i, OpPart) or _only(i, step, axis) for i, step in moved) else None
+
+    def _is_cut(self, name: Name, axis: str) -> bool:
+        place = dict(zip((a for a, _ in self.function.submesh.axes), self.types[name].layout.places, strict=True))[axis]
+        return isinstance(place, Shard)
+
+
+def _only(instr: Instr | None, step: type[Narrow | AllGather], axis: str) -> bool:
+    """Whether an instruction takes this step along the axis, and no other."""
+    return isinstance(instr, Reshard) and [(type(s), s.axes) for s in instr.forward] == [(step, (axis,))]

@@ -1,24 +1,27 @@
 """The facts that the checks share: the program, facts that follow from its graph alone, and typed functions."""
 
+import re
 from dataclasses import dataclass, field
 
-from ssdsl.ir.function import Function, OpPart
+from ssdsl.ir.function import Function, OpPart, names_along
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Name, names_of
+from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Origin
-from ssdsl.prove.failures import Failures
+from ssdsl.prove.failures import ProofFailed, Rule, Wrong
 from ssdsl.prove.types.local import Factors, Local
 from ssdsl.prove.types.operators import OperatorPart
 from ssdsl.text.source import Span
+
+MOST_OPERATORS = 3  # the most operators that a failure names
 
 
 @dataclass(frozen=True, slots=True)
 class ProofFacts:
     """A program, with facts that follow from its graph. `learning` are the values from which the loss follows through
     differentiable operators: they have gradients. `alone` are the values that follow from weights, buffers and
-    constants only, `read` those that operators or the step itself read."""
+    constants only, `read` those that operators or the step itself read; `failures` are the broken rules, each once."""
 
     program: Program
     operators: dict[str, Operator]
@@ -26,7 +29,8 @@ class ProofFacts:
     alone: frozenset[str]
     read: frozenset[str]
     params: dict[tuple[str, Submesh], Param]
-    failures: Failures
+    failures: dict[ProofFailed, Rule] = field(default_factory=dict)
+    near: dict[str, list[Operator]] = field(default_factory=dict)  # those that make and read a value
 
     @property
     def graph(self) -> Graph:
@@ -39,12 +43,50 @@ class ProofFacts:
 
     def span_of(self, op: OpPart, submesh: Submesh) -> Span | None:
         """The statement of the plan that splits an operator, or else the one that makes its mesh."""
-        said = (self.program.plan.said(op.operator, n) for s in op.splits for n in names_of(s.coordinate))
+        said = (self.program.plan.said(op.operator, n) for n in names_along(op.splits))
         return next((span for span in said if span is not None), submesh.mesh.span)
 
     def learns(self, name: Name) -> bool:
         """Whether a value has a gradient."""
         return name.value in self.learning
+
+    # -- failures ----------------------------------------------------------------------------------------------------
+
+    def fail(
+        self,
+        rule: Rule,
+        where: str,
+        tensor: object = "",
+        wanted: object = "",
+        had: object = "",
+        span: Span | None = None,
+    ) -> None:
+        """Adds a failure. The text names operators that make or read `tensor`; `span` is the statement to show."""
+        value = self.graph.values.get(str(tensor).partition("@")[0])
+        classes = [c for axis in value.factors for c in axis] if value is not None else []
+
+        def named(text: object) -> str:
+            return re.sub(r"factor (\d+)", lambda m: self._dim(classes, int(m[1])), str(text))
+
+        around = tuple((o.kind, o.module, o.source) for o in self._around(str(tensor).partition("@")[0]))
+        failed = ProofFailed(span, rule.value, where, str(tensor), named(wanted), named(had), around)
+        self.failures[failed] = rule
+
+    def fail_with(self, wrong: Wrong, where: str, tensor: object = "", span: Span | None = None) -> None:
+        """Adds a broken rule with its place."""
+        self.fail(wrong.rule, where, tensor, wrong.wanted, wrong.had, span)
+
+    def _around(self, name: str) -> list[Operator]:
+        """The first few operators that have this name, or make or read the value of this name."""
+        if not self.near:
+            for operator in self.graph.operators:
+                for value in dict.fromkeys((operator.name, *(o.value for o in (*operator.outputs, *operator.inputs)))):
+                    self.near.setdefault(value, []).append(operator)
+        return self.near.get(name, [])[:MOST_OPERATORS]
+
+    def _dim(self, classes: list[int], factor: int) -> str:
+        known = factor < len(classes) and classes[factor] in self.graph.dim_names
+        return self.graph.dim_names[classes[factor]] if known else f"factor {factor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +132,7 @@ def facts_of(program: Program) -> ProofFacts:
     graph = program.graph
     params = {(p.weight, p.submesh): p for p in program.params}
     learning = _learning(graph) if program.trains else frozenset[str]()  # where nothing trains, nothing has a gradient
-    return ProofFacts(program, graph.by_name, learning, _alone(graph), _read(graph), params, Failures(graph))
+    return ProofFacts(program, graph.by_name, learning, _alone(graph), _read(graph), params)
 
 
 def _learning(graph: Graph) -> frozenset[str]:

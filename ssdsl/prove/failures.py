@@ -1,14 +1,8 @@
 """Failures of a proof: the rules, one a row, and the diagnostic that shows where one is broken."""
 
-import re
-from dataclasses import dataclass, field
 from enum import Enum
 
-from ssdsl.model.graph import Graph, Operator
 from ssdsl.text.diagnostic import Diagnostic
-from ssdsl.text.source import Span
-
-MOST_OPERATORS = 3  # the most operators that a failure names
 
 
 class Rule(Enum):
@@ -124,48 +118,3 @@ class Wrong(Exception):
     def __init__(self, rule: Rule, wanted: object = "", had: object = "") -> None:
         super().__init__(rule.value)
         self.rule, self.wanted, self.had = rule, str(wanted), str(had)
-
-
-@dataclass(slots=True)
-class Failures:
-    """Collects failures, each once."""
-
-    graph: Graph
-    found: dict[ProofFailed, Rule] = field(default_factory=dict)
-    near: dict[str, list[Operator]] = field(default_factory=dict)  # the operators that make and read a value
-
-    def add(
-        self,
-        rule: Rule,
-        where: str,
-        tensor: object = "",
-        wanted: object = "",
-        had: object = "",
-        span: Span | None = None,
-    ) -> None:
-        """Adds a failure. The text names operators that make or read `tensor`; `span` is the statement to show."""
-        value = self.graph.values.get(str(tensor).partition("@")[0])
-        classes = [c for axis in value.factors for c in axis] if value is not None else []
-
-        def named(text: object) -> str:
-            return re.sub(r"factor (\d+)", lambda m: self._dim(classes, int(m[1])), str(text))
-
-        around = tuple((o.kind, o.module, o.source) for o in self._around(str(tensor).partition("@")[0]))
-        failed = ProofFailed(span, rule.value, where, str(tensor), named(wanted), named(had), around)
-        self.found[failed] = rule
-
-    def _around(self, name: str) -> list[Operator]:
-        """The first few operators that have this name, or make or read the value of this name."""
-        if not self.near:
-            for operator in self.graph.operators:
-                for value in dict.fromkeys((operator.name, *(o.value for o in (*operator.outputs, *operator.inputs)))):
-                    self.near.setdefault(value, []).append(operator)
-        return self.near.get(name, [])[:MOST_OPERATORS]
-
-    def _dim(self, classes: list[int], factor: int) -> str:
-        known = factor < len(classes) and classes[factor] in self.graph.dim_names
-        return self.graph.dim_names[classes[factor]] if known else f"factor {factor}"
-
-    def wrong(self, wrong: Wrong, where: str, tensor: object = "", span: Span | None = None) -> None:
-        """Adds a broken rule with its place."""
-        self.add(wrong.rule, where, tensor, wrong.wanted, wrong.had, span)

@@ -34,7 +34,7 @@ def check_gradients(facts: ProofFacts, function: Function, gradients: dict[Name,
         name = parameter.var.name
         where, span = f"function `{function.name}`, backward", function.submesh.mesh.span
         if name.value in seen:
-            facts.failures.add(Rule.TWICE, where, name, "one parameter", name, span)
+            facts.fail(Rule.TWICE, where, name, "one parameter", name, span)
         seen.add(name.value)
         gradient = gradients.get(name)
         param = facts.params.get((name.value, function.submesh))
@@ -42,10 +42,10 @@ def check_gradients(facts: ProofFacts, function: Function, gradients: dict[Name,
             continue
         axes = {c.name for c in gradient.partial if isinstance(c, Axis)}
         if axes != set(param.partial):
-            facts.failures.add(Rule.PARAM, where, name, f"addends over {param.partial}", f"over {sorted(axes)}", span)
+            facts.fail(Rule.PARAM, where, name, f"addends over {param.partial}", f"over {sorted(axes)}", span)
         for index in function.time:
             if Time(index.name) not in gradient.partial:
-                facts.failures.add(Rule.COUNTED, where, name, f"one addend for each {index.name}", gradient, span)
+                facts.fail(Rule.COUNTED, where, name, f"one addend for each {index.name}", gradient, span)
 
 
 def check_params(facts: ProofFacts) -> None:
@@ -57,21 +57,19 @@ def check_params(facts: ProofFacts) -> None:
     flats: dict[tuple[str, Submesh], list[FlatParam]] = {}
     for number, flat in enumerate(facts.program.flats):
         if flat.number != number:
-            facts.failures.add(Rule.FLAT, "the flat parameters", "", number, flat.number)
+            facts.fail(Rule.FLAT, "the flat parameters", "", number, flat.number)
         for weight in flat.weights:
             flats.setdefault((weight, flat.submesh), []).append(flat)
     for weight, submesh in flats:
         if (weight, submesh) not in facts.params:
-            facts.failures.add(Rule.FLAT, "the flat parameters", weight, f"a weight on {submesh}", "none")
+            facts.fail(Rule.FLAT, "the flat parameters", weight, f"a weight on {submesh}", "none")
     for weight, params in homes.items():
         _check_apart(facts, weight, params)
         for param in params:
             found = flats.get((weight, param.submesh), [])
             if len(found) != (1 if param.trained else 0):
                 wanted = "one" if param.trained else "none, as it is not trained"
-                facts.failures.add(
-                    Rule.FLAT, f"parameters on {param.submesh}", weight, wanted, len(found), _span(param)
-                )
+                facts.fail(Rule.FLAT, f"parameters on {param.submesh}", weight, wanted, len(found), _span(param))
     for flat in facts.program.flats:
         found_params = [facts.params[w, flat.submesh] for w in flat.weights if (w, flat.submesh) in facts.params]
         if found_params and all(map(_fits, found_params)):
@@ -84,17 +82,17 @@ def _check_param(facts: ProofFacts, param: Param) -> None:
     if value is None:
         return  # another program trains it, and this one does not read it
     if value.origin not in (Origin.WEIGHT, Origin.BUFFER):
-        facts.failures.add(Rule.PARAM, where, param.weight, "a weight or buffer", value.origin)
+        facts.fail(Rule.PARAM, where, param.weight, "a weight or buffer", value.origin)
         return
     if facts.params[param.weight, param.submesh] is not param:
-        facts.failures.add(Rule.TWICE, where, param.weight, "one parameter", "two", _span(param))
+        facts.fail(Rule.TWICE, where, param.weight, "one parameter", "two", _span(param))
     trained = value.origin is Origin.WEIGHT and param.weight in facts.learning
     if not facts.program.trains:
         trained = param.trained  # decided by the program that trains the weights
     if (param.trained, param.dtype, param.shape.axes) != (trained, value.dtype, value.sizes):
         wanted = f"trained: {trained}, {value.dtype}, {value.sizes}"
         had = f"trained: {param.trained}, {param.dtype}, {param.shape.axes}"
-        facts.failures.add(Rule.PARAM, where, param.weight, wanted, had, _span(param))
+        facts.fail(Rule.PARAM, where, param.weight, wanted, had, _span(param))
     try:
         local = of_type(Type(param.layout), param.submesh.axes)
         elements(value.sizes, local)
@@ -108,7 +106,7 @@ def _check_param(facts: ProofFacts, param: Param) -> None:
         if any(a not in sizes or local.digit(Axis(a)) is not None for a in param.partial):
             raise Wrong(Rule.PARAM, "addends over axes along which it is whole", param.partial)
     except Wrong as wrong:
-        facts.failures.wrong(wrong, where, param.weight, _span(param))
+        facts.fail_with(wrong, where, param.weight, _span(param))
 
 
 def _fits(param: Param) -> bool:
@@ -124,7 +122,7 @@ def _check_apart(facts: ProofFacts, weight: str, params: list[Param]) -> None:
     for at, a in enumerate(params):
         for b in params[at + 1 :]:
             if a.submesh != b.submesh and share(a.submesh, b.submesh) is not Share.NONE:
-                facts.failures.add(
+                facts.fail(
                     Rule.PARAM,
                     "the parameters",
                     weight,
@@ -142,24 +140,23 @@ def _check_flat(
     flats: dict[tuple[str, Submesh], list[FlatParam]],
 ) -> None:
     where, span = f"flat parameter {flat.number} on {flat.submesh}", _span(params[0])
-    failures = facts.failures
     for param in params:
         if param.dtype != flat.dtype or set(param.partial) != set(params[0].partial):
-            failures.add(
+            facts.fail(
                 Rule.FLAT, where, param.weight, (flat.dtype, params[0].partial), (param.dtype, param.partial), span
             )
     sizes = dict(flat.submesh.axes)
     digits = {c.name for p in params for c, _ in of_type(Type(p.layout), p.submesh.axes).digits}
     axes = flat.sharded.optimizer
     if any(a not in sizes or a in digits for a in axes):
-        failures.add(Rule.FLAT, where, "", "state cut over axes along which the weights are whole", axes, span)
+        facts.fail(Rule.FLAT, where, "", "state cut over axes along which the weights are whole", axes, span)
     whole = {a: n for a, n in flat.submesh.axes if a not in digits}
     try:
         parts, used = _complete(flat, params, whole, homes, flats), sum(p.elements for p in params)
         if flat.elements % parts or not used <= flat.elements < used + math.prod(whole.values()):
-            failures.add(Rule.SIZE, where, "", f"{used}, padded to {parts} equal parts", flat.elements, span)
+            facts.fail(Rule.SIZE, where, "", f"{used}, padded to {parts} equal parts", flat.elements, span)
     except Wrong as wrong:
-        failures.wrong(wrong, where, ", ".join(flat.weights[:3]), span)
+        facts.fail_with(wrong, where, ", ".join(flat.weights[:3]), span)
 
 
 def _complete(
@@ -275,7 +272,7 @@ def check_gathers(facts: ProofFacts, function: Function) -> None:
         wanted = {flat_of[r].number for r in reads if r in flat_of}
         wanted -= set() if apart else shared
         if sorted(section.gathers) != sorted(wanted):
-            facts.failures.add(
+            facts.fail(
                 Rule.GATHER,
                 f"function `{function.name}`, section `{section.layer}`",
                 "",

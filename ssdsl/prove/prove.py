@@ -3,29 +3,23 @@
 import time
 from dataclasses import dataclass
 
-from ssdsl.ir.action import Compute, Start
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Compute, Program, Start
 from ssdsl.ir.references import dangling
 from ssdsl.ir.value import Name
 from ssdsl.prove.facts import ProofFacts, facts_of
 from ssdsl.prove.failures import ProofFailed, Rule
 from ssdsl.prove.functions.alike import Classes
-from ssdsl.prove.functions.backward import backward
-from ssdsl.prove.functions.buffers import check_buffers
+from ssdsl.prove.functions.backward import backward, check_again, check_halves
 from ssdsl.prove.functions.flow import Flow
 from ssdsl.prove.functions.forward import forward
-from ssdsl.prove.functions.halves import check_halves
 from ssdsl.prove.functions.overwrites import check_orders, check_overwrites, check_unread
 from ssdsl.prove.functions.prologues import prologues
-from ssdsl.prove.functions.regathers import check_again
 from ssdsl.prove.params import check_gathers, check_gradients, check_params
 from ssdsl.prove.roles.deadlock import check_deadlock
-from ssdsl.prove.roles.parts import parts_of
-from ssdsl.prove.roles.roles import check_places, check_role
-from ssdsl.prove.roles.updates import check_updates
+from ssdsl.prove.roles.roles import check_places, check_role, check_updates, parts_of
 from ssdsl.prove.types.draws import check_draws
 from ssdsl.prove.types.local import Local
-from ssdsl.prove.whole import check_loss, check_operators, check_results
+from ssdsl.prove.whole import check_buffers, check_loss, check_operators, check_results
 from ssdsl.text.diagnostic import PlanError
 
 MOST_SHOWN = 10
@@ -69,8 +63,8 @@ def prove(program: Program) -> Proof:
     facts = facts_of(program)
     flow, gradients = Flow(facts, Classes(facts)), dict[int, dict[Name, Local]]()
     for text in dangling(program):
-        facts.failures.add(Rule.UNKNOWN, "the program", "", "what it refers to", text)
-    if not facts.failures.found:  # all other checks rely on it
+        facts.fail(Rule.UNKNOWN, "the program", "", "what it refers to", text)
+    if not facts.failures:  # all other checks rely on it
         _check_functions(facts, flow, gradients)
         _check_roles(facts)
     return Proof(
@@ -82,7 +76,7 @@ def prove(program: Program) -> Proof:
         sum(1 for r in program.roles for a in r.actions if isinstance(a, Start)),
         sum(1 for o in program.graph.operators if o.found is not None),
         time.perf_counter() - start,
-        tuple(facts.failures.found),
+        tuple(facts.failures),
     )
 
 

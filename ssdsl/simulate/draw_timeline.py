@@ -5,10 +5,9 @@ from dataclasses import replace
 from functools import cache
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.action import At, Compute, Start, StartReduce
 from ssdsl.ir.comm import Transfer, functions_of
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import At, Compute, Program, Start, StartReduce
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.run import Epilogue, Interval, Trace

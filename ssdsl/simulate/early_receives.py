@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ssdsl.ir.action import Action, Compute, End, Start, Wait
 from ssdsl.ir.comm import Transfer, functions_of
-from ssdsl.ir.program import Program, Role
+from ssdsl.ir.program import Action, Compute, End, Program, Role, Start, Wait
 
 
 def roles_of_devices(program: Program) -> tuple[Role, ...]:

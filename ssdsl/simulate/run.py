@@ -12,8 +12,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ssdsl.ir import execute
-from ssdsl.ir.action import Action, Compute, GatherParam, ScatterGrads, Start, StartReduce, Update, WaitReduce
-from ssdsl.ir.program import Members, Program
+from ssdsl.ir.program import (
+    Action,
+    Compute,
+    GatherParam,
+    Members,
+    Program,
+    ScatterGrads,
+    Start,
+    StartReduce,
+    Update,
+    WaitReduce,
+)
 from ssdsl.ir.steps import steps_of
 from ssdsl.simulate.price.costs import Cost, Costs
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
-from ssdsl.ir.action import Compute, Start
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Program, Role
+from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.simulate.draw_timeline import draw, title_of
 from ssdsl.simulate.early_receives import roles_of_devices
 from ssdsl.simulate.memory.activations import Activations

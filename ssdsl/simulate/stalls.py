@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from operator import itemgetter
 
-from ssdsl.ir.action import Wait
 from ssdsl.ir.execute import Stall
+from ssdsl.ir.program import Wait
 from ssdsl.simulate.run import Trace
 
 Carried = tuple[int, bool]  # a message's number, and whether it carries a gradient

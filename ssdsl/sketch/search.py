@@ -14,8 +14,7 @@ from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
-from ssdsl.simulate.profile.fit import costs_for
-from ssdsl.simulate.profile.read_costs import CostsFile
+from ssdsl.simulate.profile.read_costs import CostsFile, costs_for
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import Timeline
 from ssdsl.sketch.answers import clocks, cuts, orders, widths

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from ssdsl.ir.action import Action, Compute, GatherParam, StartReduce, Update, WaitReduce
 from ssdsl.ir.execute import ActionPart, Await, Meet, Post, Step, Steps, Trace, execute
+from ssdsl.ir.program import Action, Compute, GatherParam, StartReduce, Update, WaitReduce
 from ssdsl.plan.plan import Phase
 from ssdsl.text.diagnostic import InternalError
 

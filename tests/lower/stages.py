@@ -3,14 +3,12 @@
 from dataclasses import replace
 from itertools import starmap
 
-from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Message, Move, Signal, Transfer
 from ssdsl.ir.function import Backward, Function, FunctionInput, OpPart, Parameter, Section
 from ssdsl.ir.layout import Layout, Shape
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Compute, Role
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
-from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.tasks.task import Carry, Task
+from ssdsl.lower.lowering import Carry, Lowering, Task
 from ssdsl.plan.plan import Phase, Plan
 from tests.lower.by_hand import graph_of, plan_of, submesh
 

@@ -11,9 +11,8 @@ from ssdsl.ir.function import Concat, Conversion, First, Reshard, Slice, Sum
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.value import TimeIndex, Type, Var
-from ssdsl.lower.conversions.answer import Entering, Need, Received, ValueVersions
 from ssdsl.lower.conversions.convert import Source, convert
-from ssdsl.lower.lowering import Lowering, Segment, TypedOperand
+from ssdsl.lower.lowering import Entering, Lowering, Need, Received, Segment, TypedOperand, ValueVersions
 from ssdsl.lower.operators.operand_types import local_sizes
 from ssdsl.model.graph import Graph, Origin, Value
 from ssdsl.plan.plan import Mesh, Plan

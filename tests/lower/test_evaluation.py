@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ssdsl.compile import compile_evaluation, compile_plan, compile_source
-from ssdsl.ir.action import Compute, Free, Start, Wait
 from ssdsl.ir.function import Backward
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Compute, Free, Program, Start, Wait
 from ssdsl.lower.lower import lower
 from ssdsl.lower.lowering import Held
 from ssdsl.model.graph import Graph, Origin

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ssdsl.ir.value import TimeIndex
-from ssdsl.lower.functions.join_readers import join_readers
+from ssdsl.lower.functions.form_functions import join_readers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.plan.plan import Mark
 from tests.lower.by_hand import SPAN, after, graph_of, ordering, plan_of, saying

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssdsl.compile import compile_plan, compile_source
-from ssdsl.ir.action import Action, Compute, End, ScatterGrads, Start, StartReduce, Wait, WaitReduce
 from ssdsl.ir.execute import Meet, Steps, execute
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.program import Program, Role
+from ssdsl.ir.program import Action, Compute, End, Program, Role, ScatterGrads, Start, StartReduce, Wait, WaitReduce
 from ssdsl.ir.steps import steps_of
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Mesh, Phase

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from ssdsl.ir.action import (
+from ssdsl.ir.function import Backward
+from ssdsl.ir.param import FlatParam, StateAxes, SumTiedGrads
+from ssdsl.ir.program import (
     Action,
     Compute,
     Free,
     GatherParam,
+    Result,
     ScatterGrads,
     Start,
     StartReduce,
@@ -16,14 +19,10 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.function import Backward
-from ssdsl.ir.param import FlatParam, StateAxes, SumTiedGrads
-from ssdsl.ir.program import Result
 from ssdsl.ir.value import Name
-from ssdsl.lower.lowering import Lowering
+from ssdsl.lower.lowering import Carry, Lowering
 from ssdsl.lower.params.flatten_params import completion_of
 from ssdsl.lower.tasks.place_events import AwaitedTransfers, place_events
-from ssdsl.lower.tasks.task import Carry
 from ssdsl.plan.plan import Phase
 from tests.lower.by_hand import submesh
 from tests.lower.stages import pipeline, signal, with_tasks, words

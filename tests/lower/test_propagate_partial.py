@@ -5,7 +5,7 @@ import pytest
 from ssdsl.ir.function import Carried
 from ssdsl.ir.value import Axis, Coordinate, Time
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.propagate_partial import propagate_partial
+from ssdsl.lower.operators.partial_sums import propagate_partial
 from tests.lower.by_hand import after, graph_of, ordering, plan_of
 
 HEAD = """

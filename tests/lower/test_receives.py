@@ -10,8 +10,7 @@ import pytest
 
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
-from ssdsl.ir.action import Compute, End, Start, Wait
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Compute, End, Role, Start, Wait
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.plan import plan as plan_facts

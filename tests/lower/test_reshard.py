@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
 from ssdsl.codegen.expressions import reshard_text, step_text
-from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, kind_of, travels
+from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, travels
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
@@ -184,14 +184,14 @@ def test_regions_of_several_axes_meet_halfway() -> None:
     }
     for end, kinds in ends.items():
         steps = reshard(joined, end, shape, axes, 4, links)
-        assert tuple(map(kind_of, steps)) == kinds
+        assert tuple(s.kind for s in steps) == kinds
         assert steps[0].axes == ("dp", "tp")
     (back,) = reshard(Layout((rows, REPLICATE)), joined, shape, axes, 4, links)
     assert travels(back) and back.elements == 1 * 4  # a row of the other half
     (narrow,) = reshard(Layout((REPLICATE, REPLICATE)), joined, shape, axes, 4, links)
     assert narrow == Narrow(("dp", "tp"), 32, Cut(0, 1, 4, halos.at))
     gathered = reshard(Layout((rows, REPLICATE)), joined, shape, axes, 4, links, sums=True)
-    assert [*map(kind_of, gathered)] == ["all_gather", "narrow"]  # what is the same on two devices is not added twice
+    assert [s.kind for s in gathered] == ["all_gather", "narrow"]  # what is the same on two devices is not added twice
 
 
 # -- digits of any stride ----------------------------------------------------------------------------------------------
@@ -308,9 +308,9 @@ def path_cost(steps: tuple[Step, ...], before: Layout, axes: Axes, shape: Shape,
     for step in steps:
         n = math.prod(dict(axes)[a] for a in step.axes)
         if isinstance(step, AllGather | AllToAll):
-            total += link.collective_time(kind_of(step), size * n, n)
+            total += link.collective_time(step.kind, size * n, n)
         elif travels(step):
-            total += link.collective_time(kind_of(step), size, n)
+            total += link.collective_time(step.kind, size, n)
         else:
             total += 1e-9
         size *= {AllGather: n, ReduceScatter: 1 / n, Narrow: 1 / n}.get(type(step), 1)
@@ -357,7 +357,7 @@ def test_no_path_is_cheaper(tensors, sizes: tuple[int, ...], dims: int, link: Li
     for before, after in random.Random(0).sample(pairs, min(50, len(pairs))):
         steps = reshard(before, after, shape, axes, 4, MeshLinks((link,) * len(axes)))
         cost = path_cost(steps, before, axes, shape, link)
-        said = f"{before} -> {after}: {' '.join(map(kind_of, steps))}"
+        said = f"{before} -> {after}: {' '.join(s.kind for s in steps)}"
         assert cost == pytest.approx(cheapest(before, after, axes, shape, link), rel=1e-9), said
         if not {*before.shards()} & {*after.shards()}:  # else the digit may have to leave one axis for another
             assert cost <= completed(before, after, axes, shape, link) * (1 + 1e-9), said

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ssdsl.ir.action import Compute
+from ssdsl.ir.program import Compute
 from ssdsl.lower.tasks.graph import BACKWARD, FORWARD, WGRAD, TaskNode
 from ssdsl.lower.tasks.schedule_tasks import _place, _priority
 

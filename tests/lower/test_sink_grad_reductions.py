@@ -2,7 +2,7 @@
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE
 from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.operators.sink_grad_reductions import sink_grad_reductions
+from ssdsl.lower.operators.partial_sums import sink_grad_reductions
 from ssdsl.lower.operators.type_operators import type_operators
 from tests.lower.by_hand import after, graph_of, plan_of
 

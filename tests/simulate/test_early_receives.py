@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-from ssdsl.ir.action import Action, Compute, Start
-from ssdsl.ir.program import Program
-from ssdsl.lower.lowering import Lowering
+from ssdsl.ir.program import Action, Compute, Program, Start
+from ssdsl.lower.lowering import Carry, Lowering, Task
 from ssdsl.lower.tasks.place_events import place_events
-from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.plan.plan import Mark, Plan
 from ssdsl.simulate.early_receives import roles_of_devices
 from tests.lower.by_hand import SPAN, plan_of, saying

@@ -5,8 +5,8 @@ from pathlib import Path
 from bench.foresight.real import PREDICTED, RECORDED
 from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
-from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.profile import merged
+from ssdsl.simulate.profile.read_costs import lacking
 from ssdsl.workspace import Compiled
 from tests.simulate.profile.test_profile import profile_of
 from tests.simulate.steps import graph_of

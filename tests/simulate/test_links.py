@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from ssdsl.cluster.cluster import Cluster, Level
 from ssdsl.cluster.link import Link
-from ssdsl.ir.action import Action, Start
 from ssdsl.ir.comm import Signal
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Program, Role
+from ssdsl.ir.program import Action, Program, Role, Start
 from ssdsl.simulate.price.costs import Cost, Costs
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.profile.measured import Measured, Times

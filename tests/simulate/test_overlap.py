@@ -8,7 +8,7 @@ import pytest
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
-from ssdsl.ir.action import Compute
+from ssdsl.ir.program import Compute
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.network import Network

@@ -1,7 +1,7 @@
 """More ranks than cores: what computes at the same time takes turns."""
 
-from ssdsl.ir.action import Compute
 from ssdsl.ir.execute import Trace
+from ssdsl.ir.program import Compute
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.costs import Cost
 from ssdsl.simulate.run import Interval

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssdsl.ir.action import Compute
 from ssdsl.ir.execute import ActionPart
+from ssdsl.ir.program import Compute
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.run import run

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
-from ssdsl.ir.action import Action, Compute, ScatterGrads, Start, StartReduce, WaitReduce
 from ssdsl.ir.comm import Message, Transfer
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Action, Compute, Program, ScatterGrads, Start, StartReduce, WaitReduce
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import ProgramIndex

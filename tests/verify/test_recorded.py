@@ -11,10 +11,9 @@ from ssdsl.run.profile.recorded import measured_timeline, measured_times
 from ssdsl.run.profile.recorded_profile import recorded_profile
 from ssdsl.runtime.options import Training
 from ssdsl.simulate.price.collectives import ProgramIndex
-from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.measured import Measured
 from ssdsl.simulate.profile.profiled import Profiled
-from ssdsl.simulate.profile.read_costs import read_costs, write_costs
+from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_costs
 from ssdsl.simulate.simulate import simulate
 from ssdsl.simulate.timeline import EventKind
 

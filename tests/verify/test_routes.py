@@ -11,7 +11,7 @@ from bench.fuzz.trial import SLOW, try_plan
 from bench.routes import CASES, HOSTS, End, plan_of
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
-from ssdsl.ir.comm import AllGather, Move, Transfer, kind_of
+from ssdsl.ir.comm import AllGather, Move, Transfer
 from ssdsl.ir.function import Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
@@ -141,7 +141,7 @@ assign model to gpus
     whole = [
         i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.result.name.value == "linear"
     ]
-    assert [(len(i.forward), [kind_of(s) for s in i.backward]) for i in whole] == [
+    assert [(len(i.forward), [s.kind for s in i.backward]) for i in whole] == [
         (1, ["reduce_scatter"]),
         (0, ["keep_first"]),
     ]

@@ -4,9 +4,8 @@ import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
-from ssdsl.ir.action import Compute
 from ssdsl.ir.function import Concat, Earlier, Extend
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Compute, Program
 from ssdsl.plan.plan import Phase
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training

@@ -46,8 +46,7 @@ def profile(
     A plan is run for some steps, unless the profile has all that it needs.
     """
     from ssdsl.runtime.options import Training
-    from ssdsl.simulate.profile.fit import lacking
-    from ssdsl.simulate.profile.read_costs import read_costs, write_profile
+    from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_profile
 
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
@@ -78,8 +77,8 @@ def _chosen(words: str) -> tuple[str, dict[str, int]]:
 def _with(known: "Profile | None", program: "Compiled", result: "RunResult", path: Path) -> "Profile":
     """The profile with the measurements of a run added."""
     from ssdsl.run.profile.recorded_profile import recorded_profile
-    from ssdsl.simulate.profile.fit import check_machine
     from ssdsl.simulate.profile.profile import merged
+    from ssdsl.simulate.profile.read_costs import check_machine
 
     found = recorded_profile(program.program, result, worded(program))
     if known is None:

@@ -157,9 +157,8 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
     from ssdsl.cli.commands.clusters import chosen_cluster
     from ssdsl.run.profile.recorded import measured_timeline, measured_times
     from ssdsl.run.profile.recorded_profile import recorded_profile
-    from ssdsl.simulate.profile.fit import digest
     from ssdsl.simulate.profile.measured import Measured
-    from ssdsl.simulate.profile.read_costs import write_costs
+    from ssdsl.simulate.profile.read_costs import digest, write_costs
     from ssdsl.simulate.simulate import simulate
 
     times = measured_times(program.program, result)

@@ -17,10 +17,9 @@ from ssdsl.ir.comm import (
     Signal,
     Step,
     Transfer,
-    kind_of,
 )
 from ssdsl.ir.layout import Cut, Submesh
-from ssdsl.ir.param import AllReduceGrads, ChunkGrads, CompletionStep, GatherGrads, ReduceScatterGrads, SumTiedGrads
+from ssdsl.ir.param import ChunkGrads, CompletionStep, SumTiedGrads
 from ssdsl.ir.text.types import dtype_text, names_text, regions_text, time_text
 
 
@@ -44,7 +43,7 @@ def _step(step: Step, mark: str) -> str:
             where = f", {cut_text(step.target)} for {cut_text(step.source)}"
         case _:
             assert_never(step)
-    return f"{kind_of(step)}{mark}<{', '.join(step.axes)}>({step.elements}{where})"
+    return f"{step.kind}{mark}<{', '.join(step.axes)}>({step.elements}{where})"
 
 
 def cut_text(cut: Cut) -> str:
@@ -55,19 +54,9 @@ def cut_text(cut: Cut) -> str:
 
 def completion_text(step: CompletionStep) -> str:
     """The text of one step in the completion of a gradient: `reduce_scatter<dp>`."""
-    match step:
-        case AllReduceGrads():
-            return f"all_reduce<{', '.join(step.axes)}>"
-        case ReduceScatterGrads():
-            return f"reduce_scatter<{', '.join(step.axes)}>"
-        case ChunkGrads():
-            return f"narrow<{', '.join(step.axes)}>"
-        case GatherGrads():
-            return f"all_gather<{', '.join(step.axes)}>"
-        case SumTiedGrads():
-            return f"all_reduce over {names_text(map(str, step.submeshes))}"
-        case _:
-            assert_never(step)
+    if isinstance(step, SumTiedGrads):
+        return f"all_reduce over {names_text(map(str, step.submeshes))}"
+    return f"{'narrow' if isinstance(step, ChunkGrads) else step.kind}<{', '.join(step.axes)}>"
 
 
 def message_lines(message: Message, functions: tuple[str, ...]) -> Iterator[str]:

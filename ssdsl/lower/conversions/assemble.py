@@ -24,11 +24,10 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Loss, Result
 from ssdsl.ir.value import Name, TimeIndex, Var
-from ssdsl.lower.conversions.answer import Ask, Entering, Received, SentVersions
+from ssdsl.lower.conversions.convert import in_order, makers_of
 from ssdsl.lower.conversions.even import even_cut
-from ssdsl.lower.conversions.needs import in_order, makers_of
 from ssdsl.lower.errors import UpdateInParts
-from ssdsl.lower.lowering import Lowering, Segment
+from ssdsl.lower.lowering import Ask, Entering, Lowering, Received, Segment, SentVersions
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.text.diagnostic import PlanError
 

@@ -11,8 +11,8 @@ from typing import TypeVar
 from ssdsl.ir.function import OpPart, Prologue, Reshard, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Name, Type, Var
+from ssdsl.lower.conversions.convert import makers_of
 from ssdsl.lower.conversions.even import check_path
-from ssdsl.lower.conversions.needs import makers_of
 from ssdsl.lower.conversions.reshard import reshard
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering

@@ -17,7 +17,6 @@ from ssdsl.ir.comm import (
     Narrow,
     ReduceScatter,
     Step,
-    kind_of,
     travels,
 )
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
@@ -87,7 +86,7 @@ def steps_time(steps: Iterable[Step], axes: Axes, itemsize: int, links: MeshLink
             over = [numbers[a] for a in step.axes]
             ranks = math.prod(axes[a][1] for a in over)
             whole = step.elements * (ranks if isinstance(step, AllToAll) else 1) * itemsize
-            time += links.over(*over).collective_time(kind_of(step), whole, ranks)
+            time += links.over(*over).collective_time(step.kind, whole, ranks)
     return time
 
 

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, PlaceOnAxis, Region, Split, WindowPart
+from ssdsl.ir.function import CALL, Kernel, Offset, OpSplit, PlaceOnAxis, Region, Split, WindowPart, names_along
 from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.operators.operand_types import Axes, is_inner, windows_on
 from ssdsl.model.graph import Operand, Operator
@@ -111,7 +111,7 @@ def _before(offsets: tuple[Offset, ...]) -> tuple[Offset, ...]:
 def _region(operator: Operator, operand: Operand, splits: tuple[Split, ...], axes: Axes) -> Region:
     """The positions that each part has along the split axis of an operand, in the order of the devices."""
     number, axis = next((n, a) for n, a in enumerate(operand.axes) if not {*splits[0].dims}.isdisjoint(a))
-    cutting = {name for s in splits for name in names_of(s.coordinate)}
+    cutting = names_along(splits)
     counts = {name: n for name, n in axes if name in cutting}
 
     sizes = tuple(operator.dims[d].size for d in axis)

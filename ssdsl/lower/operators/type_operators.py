@@ -10,7 +10,7 @@ from ssdsl.ir.function import Carried, Kernel, OpSplit
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering, TypedOperand, TypedOperator
 from ssdsl.lower.operators.operand_types import Axes, local_dims, local_sizes, operand_shape, operand_types
-from ssdsl.lower.operators.sink_grad_reductions import with_sunk
+from ssdsl.lower.operators.partial_sums import with_sunk
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ssdsl.ir.action import At, Compute
 from ssdsl.ir.function import Concat, Function, FunctionInput, OpPart, Sum, reads_of, results_of
 from ssdsl.ir.layout import Submesh
+from ssdsl.ir.program import At, Compute
 from ssdsl.ir.value import Name
 from ssdsl.lower.errors import Back, EdgeEnd, NeedsWhole, OrderCycle
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph

@@ -4,13 +4,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Signal, Transfer
+from ssdsl.ir.function import Backward, Function
+from ssdsl.ir.param import FlatParam
+from ssdsl.ir.parts import reads_of_tasks
+from ssdsl.ir.program import (
     Action,
     At,
     Compute,
     End,
     Free,
     GatherParam,
+    Members,
+    Role,
     ScatterGrads,
     Start,
     StartReduce,
@@ -18,13 +24,7 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Signal, Transfer
-from ssdsl.ir.function import Backward, Function
-from ssdsl.ir.param import FlatParam
-from ssdsl.ir.parts import reads_of_tasks
-from ssdsl.ir.program import Members, Role
-from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.tasks.task import Carry, Task
+from ssdsl.lower.lowering import Carry, Lowering, Task
 from ssdsl.plan.plan import Phase
 
 Slot = tuple[str, At]

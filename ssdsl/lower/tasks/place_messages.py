@@ -13,10 +13,10 @@ during which its value arrives, and the transfer overlaps with that task.
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ssdsl.ir.action import Compute
 from ssdsl.ir.comm import Signal, Transfer, functions_of
+from ssdsl.ir.program import Compute
+from ssdsl.lower.lowering import Carry
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
-from ssdsl.lower.tasks.task import Carry
 
 
 def place_messages(graph: TaskGraph, placed: Sequence[int]) -> list[int]:

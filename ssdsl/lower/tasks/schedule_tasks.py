@@ -9,13 +9,11 @@ wait for each other.
 import heapq
 from dataclasses import replace
 
-from ssdsl.ir.action import Compute
-from ssdsl.lower.lowering import Lowering
-from ssdsl.lower.tasks.apply_orders import apply_orders
+from ssdsl.ir.program import Compute
+from ssdsl.lower.lowering import Carry, Lowering, Task
 from ssdsl.lower.tasks.explain_cycle import explain_cycle
-from ssdsl.lower.tasks.graph import FORWARD, WGRAD, TaskGraph, TaskNode, roles_of
+from ssdsl.lower.tasks.graph import FORWARD, WGRAD, TaskGraph, TaskNode, apply_orders, roles_of
 from ssdsl.lower.tasks.place_messages import place_messages
-from ssdsl.lower.tasks.task import Carry, Task
 from ssdsl.text.diagnostic import PlanError
 
 Priority = tuple[int, int, tuple[int, ...], int]

@@ -51,7 +51,7 @@ class Classes:
         number = section.kind
         if number is not None and self.firsts.setdefault(number, form) != form:
             where, span = f"function `{function.name}`, section `{section.layer}`", function.submesh.mesh.span
-            self.facts.failures.add(Rule.KIND, where, "", "as others of its kind", number, span)
+            self.facts.fail(Rule.KIND, where, "", "as others of its kind", number, span)
             number = None
         values = self.facts.graph.values
         if any(c < 0 for v in numbering.values for axis in values[v].factors for c in axis):

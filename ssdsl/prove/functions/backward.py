@@ -3,11 +3,17 @@
 The backward of an operator is linear in the gradient of its result. So along a coordinate by which the operator is not
 split, where it computes the same everywhere, a partial gradient gives partial gradients; along its own splits it needs
 the whole gradient.
+
+Of a backward in halves, the first half returns gradients of activations, the second leaves those of weights. The
+gradient of a value that follows from weights alone belongs to the second half, also where an operator reads it together
+with a value that follows from data. Conversions that backward gathers again must be gathered by all devices of the
+group, at the same time.
 """
 
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from ssdsl.ir.comm import AllGather
 from ssdsl.ir.function import (
     Backward,
     Conversion,
@@ -18,8 +24,11 @@ from ssdsl.ir.function import (
     OpPart,
     Reshard,
     Section,
+    Side,
     Slice,
     Write,
+    reads_of,
+    results_of,
 )
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Name, Time, Var
@@ -43,19 +52,19 @@ def backward(facts: ProofFacts, typed: TypedFunction, flow: Flow) -> dict[Name, 
         walk.add(loss.name, Local(typed.types[loss.name].digits), "the loss")
     for output in function.outputs:
         if output.name in walk.gradients and not output.gradient:
-            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
+            facts.fail(Rule.NO_GRADIENT, walk.where, output.name, "a gradient that comes back", "none")
     for section, alike in reversed(tuple(zip(function.sections, typed.sections, strict=True))):
         walk.section(section, alike, flow.walked_back)
     for given in function.inputs:
         arrived = walk.finished(given.var)
         if given.gradient != (arrived is not None):
             had = f"gradient: {given.gradient}"
-            facts.failures.add(Rule.NO_GRADIENT, walk.where, given.var.name, arrived is not None, had)
+            facts.fail(Rule.NO_GRADIENT, walk.where, given.var.name, arrived is not None, had)
         if arrived is not None:
             try:
                 flow.give_back(given, function, arrived)
             except Wrong as wrong:
-                facts.failures.wrong(wrong, f"{walk.where}, backward", given.var.name, function.submesh.mesh.span)
+                facts.fail_with(wrong, f"{walk.where}, backward", given.var.name, function.submesh.mesh.span)
     for parameter in function.parameters:
         walk.finished(parameter.var)
     _check_kind(facts, function, any(p.var.name in walk.gradients for p in function.parameters))
@@ -77,7 +86,7 @@ def _check_kind(facts: ProofFacts, function: Function, trains: bool) -> None:
             assert_never(function.backward)
     if not fits:
         wanted = "a backward" if learns else "no backward"
-        facts.failures.add(
+        facts.fail(
             Rule.BACKWARD,
             f"function `{function.name}`",
             "",
@@ -106,35 +115,33 @@ class _Walk:
     def add(self, name: Name, gradient: Local, who: str, span: Span | None = None) -> None:
         """Adds an addend to a value's gradient, and a failure unless it has the value's region and the type of the
         addends before it."""
-        failures, span = self.facts.failures, span or self.submesh.mesh.span
+        fail, span = self.facts.fail, span or self.submesh.mesh.span
         value = self.typed.types.get(name)
         if value is None:
             return
         if gradient.digits != value.digits:
-            failures.add(Rule.RESULT, f"{self.where}, backward of {who}", name, Local(value.digits), gradient, span)
+            fail(Rule.RESULT, f"{self.where}, backward of {who}", name, Local(value.digits), gradient, span)
             return
         known = self.gradients.setdefault(name, gradient)
         first = self.givers.setdefault(name, who)
         if known != gradient:
-            failures.add(
-                Rule.UNLIKE, f"{self.where}, backward", name, f"{known} from {first}", f"{gradient} from {who}", span
-            )
+            fail(Rule.UNLIKE, f"{self.where}, backward", name, f"{known} from {first}", f"{gradient} from {who}", span)
 
     def finished(self, var: Var, span: Span | None = None) -> Local | None:
         """The gradient of a value that has its last addend, compared with the type written at the value. It is None for
         a value that only operators without a gradient read."""
-        failures, span = self.facts.failures, span or self.submesh.mesh.span
+        fail, span = self.facts.fail, span or self.submesh.mesh.span
         gradient = self.gradients.get(var.name)
         if (gradient is not None) != (var.gradient is not None):
             had = "gradient" if var.gradient is not None else "none"
-            failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, gradient or "none", had, span)
+            fail(Rule.NO_GRADIENT, f"{self.where}, backward", var.name, gradient or "none", had, span)
         elif gradient is not None and var.gradient is not None:
             try:
                 written = of_type(var.gradient, self.axes)
                 if written != gradient:
-                    failures.add(Rule.GRADIENT, f"{self.where}, backward", var.name, gradient, written, span)
+                    fail(Rule.GRADIENT, f"{self.where}, backward", var.name, gradient, written, span)
             except Wrong as wrong:
-                failures.wrong(wrong, f"{self.where}, backward", var.name, span)
+                self.facts.fail_with(wrong, f"{self.where}, backward", var.name, span)
         return gradient
 
     # -- sections ----------------------------------------------------------------------------------------------------
@@ -142,7 +149,7 @@ class _Walk:
     def section(self, section: Section, alike: Alike, walked: dict[int, tuple[Gradients, Gradients]]) -> None:
         """Walks a section. If one of its class was walked before without a failure, and with equal gradients, the
         results are copied."""
-        number, before = alike.number, len(self.facts.failures.found)
+        number, before = alike.number, len(self.facts.failures)
         given = tuple(map(self.gradients.get, alike.names))
         if number in walked and walked[number][0] == given:
             found = zip(alike.names, walked[number][1], strict=True)
@@ -150,7 +157,7 @@ class _Walk:
             return
         for instr in reversed(section.body):
             self.instruction(instr)
-        if number is not None and len(self.facts.failures.found) == before:
+        if number is not None and len(self.facts.failures) == before:
             walked.setdefault(number, (given, tuple(map(self.gradients.get, alike.names))))
 
     # -- instructions ------------------------------------------------------------------------------------------------
@@ -187,7 +194,7 @@ class _Walk:
                     raise Wrong(Rule.PARTIAL_GRADIENT, f"the gradient of one {time.name}", gradient)
                 gradient = gradient.freeing(time).owing(time)  # behind `First` the other parts give zeros
         except Wrong as wrong:
-            self.facts.failures.wrong(wrong, f"{self.where}, backward of {who}", instr.source, self.submesh.mesh.span)
+            self.facts.fail_with(wrong, f"{self.where}, backward of {who}", instr.source, self.submesh.mesh.span)
             return
         self.add(instr.source, gradient, who)
 
@@ -199,7 +206,7 @@ class _Walk:
         gradients = [(name, g) for name, g in found if g is not None]
         for name, g in found:
             if g is None:
-                self.facts.failures.add(Rule.NO_GRADIENT, f"{self.where}, backward", name, "a gradient", "none", span)
+                self.facts.fail(Rule.NO_GRADIENT, f"{self.where}, backward", name, "a gradient", "none", span)
         part = self.typed.parts.get(op.operator)
         if part is None or not gradients:
             return
@@ -207,10 +214,84 @@ class _Walk:
         where = f"{self.where}, backward of operator `{op.operator}`"
         for name, g in gradients:
             if g.partial & part.own:
-                self.facts.failures.add(Rule.PARTIAL_GRADIENT, where, name, g.summed(*part.own), g, span)
+                self.facts.fail(Rule.PARTIAL_GRADIENT, where, name, g.summed(*part.own), g, span)
                 owed = owed - part.own
             elif g.partial != owed:
-                self.facts.failures.add(Rule.UNLIKE, where, name, owed, g, span)
+                self.facts.fail(Rule.UNLIKE, where, name, owed, g, span)
         for operand, read, need, returned in zip(operator.inputs, op.reads, part.reads, part.returned, strict=False):
             if self.facts.learns(Name(operand.value)):
                 self.add(read, Local(need.digits, returned | owed), f"operator `{op.operator}`", span)
+
+
+# -- backward in halves ------------------------------------------------------------------------------------------------
+
+
+def check_halves(facts: ProofFacts, typed: TypedFunction) -> None:
+    """Adds a failure where the sides of operands, or the outputs left for the second half, are wrong."""
+    function = typed.function
+    in_halves = function.backward in (Backward.HALVES, Backward.DGRAD)
+    weights: set[Name] = {p.var.name for p in function.parameters}
+    weights |= {p.var.name for p in function.prepared if p.var.name.value in facts.alone}
+    where, span = f"function `{function.name}`", function.submesh.mesh.span
+    for section in function.sections:
+        for instr in section.body:
+            follows = weights.issuperset(reads_of(instr))
+            if follows:
+                weights.update(v.name for v in results_of(instr))
+            if not isinstance(instr, OpPart):
+                continue
+            sides = tuple(_side(typed, r, weights) for r in instr.reads)
+            mixes = in_halves and not follows and Side.WEIGHT in sides
+            if instr.sides != (sides if mixes else None):
+                place = f"{where}, operator `{instr.operator}`"
+                facts.fail(
+                    Rule.SIDES,
+                    place,
+                    "",
+                    _words(sides) if mixes else "none",
+                    _words(instr.sides or ()),
+                    facts.span_of(instr, function.submesh),
+                )
+            learns = any(facts.learns(v.name) for v in instr.results)
+            if in_halves and follows and learns and section.recompute:
+                # the recomputation would read copies of the weights, whose gradients are lost
+                facts.fail(Rule.SIDES, where, "", "outside recomputed sections", f"operator `{instr.operator}`", span)
+    for output in function.outputs:
+        wanted = in_halves and output.name in weights and output.name in typed.graded
+        if output.wgrad_only != wanted:
+            facts.fail(Rule.SIDES, where, output.name, f"left for the second half: {wanted}", output.wgrad_only, span)
+
+
+def _side(typed: TypedFunction, name: Name, weights: set[Name]) -> Side:
+    if name not in typed.graded:
+        return Side.FIXED
+    return Side.WEIGHT if name in weights else Side.ACTIVATION
+
+
+def _words(sides: tuple[Side, ...]) -> str:
+    return ", ".join(s.value for s in sides) or "none"
+
+
+# -- conversions that backward gathers again ---------------------------------------------------------------------------
+
+
+def check_again(facts: ProofFacts, function: Function) -> None:
+    """Adds a failure for each conversion marked `again` that backward may not repeat."""
+    unlike = {read for op in function.operators() if op.kernel.function for read in op.reads}
+    for section in function.sections:
+        for instr in (i for i in section.body if isinstance(i, Reshard) and i.again):
+            why = "read by a kernel that may keep it on some devices alone" if instr.result.name in unlike else ""
+            if why := why or _wrong(function, section, instr):
+                where = f"function `{function.name}`, reshard to {instr.result.name}"
+                wanted = "a gather by all devices, in a backward of one task"
+                facts.fail(Rule.AGAIN, where, instr.source, wanted, why, function.submesh.mesh.span)
+
+
+def _wrong(function: Function, section: Section, instr: Reshard) -> str:
+    if function.backward is not Backward.WHOLE:
+        return f"a backward of kind {function.backward.value}"
+    if section.recompute:
+        return "a section that is recomputed"
+    if instr.rows is not None or not instr.forward or not all(isinstance(s, AllGather) for s in instr.forward):
+        return "other steps than gathers"
+    return ""

@@ -24,8 +24,7 @@ from ssdsl.ir.value import Axis, Name, Time, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.prove.facts import Alike, Given, ProofFacts, TypedFunction, Walked
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.functions.flow import Flow
-from ssdsl.prove.types.earlier import extended
+from ssdsl.prove.functions.flow import Flow, extended
 from ssdsl.prove.types.kernels import check_first, check_kernel
 from ssdsl.prove.types.local import Factors, Local, designated, fixed_by, local_sizes, of_type
 from ssdsl.prove.types.operators import OperatorPart, part_of, shape_of
@@ -50,13 +49,13 @@ def forward(facts: ProofFacts, function: Function, prologue: dict[Name, Local], 
         walk.section(section, alike, flow.walked)
     for output in function.outputs:
         if output.name not in typed.types:
-            facts.failures.add(Rule.UNKNOWN, walk.where, output.name, "a value of the function", output.slot)
+            facts.fail(Rule.UNKNOWN, walk.where, output.name, "a value of the function", output.slot)
             continue
         if output.slot in typed.slots:
-            facts.failures.add(Rule.TWICE, walk.where, output.name, "one value for each slot", output.slot)
+            facts.fail(Rule.TWICE, walk.where, output.name, "one value for each slot", output.slot)
         typed.slots[output.slot] = output.name
         if output.gradient and not facts.learns(output.name):
-            facts.failures.add(Rule.NO_GRADIENT, walk.where, output.name, "no gradient", "one")
+            facts.fail(Rule.NO_GRADIENT, walk.where, output.name, "no gradient", "one")
     flow.typed[function.number] = typed
     flow.check_earlier(function)
 
@@ -94,7 +93,7 @@ class Walk:
         """Adds a failure if an index in time has the name of another one, or of an axis."""
         names = [t.name for t in self.time] + [a for a, _ in self.axes]
         if len(set(names)) != len(names):
-            self.facts.failures.add(Rule.TWICE, self.where, "", "each index once, none of them an axis", names)
+            self.facts.fail(Rule.TWICE, self.where, "", "each index once, none of them an axis", names)
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -104,24 +103,22 @@ class Walk:
         try:
             local = infer()
         except Wrong as wrong:
-            self.facts.failures.wrong(wrong, self.where, var.name, self.submesh.mesh.span)
+            self.facts.fail_with(wrong, self.where, var.name, self.submesh.mesh.span)
         self._define(var, local, self.where, self.submesh.mesh.span)
 
     def _define(self, var: Var, local: Local | None, where: str, span: Span | None) -> None:
         """Records a value's type, and compares it with the one that is written. `local` is None if the inference has
         failed: then the written type is taken."""
-        failures = self.facts.failures
+        fail = self.facts.fail
         if var.name in self.types:
-            failures.add(Rule.TWICE, where, var.name, "a name of its own", var.name, span)
+            fail(Rule.TWICE, where, var.name, "a name of its own", var.name, span)
         try:
             written = of_type(var.type, self.axes)
             if local is not None and written != local:
-                failures.add(
-                    Rule.ANNOTATED, where, var.name, local, written, self._between(var.name, written, local) or span
-                )
+                fail(Rule.ANNOTATED, where, var.name, local, written, self._between(var.name, written, local) or span)
             self._check_form(var, written if local is None else local, where)
         except Wrong as wrong:
-            failures.wrong(wrong, where, var.name, span)
+            self.facts.fail_with(wrong, where, var.name, span)
             if local is None:
                 return
             written = local
@@ -129,7 +126,7 @@ class Walk:
         if var.gradient is not None:
             self.graded.add(var.name)
             if not self.facts.learns(var.name):
-                failures.add(Rule.NO_GRADIENT, where, var.name, "no gradient", "one", span)
+                fail(Rule.NO_GRADIENT, where, var.name, "no gradient", "one", span)
 
     def _check_form(self, var: Var, local: Local, where: str) -> None:
         shape = self.facts.shape(var.name.value)
@@ -138,10 +135,10 @@ class Walk:
         uneven = {(v.coordinate, v.sizes) for s in var.shape for v in s.uneven}
         wanted = {(c, d.counts) for c, d in fixed_by(local, self.axes) if len(set(d.counts)) > 1}
         if written != sizes or uneven != wanted:
-            self.facts.failures.add(Rule.SIZE, where, var.name, sizes, " x ".join(map(str, var.shape)))
+            self.facts.fail(Rule.SIZE, where, var.name, sizes, " x ".join(map(str, var.shape)))
         if var.dtype != self.facts.graph.values[var.name.value].dtype:
             dtype = self.facts.graph.values[var.name.value].dtype
-            self.facts.failures.add(Rule.DTYPE, where, var.name, dtype, var.dtype)
+            self.facts.fail(Rule.DTYPE, where, var.name, dtype, var.dtype)
 
     def _between(self, name: Name, a: Local, b: Local) -> Span | None:
         """The statement behind a coordinate in which two types differ: of the operator that makes the value, if
@@ -157,13 +154,13 @@ class Walk:
     def section(self, section: Section, alike: Alike, walked: dict[int, Walked]) -> None:
         """Walks a section. If one of its class was walked before without a failure, and from equal types, the results
         are copied."""
-        number, before = alike.number, len(self.facts.failures.found)
+        number, before = alike.number, len(self.facts.failures)
         if number in walked and self._is_repeated(walked[number], alike):
             return
         entering = self._of(alike)
         for instr in section.body:
             self.instruction(instr)
-        if number is not None and len(self.facts.failures.found) == before:
+        if number is not None and len(self.facts.failures) == before:
             parts = tuple(self.parts[name] for name in alike.operators)
             walked.setdefault(number, Walked(entering, self._of(alike), parts))
 
@@ -198,18 +195,16 @@ class Walk:
                 self._converted(instr.source, instr.result, f"{self.where}, extend to {instr.result.name}", instr)
             case Write():
                 if instr.source not in self.types:
-                    self.facts.failures.add(
-                        Rule.UNREADY, f"{self.where}, write of {instr.buffer}", instr.source, "made before"
-                    )
+                    self.facts.fail(Rule.UNREADY, f"{self.where}, write of {instr.buffer}", instr.source, "made before")
             case _:
                 assert_never(instr)
 
     def _converted(self, source: Name, result: Var, where: str, instr: Conversion) -> None:
         local: Local | None = None
         if source not in self.types:
-            self.facts.failures.add(Rule.UNREADY, where, source, "a value made before", "none", self.submesh.mesh.span)
+            self.facts.fail(Rule.UNREADY, where, source, "a value made before", "none", self.submesh.mesh.span)
         elif source.value != result.name.value:
-            self.facts.failures.add(Rule.UNKNOWN, where, result.name, f"another {source.value}", result.name)
+            self.facts.fail(Rule.UNKNOWN, where, result.name, f"another {source.value}", result.name)
         else:
             try:
                 shape = self.facts.shape(source.value)
@@ -223,7 +218,7 @@ class Walk:
                 else:
                     local = self._same(instr.index, self.types[source]).owing(Time(instr.index.name))
             except Wrong as wrong:
-                self.facts.failures.wrong(wrong, where, source, self.submesh.mesh.span)
+                self.facts.fail_with(wrong, where, source, self.submesh.mesh.span)
         self._define(result, local, where, self.submesh.mesh.span)
 
     def _sliced(self, instr: Slice, local: Local) -> Local:
@@ -256,7 +251,7 @@ class Walk:
     def _operator(self, op: OpPart) -> None:
         operator = self.facts.operators[op.operator]
         where = f"{self.where}, operator `{op.operator}`"
-        failures, span = self.facts.failures, self.facts.span_of(op, self.submesh)
+        fail, span = self.facts.fail, self.facts.span_of(op, self.submesh)
         locals_: tuple[Local | None, ...] = (None,) * len(op.results)
         try:
             self._check_splits(op)
@@ -266,14 +261,14 @@ class Walk:
             check_first(operator, op)
             locals_, self.parts[op.operator] = part.results, part
         except Wrong as wrong:
-            failures.wrong(wrong, where, "", span)
+            self.facts.fail_with(wrong, where, "", span)
         else:
             for read, need in zip(op.reads, part.reads, strict=True):
                 have = self.types.get(read)
                 if have is None:
-                    failures.add(Rule.UNREADY, where, read, need, "nothing", span)
+                    fail(Rule.UNREADY, where, read, need, "nothing", span)
                 elif have != need:
-                    failures.add(Rule.READ, where, read, need, have, self._between(read, need, have) or span)
+                    fail(Rule.READ, where, read, need, have, self._between(read, need, have) or span)
         for var, local in zip(op.results, locals_, strict=True):
             self._define(var, local, where, span)
 

@@ -48,11 +48,11 @@ def check_overwrites(facts: ProofFacts, function: Function) -> None:
                 continue
             where = f"function `{function.name}`, reshard to {instr.result.name}"
             if instr.in_place[0] and not value_is_free(instr, number):
-                facts.failures.add(
+                facts.fail(
                     Rule.OVERWRITES, where, instr.source, "a copy", "forward in place", function.submesh.mesh.span
                 )
             if instr.in_place[1] and not gradient_is_free(instr, number):
-                facts.failures.add(
+                facts.fail(
                     Rule.OVERWRITES,
                     where,
                     f"gradient of {instr.result.name}",
@@ -82,7 +82,7 @@ def check_orders(facts: ProofFacts) -> None:
             wanted = operator.orders if operator.args[0].asks_for_order else ()
             if op.orders != wanted or len(wanted) not in (0, len(op.reads)):
                 place = f"{where}, operator `{op.operator}`"
-                facts.failures.add(Rule.ORDER, place, "", f"axes in the orders {wanted}", op.orders)
+                facts.fail(Rule.ORDER, place, "", f"axes in the orders {wanted}", op.orders)
 
 
 def _bodies(facts: ProofFacts) -> Iterable[tuple[str, tuple[Instr, ...]]]:
@@ -106,7 +106,7 @@ def check_unread(facts: ProofFacts) -> None:
         where, span = f"function `{function.name}`", function.submesh.mesh.span
         for number, output in enumerate(function.outputs):
             if number != function.loss and (function.number, output.slot) not in kept:
-                facts.failures.add(Rule.UNREAD, where, output.name, "a reader", output.slot, span)
+                facts.fail(Rule.UNREAD, where, output.name, "a reader", output.slot, span)
         _check_read(facts, where, tuple(function.body()), (o.name for o in function.outputs))
     for prologue in program.prologues:
         _check_read(facts, f"the prologue on {prologue.submesh}", prologue.body, prologue.results)
@@ -119,4 +119,4 @@ def _check_read(facts: ProofFacts, where: str, body: tuple[Instr, ...], leaving:
         has_effect = isinstance(instr, Write) or changes
         if not has_effect and read.isdisjoint(v.name for v in results_of(instr)):
             names = ", ".join(str(v.name) for v in results_of(instr))
-            facts.failures.add(Rule.UNREAD, where, names, "a reader", "none")
+            facts.fail(Rule.UNREAD, where, names, "a reader", "none")

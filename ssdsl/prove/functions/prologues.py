@@ -19,7 +19,7 @@ def prologues(facts: ProofFacts) -> dict[Submesh, dict[Name, Local]]:
     found: dict[Submesh, dict[Name, Local]] = {}
     for prologue in facts.program.prologues:
         if prologue.submesh in found:
-            facts.failures.add(Rule.TWICE, "the prologues", "", "one for each submesh", prologue.submesh)
+            facts.fail(Rule.TWICE, "the prologues", "", "one for each submesh", prologue.submesh)
         types = _types(facts, prologue)
         for submesh, others in found.items():
             if share(submesh, prologue.submesh) is not Share.NONE or share(prologue.submesh, submesh) is not Share.NONE:
@@ -46,7 +46,7 @@ def _types(facts: ProofFacts, prologue: Prologue) -> dict[Name, Local]:
 
     for var in prologue.given:
         if var.name != Name(var.name.value):
-            facts.failures.add(Rule.PREPARED, where, var.name, Name(var.name.value), var.name)
+            facts.fail(Rule.PREPARED, where, var.name, Name(var.name.value), var.name)
         walk.enters(var, partial(given, var))
     for instr in prologue.body:
         walk.instruction(instr)
@@ -73,7 +73,7 @@ def _check_alike(facts: ProofFacts, prologue: Prologue, types: dict[Name, Local]
     where = f"the prologue of {prologue.submesh}"
     for name in types.keys() & others.keys():
         if types[name] != others[name]:
-            facts.failures.add(Rule.PART, where, name, others[name], types[name], prologue.submesh.mesh.span)
+            facts.fail(Rule.PART, where, name, others[name], types[name], prologue.submesh.mesh.span)
 
 
 def _constants(facts: ProofFacts, prologue: Prologue, where: str) -> set[str]:
@@ -82,11 +82,11 @@ def _constants(facts: ProofFacts, prologue: Prologue, where: str) -> set[str]:
     for name in prologue.constants:
         operator = facts.operators.get(name)
         if operator is None or operator.stage is not Stage.CONSTANT:
-            facts.failures.add(Rule.PREPARED, where, name, "an operator on constants only", name)
+            facts.fail(Rule.PREPARED, where, name, "an operator on constants only", name)
             continue
         for value in _refs((operator.args, operator.kwargs)):
             if value not in made and facts.graph.values[value].origin is not Origin.CONSTANT:
-                facts.failures.add(Rule.UNREADY, where, value, "a constant made before", name)
+                facts.fail(Rule.UNREADY, where, value, "a constant made before", name)
         made.update(o.value for o in operator.outputs)
     return made
 

@@ -10,11 +10,21 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from ssdsl.ir.action import Action, Compute, GatherParam, ScatterGrads, Start, StartReduce, WaitReduce
 from ssdsl.ir.comm import travels
 from ssdsl.ir.function import Function, OpPart, Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, GatherGrads, ReduceScatterGrads
+from ssdsl.ir.program import (
+    Action,
+    Compute,
+    FlatAction,
+    GatherParam,
+    OnFlat,
+    ScatterGrads,
+    Start,
+    StartReduce,
+    WaitReduce,
+)
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
@@ -45,7 +55,7 @@ def check_deadlock(facts: ProofFacts) -> None:
     stuck = [n for n, s in enumerate(states) if s.at < len(program.roles[n].actions)]
     if stuck:
         words = "; ".join(f"`{program.roles[n].name}` at {program.roles[n].actions[states[n].at]}" for n in stuck[:4])
-        facts.failures.add(
+        facts.fail(
             Rule.DEADLOCK, "the roles", "", "all reach their ends", words, program.roles[stuck[0]].submesh.mesh.span
         )
 
@@ -128,14 +138,12 @@ class _World:
                 forward, backward = self._together.get(action.function, (False, False))
                 meets = forward if action.phase is Phase.FORWARD else backward
                 return action, self.roles(self.program.functions[action.function].submesh) if meets else ()
-            case GatherParam() | ScatterGrads() | StartReduce() | WaitReduce():
+            case OnFlat():
                 if action.flat in range(len(self.program.flats)):
                     return self._of_flat(action, self.program.flats[action.flat], state)
         return action, ()
 
-    def _of_flat(
-        self, action: GatherParam | ScatterGrads | StartReduce | WaitReduce, flat: FlatParam, state: _State
-    ) -> tuple[Event, Roles]:
+    def _of_flat(self, action: FlatAction, flat: FlatParam, state: _State) -> tuple[Event, Roles]:
         match action:
             case GatherParam():
                 axes = set(flat.sharded.optimizer) - set(flat.sharded.weights)

@@ -1,18 +1,30 @@
-"""Checks roles: each task runs once, behind the tasks and messages that it needs, and each message has both its ends.
+"""Checks roles: each task runs once, behind the tasks and messages that it needs; each message has both its ends; the
+optimizer's step runs once, behind all gradients, and weights that others updated are gathered.
 
 The actions of a role are followed one by one. A part of a value is there behind the task or the message that brings it;
-its gradient is complete behind all tasks and messages that add to it.
+its gradient is complete behind all tasks and messages that add to it. The parts that each task reads follow from the
+functions' inputs alone; the order of tasks plays no role.
 """
 
+import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Signal, Transfer
+from ssdsl.ir.function import Backward, Concat, Earlier, Function, Merge, Sum
+from ssdsl.ir.param import FlatParam
+from ssdsl.ir.parts import coordinates
+from ssdsl.ir.program import (
+    At,
     Compute,
     End,
+    FlatAction,
     Free,
     GatherParam,
+    OnFlat,
+    Role,
     ScatterGrads,
     Start,
     StartReduce,
@@ -20,31 +32,91 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Signal, Transfer
-from ssdsl.ir.function import Function
-from ssdsl.ir.program import Role
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.roles.devices import Share, count, share
-from ssdsl.prove.roles.parts import PHASES, Key, TaskReads, coordinates
+from ssdsl.prove.types.local import covered
 from ssdsl.text.source import Span
+
+Key = tuple[str, At]  # a part of a value: the slot that keeps it, and its coordinates in time
+
+
+@dataclass(slots=True)
+class TaskReads:
+    """The reads of all tasks, by function and coordinates. `reads` are the parts that a task's forward reads, `learns`
+    those whose gradients its backward adds to; `adds` are, by part, the tasks and messages that add to its gradient on
+    the devices that keep it."""
+
+    reads: dict[tuple[int, At], list[Key]] = field(default_factory=dict)
+    learns: dict[tuple[int, At], list[Key]] = field(default_factory=dict)
+    adds: dict[Key, set[Compute | int]] = field(default_factory=dict)
+
+
+def parts_of(facts: ProofFacts) -> TaskReads:
+    """All reads of all tasks. Adds a failure for each part whose gradient a transfer sends back, but nothing gives."""
+    found = TaskReads()
+    for function in facts.program.functions:
+        back = function.phases[1:2]
+        for given in function.inputs:
+            learns = given.gradient
+            shared = {t.name for t in given.time} - {m.index.name for m in given.merges}
+            for at in coordinates(function.time):
+                here = dict(zip((t.name for t in function.time), at, strict=True))
+                if not shared <= here.keys():
+                    continue  # the forward walk has added a failure
+                some = {m.index.name: _parts_for(m, here) for m in given.merges}
+                for part in itertools.product(
+                    *([here[t.name]] if t.name in shared else some.get(t.name, range(t.parts)) for t in given.time)
+                ):
+                    found.reads.setdefault((function.number, at), []).append((given.slot, part))
+                    if learns and back:
+                        found.learns.setdefault((function.number, at), []).append((given.slot, part))
+                        found.adds.setdefault((given.slot, part), set()).add(Compute(function.number, at, back[0]))
+    for message in facts.program.messages:
+        if isinstance(message, Transfer) and message.backward is not None:
+            for part in coordinates(message.time):
+                if (message.target_slot, part) not in found.adds:
+                    where = f"transfer {message.number}"
+                    facts.fail(Rule.MESSAGE, where, message.value, "a gradient to send", f"none of {list(part)}")
+                else:
+                    found.adds.setdefault((message.source_slot, part), set()).add(message.number)
+    return found
+
+
+def _parts_for(merge: Merge, here: dict[str, int]) -> Sequence[int]:
+    """The parts along an index that a task at the coordinates `here` reads, of a value whose parts along it are
+    merged."""
+    at = here.get(merge.index.name, 0)
+    match merge:
+        case Earlier():
+            return range(at)
+        case Concat() if merge.reads is not None and merge.cut.at is not None and at < len(merge.reads):
+            wanted = covered(merge.reads[at])
+            return [k for k, own in enumerate(merge.cut.at) if not wanted.isdisjoint(covered(own))]
+        case Concat() | Sum():
+            return range(merge.index.parts)
+        case _:
+            assert_never(merge)
+
+
+# -- tasks and messages ------------------------------------------------------------------------------------------------
 
 
 def check_places(facts: ProofFacts) -> None:
     """Adds a failure unless roles share no device, and each function, parameter and message has a role on each of its
     devices."""
-    program, failures = facts.program, facts.failures
+    program = facts.program
     for at, role in enumerate(program.roles):
         for other in program.roles[at + 1 :]:
             if share(role.submesh, other.submesh) is not Share.NONE:
-                failures.add(Rule.RUN_ONCE, f"role `{role.name}`", "", "devices of its own", other.name)
+                facts.fail(Rule.RUN_ONCE, f"role `{role.name}`", "", "devices of its own", other.name)
     places = {f.submesh for f in program.functions} | {p.submesh for p in program.params}
     places |= {s for m in program.messages for s in (m.source, m.target)}
     for place in sorted(places, key=str):
         inside = [r for r in program.roles if share(r.submesh, place) is Share.ALL]
         if sum(count(r.submesh) for r in inside) != count(place):
-            failures.add(Rule.RUN_ONCE, f"the devices {place}", "", "roles on all of them", [r.name for r in inside])
+            facts.fail(Rule.RUN_ONCE, f"the devices {place}", "", "roles on all of them", [r.name for r in inside])
 
 
 def check_role(facts: ProofFacts, role: Role, parts: TaskReads) -> None:
@@ -62,8 +134,8 @@ def check_role(facts: ProofFacts, role: Role, parts: TaskReads) -> None:
                 run.wait(action)
             case Free():
                 run.free(action)
-            case ScatterGrads() | StartReduce() | WaitReduce() | Update() | GatherParam():
-                pass  # in updates.py
+            case OnFlat() | Update():
+                pass  # in `check_updates`
             case _:
                 assert_never(action)
     run.finish()
@@ -95,7 +167,7 @@ class _Run:
         if isinstance(what, Compute):
             span = next(iter(self.facts.program.stated.get(what, ())), None)
         where = f"role `{self.role.name}`, {_words(what)}"
-        self.facts.failures.add(rule, where, tensor, wanted, had, span or self.role.submesh.mesh.span)
+        self.facts.fail(rule, where, tensor, wanted, had, span or self.role.submesh.mesh.span)
 
     def is_here(self, function: Function) -> bool:
         """Whether a function runs on this role's devices."""
@@ -107,7 +179,7 @@ class _Run:
         """Checks a task: it is one of these devices, runs once, behind its phases and all that it reads."""
         functions = self.facts.program.functions
         function = functions[task.function] if task.function in range(len(functions)) else None
-        if function is None or not self.is_here(function) or task.phase not in PHASES[function.backward]:
+        if function is None or not self.is_here(function) or task.phase not in function.phases:
             self.fail(Rule.RUN_ONCE, task, "", "a task of these devices", task.phase)
             return
         sizes = [t.parts for t in function.time]
@@ -116,8 +188,7 @@ class _Run:
             return
         if task in self.done:
             self.fail(Rule.RUN_ONCE, task, "", "once", "again")
-        before = PHASES[function.backward][: PHASES[function.backward].index(task.phase)]
-        for phase in before:
+        for phase in function.phases[: function.phases.index(task.phase)]:
             if Compute(task.function, task.at, phase) not in self.done:
                 self.fail(Rule.EARLY, task, "", f"behind its {phase.value}", "before it")
         self.done.add(task)
@@ -207,7 +278,7 @@ class _Run:
         for function in self.facts.program.functions:
             if not self.is_here(function):
                 continue
-            for phase in PHASES[function.backward]:
+            for phase in function.phases:
                 for at in coordinates(function.time):
                     task = Compute(function.number, at, phase)
                     if task not in self.done:
@@ -238,3 +309,92 @@ def _words(what: object) -> str:
             return f"message {what}"
         case _:
             return str(what)
+
+
+# -- the optimizer's step ----------------------------------------------------------------------------------------------
+
+
+def check_updates(facts: ProofFacts, role: Role) -> None:
+    """Adds a failure for each gradient that is not completed, and each weight that is not updated, exactly once and in
+    time."""
+    flats = [f for f in facts.program.flats if share(role.submesh, f.submesh) is Share.ALL]
+    where, span = f"role `{role.name}`", role.submesh.mesh.span
+    updates = [k for k, a in enumerate(role.actions) if isinstance(a, Update)]
+    if not facts.program.trains:
+        if changes := [a for a in role.actions if isinstance(a, Update | OnFlat)]:
+            facts.fail(Rule.UPDATE, where, "", "none, as nothing trains", changes[0], span)
+        return
+    last_task = max((k for k, a in enumerate(role.actions) if isinstance(a, Compute)), default=-1)
+    is_idle = not flats and last_task < 0
+    if not is_idle and (len(updates) != 1 or updates[0] < last_task):  # also without weights: the update ends a step
+        facts.fail(Rule.UPDATE, where, "", "one update behind all tasks", f"updates at {updates}", span)
+    update = updates[0] if updates else len(role.actions)
+    found = {kind: _positions(role, kind) for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam)}
+    adds = _additions(facts, role, flats)
+    numbers = {f.number for f in flats}
+    for flat in flats:
+        at = {kind: places.get(flat.number, []) for kind, places in found.items()}
+        _check(facts, flat, adds[flat.number], at, update, where)
+    for places in found.values():
+        for number in places.keys() - numbers:
+            facts.fail(Rule.REDUCE, where, "", f"flat parameters of these devices: {sorted(numbers)}", number, span)
+
+
+def _check(
+    facts: ProofFacts,
+    flat: FlatParam,
+    adding: list[int],
+    at: dict[type[FlatAction], list[int]],
+    update: int,
+    where: str,
+) -> None:
+    """Adds a failure for each kind of action on a flat parameter that does not run as often and when it must: `adding`
+    are the role's actions that add to its gradient, and `at` the numbers of the actions of each kind."""
+    last, ends = (adding[-1] if adding else -1), [*adding[1:], update]
+    scatters, starts, waits, gathers = (at[kind] for kind in (ScatterGrads, StartReduce, WaitReduce, GatherParam))
+    between = len(scatters) == len(adding) and all(a < s < b for a, s, b in zip(adding, scatters, ends, strict=False))
+    begun = max([last, *scatters, *starts])
+    once = 1 if flat.completion.once else 0
+    gathered = 1 if flat.sharded.optimizer != flat.sharded.weights else 0
+    in_time: dict[type[FlatAction], bool] = {
+        ScatterGrads: between if flat.completion.each else not scatters,
+        StartReduce: len(starts) == once and all(start > max([last, *scatters]) for start in starts),
+        WaitReduce: len(waits) == once and all(begun < wait < update for wait in waits),
+        GatherParam: len(gathers) == gathered and all(gather > update for gather in gathers),
+    }
+    wanted = {
+        ScatterGrads: "one behind each addend" if flat.completion.each else "no scatter: gradients are no finer",
+        StartReduce: f"{once} starts behind the last addend",
+        WaitReduce: f"{once} waits between start and update",
+        GatherParam: f"{gathered} gathers behind the update",
+    }
+    tensor, span = ", ".join(flat.weights[:3]), flat.submesh.mesh.span
+    for kind, is_right in in_time.items():
+        if not is_right:
+            rule = Rule.STALE if kind is GatherParam else Rule.REDUCE
+            given = f"{kind.__name__} at {at[kind]}"
+            facts.fail(rule, f"{where}, flat parameter {flat.number}", tensor, wanted[kind], given, span)
+
+
+def _positions(role: Role, kind: type[FlatAction]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for k, action in enumerate(role.actions):
+        if isinstance(action, kind):
+            found.setdefault(action.flat, []).append(k)
+    return found
+
+
+def _additions(facts: ProofFacts, role: Role, flats: list[FlatParam]) -> dict[int, list[int]]:
+    """For each flat parameter, the numbers of the role's actions that add to its gradient."""
+    adds: dict[tuple[int, Phase], list[int]] = {}
+    for function in facts.program.functions:
+        if near := [f for f in flats if f.submesh == function.submesh]:
+            trained = function.trained
+            last = Phase.WGRAD if function.backward is Backward.HALVES else Phase.BACKWARD
+            adds[function.number, last] = [f.number for f in near if not trained.isdisjoint(f.weights)]
+    found: dict[int, list[int]] = {f.number: [] for f in flats}
+    for k, action in enumerate(role.actions):
+        if isinstance(action, Compute):
+            for number in adds.get((action.function, action.phase), ()):
+                found[number].append(k)
+    return found

@@ -38,7 +38,7 @@ def check_draws(facts: ProofFacts) -> None:
                 *_key(operator, graph, taken),
                 *_positions(operator, graph),
             ):
-                facts.failures.add(Rule.DRAW, f"operator `{operator.name}`", "", wanted, got)
+                facts.fail(Rule.DRAW, f"operator `{operator.name}`", "", wanted, got)
 
 
 Wrongs = Iterator[tuple[object, object]]  # expected, found

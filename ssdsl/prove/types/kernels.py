@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart
-from ssdsl.ir.value import Axis, names_of
+from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart, names_along
+from ssdsl.ir.value import Axis
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.reader import argument, axes_of, parameters
 from ssdsl.prove.failures import Rule, Wrong
@@ -242,9 +242,9 @@ def _region(operator: Operator, operand: Operand, splits: list[Split], axes: Axe
     axis = operand.axes[number]
     cutting = {a: s for s in splits if isinstance(s.coordinate, Axis) for a in s.coordinate.names}
     ordered = [*dict.fromkeys(cutting[name] for name, _ in axes if name in cutting)]
-    behind = [name for s in ordered for name in names_of(s.coordinate)]
     places = [[axis.index(d) for d in s.dims if d in axis] for s in ordered]
-    is_alike = behind == [name for name, _ in axes if name in cutting]  # no other axis lies between those of a split
+    # no other axis lies between those of a split
+    is_alike = names_along(ordered) == tuple(name for name, _ in axes if name in cutting)
     if others or len(ordered) != len(splits) or any(len(place) != 1 for place in places) or not is_alike:
         raise Wrong(Rule.KERNEL, "devices that cut one axis", [str(s.coordinate) for s in splits])
     of = tuple(operator.dims[d].size for d in axis)

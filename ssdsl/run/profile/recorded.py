@@ -3,8 +3,7 @@
 import re
 from statistics import mean, median
 
-from ssdsl.ir.action import Compute
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Compute, Program
 from ssdsl.plan.plan import Phase
 from ssdsl.run.results import Recorded, RunResult
 from ssdsl.simulate.draw_timeline import KINDS, Statements, at_indices

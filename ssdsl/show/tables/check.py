@@ -5,9 +5,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.action import Compute, Start
-from ssdsl.ir.program import Program, Role
-from ssdsl.ir.value import names_of
+from ssdsl.ir.function import names_along
+from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.model.graph import ITEMSIZE, Operator
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
@@ -152,7 +151,7 @@ def repeated_view(program: Program) -> View:
     }
     for function in program.functions:
         for op in function.operators():
-            split = {name for s in op.splits for name in names_of(s.coordinate)}
+            split = names_along(op.splits)
             for axis, n in function.submesh.axes:
                 if axis not in split:
                     found[f"{function.submesh.mesh.name}.{axis}", n].append(operators[op.operator])
@@ -195,7 +194,7 @@ def whole_view(program: Program) -> View:
     for function in program.functions:
         axes = dict(function.submesh.axes)
         for op in function.operators():
-            split = {name for s in op.splits for name in names_of(s.coordinate)}
+            split = names_along(op.splits)
             operator = operators[op.operator]
             for index in program.plan.of(op.operator).whole:
                 if index.name not in split:

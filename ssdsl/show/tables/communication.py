@@ -5,13 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ssdsl.ir.action import GatherParam, ScatterGrads, StartReduce
-from ssdsl.ir.comm import Message, Move, Transfer, kind_of, travels
+from ssdsl.ir.comm import Message, Move, Transfer, travels
 from ssdsl.ir.function import Function, Reshard
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
-from ssdsl.ir.parts import BACK_PHASES
-from ssdsl.ir.program import Program, Role
+from ssdsl.ir.program import GatherParam, Program, Role, ScatterGrads, StartReduce
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Phase
@@ -76,7 +74,7 @@ def communications(program: Program) -> Iterator[Communication]:
     for prologue in program.prologues:
         for instr in (i for i in prologue.body if isinstance(i, Reshard)):
             size = ITEMSIZE.get(instr.result.dtype, 4)
-            steps = (SizedCollective(kind_of(s), s.axes, s.elements * size) for s in instr.forward if travels(s))
+            steps = (SizedCollective(s.kind, s.axes, s.elements * size) for s in instr.forward if travels(s))
             yield from fold.counted(steps, "inputs", fold.producer(instr.source.value), prologue.submesh, 1)
     for function in program.functions:
         yield from fold.of_function(function)
@@ -105,7 +103,7 @@ class _Fold:
 
     def of_function(self, function: Function) -> Iterator[Communication]:
         times = math.prod(t.parts for t in function.time)
-        for phase in (Phase.FORWARD, *BACK_PHASES[function.backward]):
+        for phase in function.phases:
             when = "forward" if phase is Phase.FORWARD else "backward"
             for number, section in enumerate(function.sections):
                 for instr in section.body:

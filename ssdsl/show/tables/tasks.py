@@ -3,8 +3,7 @@
 from itertools import groupby
 from typing import Any
 
-from ssdsl.ir.action import Action, Compute, GatherParam, ScatterGrads, Start, StartReduce, Update
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Action, Compute, GatherParam, Program, ScatterGrads, Start, StartReduce, Update
 from ssdsl.plan.plan import Phase
 from ssdsl.show.view import Column, ColumnKind, View, as_json
 

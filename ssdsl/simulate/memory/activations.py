@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 
-from ssdsl.ir.action import At
 from ssdsl.ir.function import (
     Backward,
     Conversion,
@@ -24,13 +23,13 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
+from ssdsl.ir.program import At
 from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.lower.functions.views import views_of
-from ssdsl.simulate.memory.kept import kept_of
 from ssdsl.simulate.memory.padded import padded_bytes
 from ssdsl.simulate.memory.within_backward import GradientBucket, WithinBackward
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, is_reduced, size_bytes
-from ssdsl.simulate.price.fusion import Fusion, Launch
+from ssdsl.simulate.price.fusion import Fusion, Launch, kept_of
 
 Sizes = dict[str, int]  # bytes by storage
 Part = tuple[tuple[Coordinate, int], ...]

@@ -1,9 +1,10 @@
 """Memory by liveness: the bytes that each device holds at every moment of a step, and the parts of its peak.
 
 Weights and optimizer state are always there; gradients from a weight's first gradient on; the device's part of the
-batch, with the values of its prologue, for the whole step. Activations live from a forward to its backward (or to the
-weights' half of it), received values until they are read or, if no backward keeps them, until they are freed. Overhead
-is not counted: torch itself, gaps of the allocator, workspaces of kernels.
+batch, with the values of its prologue, for the whole step (the seed and the count of a step are a few bytes, and are
+left out). Activations live from a forward to its backward (or to the weights' half of it), received values until they
+are read or, if no backward keeps them, until they are freed. Overhead is not counted: torch itself, gaps of the
+allocator, workspaces of kernels.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,18 +13,17 @@ from math import prod
 from operator import itemgetter
 from typing import NamedTuple
 
-from ssdsl.ir.action import At, Compute, Free, Start, Wait
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import Narrow, Step, Transfer
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.function import Backward, Concat, Function, FunctionInput, Sum
+from ssdsl.ir.function import Backward, Concat, Function, FunctionInput, OpPart, Prologue, Reshard, Sum, results_of
 from ssdsl.ir.parts import reads_of_tasks
-from ssdsl.ir.program import Program, Role
-from ssdsl.model.graph import ITEMSIZE
+from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait
+from ssdsl.ir.value import Name, Var
+from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.activations import Activations
-from ssdsl.simulate.memory.inputs import Inputs
 from ssdsl.simulate.memory.state import StatePrecision
-from ssdsl.simulate.price.collectives import flat_bytes
+from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, size_bytes
 from ssdsl.simulate.run import Interval, Trace, by_role
 from ssdsl.simulate.timeline import Memory
 
@@ -245,3 +245,59 @@ class _Liveness:
 
 def _sent_bytes(journey: Interval) -> int:
     return journey.cost.sent[0].size_bytes if journey.cost.sent else 0
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+Sizes = dict[str, int]  # bytes by storage
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The bytes of inputs of a program's roles."""
+
+    facts: ProgramIndex
+
+    def of(self, role: Role) -> int:
+        """The bytes on one device of a role. Prologues of the same devices share values of one name."""
+        found: Sizes = {}
+        for prologue in self.facts.program.prologues_of(role):
+            found.update(self._given(prologue))
+            found.update(self._made(prologue))
+        return sum(found.values())
+
+    def _given(self, prologue: Prologue) -> Iterator[tuple[str, int]]:
+        """Yields the name and bytes of each input that is loaded, and of the storage of each constant that is read."""
+        values = self.facts.program.graph.values
+        for var in prologue.given:
+            match values[var.name.value].origin:
+                case Origin.SEED:
+                    pass
+                case Origin.OPERATOR | Origin.CONSTANT:
+                    owner = values[self.facts.places[var.name.value].root]
+                    yield owner.name, prod(owner.shape) * owner.itemsize
+                case _:
+                    yield str(var.name), size_bytes(var)
+
+    def _made(self, prologue: Prologue) -> Iterator[tuple[str, int]]:
+        """Yields the name and bytes of each result that is not a view of a value that is there already."""
+        here = {v.name for v in prologue.given} | {v.name for i in prologue.body for v in results_of(i)}
+        for instr in prologue.body:
+            for var in results_of(instr):
+                root = Name(self.facts.places[var.name.value].root)
+                match instr:
+                    case Reshard() if all(_is_view(s, var) for s in instr.forward):
+                        pass
+                    case OpPart() if root != var.name and root in here:
+                        pass
+                    case _:
+                        yield str(var.name), size_bytes(var)
+
+
+def _is_view(step: Step, result: Var) -> bool:
+    """Whether the result of a step is a view of its operand, one run of its memory; else it is a copy."""
+    if not isinstance(step, Narrow):
+        return False
+    before, at = result.shape[: step.target.dim], step.target.at
+    return step.target.outer == 1 and prod(s.known for s in before) == 1 and (at is None or max(map(len, at)) == 1)

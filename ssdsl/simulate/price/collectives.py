@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.action import GatherParam, ScatterGrads, StartReduce, WaitReduce
-from ssdsl.ir.comm import Exchange, Step, kind_of, travels
+from ssdsl.ir.comm import Exchange, Step, travels
 from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
 from ssdsl.ir.param import (
     AllReduceGrads,
@@ -22,7 +21,7 @@ from ssdsl.ir.param import (
     ReduceScatterGrads,
     SumTiedGrads,
 )
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import FlatAction, GatherParam, Program, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.ir.value import Name, Var, names_of
 from ssdsl.lower.operators.operand_types import local_dims
 from ssdsl.model.graph import ITEMSIZE, Operator, Origin
@@ -33,8 +32,6 @@ from ssdsl.model.ops.reader import Reader
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.regathered import Regathered, regathered
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
-
-OnFlat = ScatterGrads | StartReduce | WaitReduce | GatherParam  # the actions on a flat parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +179,7 @@ def _of_steps(
 ) -> Iterator[SizedCollective]:
     for s in filter(travels, steps):
         exchange = s if isinstance(s, Exchange) else None
-        yield SizedCollective(kind_of(s), s.axes, s.elements * itemsize, behind, exchange)
+        yield SizedCollective(s.kind, s.axes, s.elements * itemsize, behind, exchange)
 
 
 def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) -> Iterator[SizedCollective]:
@@ -203,52 +200,43 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
 # -- flat parameters ---------------------------------------------------------------------------------------------------
 
 
-def of_backward(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """The collectives that reduce the gradients of gathered weights in the backward of their module. Without a `state`
-    a gradient has the weights' dtype, here and below."""
+def of_backward(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
+    """The collectives that reduce the gradients of gathered weights in the backward of their module. By
+    default a gradient has the weights' dtype, here and below."""
     return _sized(flat, flat.completion.in_backward, (), state)
 
 
-def of_action(action: OnFlat, flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight."""
+def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
+    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight. Where the sum
+    is awaited, the last reduction runs in the background, and its gathers where it is awaited."""
+    awaited = bool(flat.completion.awaited)
     match action:
         case ScatterGrads():
             return of_scatter(flat, state)
         case StartReduce():
-            return of_start(flat, state)
+            return (c for c in of_once(flat, state) if not (awaited and c.kind == "all_gather"))
         case WaitReduce():
-            return of_wait(flat, state)
+            return (c for c in of_once(flat, state) if awaited and c.kind == "all_gather")
         case GatherParam():
             return of_updated(flat)
 
 
-def of_scatter(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+def of_scatter(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives behind each backward."""
     return _sized(flat, flat.completion.each, flat.sharded.weights, state)
 
 
-def of_once(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
+def of_once(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
     """The collectives that complete the gradient behind the last backward, on the flat parameter's own submesh."""
     return _sized(flat, flat.completion.once, flat.sharded.grads, state)
 
 
-def of_start(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """Those of `of_once` that run from the start of the reduction on, in the background where its sum is awaited."""
-    return (c for c in of_once(flat, state) if not (flat.completion.awaited and c.kind == "all_gather"))
-
-
-def of_wait(flat: FlatParam, state: StatePrecision | None = None) -> Iterator[SizedCollective]:
-    """Those of `of_once` that run where its sum is awaited."""
-    return (c for c in of_once(flat, state) if flat.completion.awaited and c.kind == "all_gather")
-
-
 def _sized(
-    flat: FlatParam, steps: Sequence[CompletionStep], over: tuple[str, ...], state: StatePrecision | None
+    flat: FlatParam, steps: Sequence[CompletionStep], over: tuple[str, ...], state: StatePrecision
 ) -> Iterator[SizedCollective]:
     """The collectives of steps that begin with a shard of the gradient over some axes: what one step cuts is smaller in
     the steps after it."""
-    itemsize = ITEMSIZE.get(flat.dtype, 4) if state is None else state.gradient_bytes(flat.dtype)
-    size, ways = flat.elements_over(over) * itemsize, dict(flat.submesh.axes)
+    size, ways = flat.elements_over(over) * state.gradient_bytes(flat.dtype), dict(flat.submesh.axes)
     for step in steps:
         match step:
             case AllReduceGrads():

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ssdsl.ir.action import Action
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import Action, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,26 @@
-"""Fusion: the kernels in which operators run on a device, and the values that each kernel reads and writes.
+"""Fusion: the kernels in which operators run on a device, the values that each kernel reads and writes, and those that
+autograd keeps of it until its backward has run.
 
 Compilers of models (torch.compile, XLA) and the hand-written kernels of training stacks make one kernel of consecutive
 operators if none of them is a matrix product, reads by an index or communicates: the intermediate values never reach
 memory. A kernel ends with an operator that needs a whole row (a sum, a softmax, a normalisation), and a cast of its
 result. Eager PyTorch launches one kernel for each operator.
+
+What is kept of a kernel of one operator is what PyTorch keeps. The backward of a kernel of several operators recomputes
+pointwise results from the kernel's inputs, if keeping these takes no more memory: a GELU written out in single
+operators keeps only its input. Results of a normalisation or a softmax, and dropout masks, are kept, in the dtype of
+the kernel's result.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 
-from ssdsl.ir.function import Function, Instr, OpPart, Section, reads_of
+from ssdsl.ir.function import Function, Instr, OpPart, Section, reads_of, saved_names
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
-from ssdsl.simulate.price.collectives import ProgramIndex
+from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 
 Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
 
@@ -154,3 +160,53 @@ def _readers(function: Function) -> Readers:
         for name in reads_of(instr):
             found.setdefault(name, set()).add(instr.operator if isinstance(instr, OpPart) else "")
     return {name: frozenset(those) for name, those in found.items()}
+
+
+# -- tensors that autograd keeps ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensors:
+    """Kept values, and the bytes of further tensors, each with a description."""
+
+    values: tuple[Name, ...]
+    extras: tuple[tuple[str, int], ...]
+
+
+def kept_of(facts: ProgramIndex, function: Function, launch: Launch) -> KeptTensors:
+    """The tensors that one kernel of a function keeps; weights are among the values."""
+    saved = [(op, facts.saved_by(op)) for op in launch.ops]
+    extras = tuple((f"{op.operator} {e.what} {n}", e.size_bytes) for op, s in saved for n, e in enumerate(s.extras))
+    values = dict.fromkeys(name for op, s in saved for name in saved_names(op, s))
+    if len(launch.ops) > 1:
+        return KeptTensors(tuple(_cheapest(facts, function, launch, values)), extras)
+    return KeptTensors(tuple(values), extras)
+
+
+def _cheapest(facts: ProgramIndex, function: Function, launch: Launch, values: Iterable[Name]) -> dict[Name, None]:
+    """The values to keep: for each one that backward needs, either itself or the values from which it is recomputed,
+    whichever takes less memory."""
+    variables, stays = facts.variables(function), {p.var.name.value for p in function.prepared} | facts.stored
+    makers = {v.name: op for op in launch.ops for v in op.results if is_pointwise(facts.operators[op.operator])}
+    leaves = {v.name for v in launch.writes}
+    base = launch.base
+    # a value whose only use outside the kernel is a cast is kept as the cast: that tensor exists anyway
+    casts = [op for op in launch.ops if is_cast(facts.operators[op.operator])]
+    left = {base.get(op.reads[0], op.reads[0]): op.results[0].name for op in casts}
+    left = {n: copy for n, copy in left.items() if n not in leaves and copy in leaves}
+    found = {left.get(base.get(n, n), n): None for n in values if base.get(n, n) not in makers}
+    for name in (n for n in values if base.get(n, n) in makers):
+        roots = [n for n in _made_of(name, makers, base) if n not in found and n.value not in stays]
+        own, again = size_bytes(variables[name]), sum(size_bytes(variables[n]) for n in roots)
+        if own < again or (own == again and base.get(name, name) in leaves):
+            found[name] = None
+        else:
+            found |= dict.fromkeys(roots)
+    return found
+
+
+def _made_of(name: Name, makers: Mapping[Name, OpPart], base: Mapping[Name, Name]) -> dict[Name, None]:
+    maker = makers.get(base.get(name, name))
+    if maker is None:
+        return {name: None}
+    return {n: None for read in maker.reads for n in _made_of(read, makers, base)}

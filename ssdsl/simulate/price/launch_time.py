@@ -11,9 +11,8 @@ from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.families import table
 from ssdsl.model.ops.reader import argument
-from ssdsl.simulate.memory.kept import kept_of
 from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
-from ssdsl.simulate.price.fusion import Launch
+from ssdsl.simulate.price.fusion import Launch, kept_of
 from ssdsl.simulate.price.matmul import Product, matmul_seconds, product_of
 
 

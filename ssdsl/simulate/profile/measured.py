@@ -12,20 +12,18 @@ which take precedence.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Signal
+from ssdsl.ir.program import (
     Action,
     Compute,
     Free,
-    GatherParam,
-    ScatterGrads,
+    OnFlat,
+    Program,
+    Role,
     Start,
-    StartReduce,
     Update,
     Wait,
-    WaitReduce,
 )
-from ssdsl.ir.comm import Signal
-from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost
 
@@ -72,7 +70,7 @@ class Measured:
                 return self._journey(action.message, action.gradient)
             case Update():
                 return Cost(self.times.optimizer.get(role.name, 0.0), self.times.reduce.get(role.name, 0.0))
-            case ScatterGrads() | StartReduce() | WaitReduce() | GatherParam() | Wait() | Free():
+            case OnFlat() | Wait() | Free():
                 return FREE
             case _:
                 assert_never(action)

@@ -9,26 +9,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Message, Transfer
+from ssdsl.ir.function import Backward, Function, Instr, OpPart, Section, Side, Write, results_of
+from ssdsl.ir.param import FlatParam
+from ssdsl.ir.program import (
     Action,
     Compute,
+    FlatAction,
     Free,
     GatherParam,
+    OnFlat,
+    Program,
+    Role,
     ScatterGrads,
     Start,
-    StartReduce,
     Update,
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Message, Transfer
-from ssdsl.ir.function import Backward, Function, Instr, OpPart, Section, Side, Write, results_of
-from ssdsl.ir.param import FlatParam
-from ssdsl.ir.program import Program, Role
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import (
-    OnFlat,
     ProgramIndex,
     SizedCollective,
     flat_bytes,
@@ -77,7 +78,7 @@ class Profiled:
                 return self._task(self.program.functions[action.function], action.phase)
             case Start():
                 return self._message(action)
-            case ScatterGrads() | StartReduce() | WaitReduce() | GatherParam():
+            case OnFlat():
                 flat = self.program.flats[action.flat]
                 cost = total(self._collective(c, flat) for c in of_action(action, flat))
                 return total((cost, *self._beside(action, flat, cost)))
@@ -89,7 +90,7 @@ class Profiled:
             case _:
                 assert_never(action)
 
-    def _beside(self, action: OnFlat, flat: FlatParam, cost: Cost) -> Iterator[Cost]:
+    def _beside(self, action: FlatAction, flat: FlatParam, cost: Cost) -> Iterator[Cost]:
         """Yields what an action takes beside its collectives: copies of what it sends; the sum of a tied weight."""
         if isinstance(action, WaitReduce):
             yield self._tie(flat)

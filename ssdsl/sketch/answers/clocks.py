@@ -25,7 +25,7 @@ from ssdsl.plan.model_index import ModelIndex
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers.orders import PLAIN
 from ssdsl.sketch.answers.schedules import called, is_schedule, with_import, with_use
-from ssdsl.sketch.bounds.unordered import Unordered, unordered
+from ssdsl.sketch.bounds.task_bounds import Unordered, unordered
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.loop import Loop, Task, clock
 from ssdsl.solve.pipeline import Pipeline

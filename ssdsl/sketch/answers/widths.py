@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.action import ScatterGrads, StartReduce, Update
+from ssdsl.ir.program import ScatterGrads, StartReduce, Update
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.select import mesh_size
@@ -24,7 +24,7 @@ from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import capacity_bytes, prices
 from ssdsl.sketch.answers import cuts
 from ssdsl.sketch.answers.write import with_answer
-from ssdsl.sketch.bounds.unordered import Unordered, unordered
+from ssdsl.sketch.bounds.task_bounds import Unordered, unordered
 from ssdsl.sketch.sketch import Sketch, Values
 from ssdsl.solve.cuts import DeviceKind, LayerRow, cut
 from ssdsl.text.diagnostic import PlanError

@@ -68,7 +68,7 @@ def typed(found: Program) -> tuple[ProofFacts, Flow]:
     prepared = prologues(facts)
     for function in found.functions:
         forward(facts, function, prepared.get(function.submesh, {}), flow)
-    assert not facts.failures.found
+    assert not facts.failures
     return facts, flow
 
 
@@ -78,7 +78,7 @@ def gradients(found: Program) -> tuple[dict[Name, Local], set[Rule]]:
     all_of: dict[Name, Local] = {}
     for function in reversed(found.functions):
         all_of = backward(facts, flow.typed[function.number], flow) | all_of  # of a value that travels, the reader's
-    return all_of, set(facts.failures.found.values())
+    return all_of, set(facts.failures.values())
 
 
 def broken(found: Program) -> set[Rule]:
@@ -216,7 +216,7 @@ def test_a_part_is_given_no_addend_along_its_own_index() -> None:
     owed = flow.typed[0].types[part.result.name].owing(M)
     flow.returned[0, part.result.name] = [(owed, "a reader")]
     backward(facts, flow.typed[0], flow)
-    assert Rule.PARTIAL_GRADIENT in facts.failures.found.values()
+    assert Rule.PARTIAL_GRADIENT in facts.failures.values()
 
 
 FORK = """

@@ -3,9 +3,8 @@
 import itertools
 from dataclasses import replace
 
-from ssdsl.ir.action import Free
 from ssdsl.ir.function import results_of
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Free, Program
 from tests.prove.mutations.mutant import Found, mutation, put, with_function
 
 

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ssdsl.ir.action import (
+from ssdsl.ir.comm import Transfer
+from ssdsl.ir.program import (
     Action,
     Compute,
     End,
     Free,
     GatherParam,
+    Program,
     ScatterGrads,
     Start,
     StartReduce,
@@ -16,8 +18,6 @@ from ssdsl.ir.action import (
     Wait,
     WaitReduce,
 )
-from ssdsl.ir.comm import Transfer
-from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
 from tests.prove.mutations.mutant import Found, mutation, put
 

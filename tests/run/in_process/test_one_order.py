@@ -7,8 +7,7 @@ import pytest
 
 from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_plan, compile_source
-from ssdsl.ir.action import End, Start
-from ssdsl.ir.program import Role
+from ssdsl.ir.program import End, Role, Start
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.model import Model
 from ssdsl.prove.failures import Rule

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ssdsl.codegen.write import write_program
-from ssdsl.ir.action import Compute, ScatterGrads, StartReduce, WaitReduce
+from ssdsl.ir.program import Compute, ScatterGrads, StartReduce, WaitReduce
 from ssdsl.run.profile.recorded_profile import recorded_profile, usual_steps
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile import operator_clock as clocks
@@ -23,9 +23,9 @@ from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
 from ssdsl.simulate.price.collectives import ProgramIndex
-from ssdsl.simulate.profile.fit import lacking
 from ssdsl.simulate.profile.profile import Curve, Profile
 from ssdsl.simulate.profile.profiled import Profiled
+from ssdsl.simulate.profile.read_costs import lacking
 from ssdsl.workspace import Compiled
 from tests.simulate.memory.test_program_memory import Alone
 from tests.simulate.steps import compiled, model_of

@@ -10,7 +10,7 @@ from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.memory.inputs import Inputs
+from ssdsl.simulate.memory.memory import Inputs
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.timeline import EventKind, Stream

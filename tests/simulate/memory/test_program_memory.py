@@ -21,7 +21,7 @@ from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.runner import Block
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InFolder
-from ssdsl.simulate.memory.inputs import Inputs
+from ssdsl.simulate.memory.memory import Inputs
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled

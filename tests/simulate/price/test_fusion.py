@@ -7,9 +7,9 @@ import pytest
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.collectives import ProgramIndex
-from ssdsl.simulate.price.compute_time import ComputeTimes, Computing
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.matmul import Product, matmul_seconds
+from ssdsl.simulate.price.roofline import ComputeTimes, Computing
 from tests.simulate.steps import activations, cluster_of, compiled, step
 
 GPT = "gpt:tiny,layers=1,dtype=bf16,attention=eager,dropout=0.1"

@@ -9,16 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.ir.action import Compute, Start, Update
+from ssdsl.ir.program import Compute, Start, Update
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile import errors
-from ssdsl.simulate.profile.fit import check_machine, costs_for, digest, lacking
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.profile.profile import GROWING, PHASES, Curve, Profile, ProfiledMachine, merged
 from ssdsl.simulate.profile.profile_json import profile_json, read_profile
 from ssdsl.simulate.profile.profiled import OF_PHASE, Profiled, instructions, runs
-from ssdsl.simulate.profile.read_costs import CostsFile, read_costs, write_costs, write_profile
+from ssdsl.simulate.profile.read_costs import (
+    CostsFile,
+    check_machine,
+    costs_for,
+    digest,
+    lacking,
+    read_costs,
+    write_costs,
+    write_profile,
+)
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled

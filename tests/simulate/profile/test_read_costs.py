@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.ir.action import Update
+from ssdsl.ir.program import Update
 from ssdsl.simulate.profile import errors
 from ssdsl.simulate.profile.measured import Measured, Times
 from ssdsl.simulate.profile.read_costs import read_costs, write_costs

@@ -14,7 +14,7 @@ from ssdsl.simulate.memory.state import MIXED
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.answers.clocks import Modulo, with_clock
 from ssdsl.sketch.answers.write import written
-from ssdsl.sketch.bounds.unordered import unordered
+from ssdsl.sketch.bounds.task_bounds import unordered
 from ssdsl.sketch.result import PlanChange
 from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of

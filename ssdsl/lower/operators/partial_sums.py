@@ -1,4 +1,4 @@
-"""Lets linear operators work on partial sums: the tail of a loss takes over the indices of the sum before it.
+"""Partial sums that stay partial: linear operators work on those in front of the loss, and on those of gradients.
 
 `loss = sum / count` has no batch dimension, so a split by batch does not reach the division. Division by a constant
 is linear: each part divides its own partial sum, and only the reported loss is added up. A term that no index splits
@@ -9,20 +9,28 @@ The result of `combine`, a partial sum of rows that were with their experts, is 
 the last one that makes it smaller: the weighted sum over the experts of a token comes before the sum over devices.
 
 A sum over devices is carried on the same devices only: a value that goes to others is completed first.
+
+The backward of every operator is linear in the gradient. An operator on weights only (a position embedding, a relative
+position bias) can therefore read a partial gradient and return partial ones: the sum is taken once, with the gradients
+of all other weights. So can operators that repeat rows for `dispatch`: the gradients of a token's rows are added before
+they travel.
 """
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ssdsl.ir.function import Carried, Split
-from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Coordinate, Time
+from ssdsl.ir.function import Carried, Split, names_along
+from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Submesh
+from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import coordinate_of
-from ssdsl.lower.operators.operand_types import operand_shape, place_in, waits_for_no_later
+from ssdsl.lower.operators.operand_types import Axes, operand_shape, operand_types, place_in, waits_for_no_later
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.plan.plan import Index, Plan
+
+# -- sums in front of the loss -----------------------------------------------------------------------------------------
+
 
 Partial = dict[Coordinate, Index]  # the coordinates along which a value is a sum, and the index that cut it there
 
@@ -195,3 +203,47 @@ def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
         fixed.setdefault(tasks.number, set()).update(n for n, _ in tasks.fixed)
     records = plan.operators.items() if fixed else ()
     return {name: frozenset(n for k in record.sets for n in fixed.get(k, ())) for name, record in records}
+
+
+# -- gradients on their way to weights ---------------------------------------------------------------------------------
+
+
+def sink_grad_reductions(lowering: Lowering) -> Lowering:
+    """Adds `sunk`: for each such operator, the axes and indices in time along which its outputs' gradients stay
+    partial."""
+    readers, alone, moving = lowering.graph.readers, lowering.graph.alone, lowering.graph.tails.dispatched
+    sunk: dict[str, frozenset[str]] = {}
+    for operator in reversed(lowering.graph.computing):
+        if not (operator.name in moving or all(o.value in alone for o in operator.outputs)):
+            continue
+        users = [c for o in operator.outputs for c in readers.get(o.value, ())]
+        if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
+            continue
+        split = {*names_along(lowering.splits[operator.name])}
+        axes = {a for user in users for a in _partial(lowering, user, operator, sunk)}
+        if axes - split:
+            sunk[operator.name] = frozenset(axes - split)
+    return replace(lowering, sunk=sunk)
+
+
+def _partial(lowering: Lowering, user: Operator, producer: Operator, sunk: dict[str, frozenset[str]]) -> set[str]:
+    axes = lowering.submeshes[user.name].axes
+    outputs = {o.value for o in producer.outputs}
+    names: set[str] = set()
+    for operand in (o for o in user.inputs if o.value in outputs):
+        _, gradient = operand_types(user, lowering.splits[user.name], operand, axes, is_output=False)
+        names |= {a for (a, _), p in zip(axes, gradient.layout.places, strict=True) if p is PARTIAL}
+    return names | sunk.get(user.name, frozenset())
+
+
+def with_sunk(gradient: Type, axes: Axes, partial: frozenset[str]) -> Type:
+    """A gradient's type with the coordinates `partial` added: as PARTIAL on axes where it was replicated, and as owed
+    along indices in time."""
+    if not partial:
+        return gradient
+    time = tuple(sorted(partial - {a for a, _ in axes}))
+    places = tuple(
+        PARTIAL if a in partial and p is REPLICATE else p
+        for (a, _), p in zip(axes, gradient.layout.places, strict=True)
+    )
+    return replace(gradient, layout=Layout(places), owed=(*gradient.owed, *time))
