@@ -1,7 +1,7 @@
 """Writes the file of one role: constants, made once, the `prepare` of data, blocks as functions, and its step."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ssdsl.codegen.expressions import assignment, constant_expression, expression, reshard_text, slice_text
 from ssdsl.codegen.function_text import function_text
@@ -53,24 +53,19 @@ def _head(scope: FileScope, code: str) -> str:
 
 def constants_text(scope: FileScope) -> str:
     """`constants(c, device)`: makes the tensors that depend on no input and no weight."""
-    lines = [
-        "def constants(c, device):",
-        '    """Adds to `c` the tensors that depend on no input and no weight."""',
-        *_constants(scope),
-        "    return c",
-    ]
-    return "\n".join(lines)
+    about = "Adds to `c` the tensors that depend on no input and no weight."
+    return _filling("constants", about, _constants(scope))
 
 
 def prepare_text(scope: FileScope) -> str:
     """`prepare(c, device)`: makes the tensors that depend on inputs only, in the layouts that the blocks read."""
-    lines = [
-        "def prepare(c, device):",
-        '    """Adds to `c`, which has the batch and the constants, what the blocks read of them."""',
-        *(line for p in _here(scope) for line in _prepared(p, scope)),
-        "    return c",
-    ]
-    return "\n".join(lines)
+    about = "Adds to `c`, which has the batch and the constants, what the blocks read of them."
+    return _filling("prepare", about, (line for p in _here(scope) for line in _prepared(p, scope)))
+
+
+def _filling(name: str, about: str, lines: Iterable[str]) -> str:
+    """A function that adds tensors to `c`."""
+    return "\n".join([f"def {name}(c, device):", f'    """{about}"""', *lines, "    return c"])
 
 
 def _here(scope: FileScope) -> list[Prologue]:

@@ -186,7 +186,7 @@ def change_attributes(module: torch.nn.Module, make: Callable[[torch.Tensor], to
     """Replaces each tensor in plain attributes by `make(tensor)`; an attribute without a new one is not changed."""
     for one in module.modules():
         for name, value in list(vars(one).items()):
-            if name not in REGISTERED and any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value)):
+            if name not in REGISTERED and tensors_in(value):
                 changed = tree_map_only(torch.Tensor, make, value)
                 if any(a is not b for a, b in zip(tree_leaves(value), tree_leaves(changed), strict=True)):
                     vars(one)[name] = changed

@@ -12,7 +12,7 @@ from ssdsl.plan.errors.select import NothingSelected, TooFewUnits
 from ssdsl.plan.errors.values import Wanted, WrongType, required
 from ssdsl.plan.eval.select import require_whole
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
-from ssdsl.plan.eval.values import Number, Selection, Value, is_a, is_number, is_whole
+from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_selection, is_whole
 from ssdsl.plan.model_index import ModelIndex, Stages
 from ssdsl.text.diagnostic import PlanError
 
@@ -62,7 +62,7 @@ def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: 
     value, stages = given
     stages_at = e.arguments[1]
     assert not isinstance(stages_at, nodes.Keyed)
-    operators = required(value, is_a(Selection), e.arguments[0], Wanted.OPERATORS)
+    operators = required(value, is_selection, e.arguments[0], Wanted.OPERATORS)
     require_whole(ctx, operators, e, statement)
     found = _shares(ctx, stages_at, stages) if isinstance(stages, tuple | range) else stages
     if not isinstance(found, tuple) and not is_whole(found):

@@ -17,7 +17,17 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import DivisionByZero, Kind, NumberTooLarge, Wanted, WrongType, required
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import attribute, pick
-from ssdsl.plan.eval.values import Builtin, Number, PlanFunction, Selection, Value, is_a, is_list, is_number, is_whole
+from ssdsl.plan.eval.values import (
+    Builtin,
+    Number,
+    PlanFunction,
+    Selection,
+    Value,
+    is_list,
+    is_number,
+    is_truth,
+    is_whole,
+)
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 T = TypeVar("T")
@@ -62,7 +72,7 @@ def whole_number(ctx: Context, e: nodes.Expr) -> int:
 
 
 def truth(ctx: Context, e: nodes.Expr) -> bool:
-    return expect(ctx, e, is_a(bool), Wanted.TRUTH)
+    return expect(ctx, e, is_truth, Wanted.TRUTH)
 
 
 def turns(ctx: Context, bindings: tuple[nodes.Binding, ...]) -> Iterator[Context]:

@@ -7,7 +7,18 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import Idle, NoSuchAxis, NoSuchDevice, Unread
 from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
 from ssdsl.plan.errors.values import NoSuchAttribute, NoSuchItem, Wanted, required
-from ssdsl.plan.eval.values import Devices, GathersOf, Marker, Selection, StateOf, Value, is_a, is_list, is_whole
+from ssdsl.plan.eval.values import (
+    Devices,
+    GathersOf,
+    Marker,
+    Selection,
+    StateOf,
+    Value,
+    is_list,
+    is_selection,
+    is_text,
+    is_whole,
+)
 from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Mesh, Phase, State
 from ssdsl.text.diagnostic import PlanError
@@ -50,10 +61,10 @@ def pick(ctx: Context, e: nodes.Pick, value: Value, name: nodes.Word | None, key
         return slice_of(ctx, value, name, key, at)
     if is_list(value) and name is None:
         return _item(value, key, at)
-    selection = required(value, is_a(Selection), e.target, Wanted.PICKED)
+    selection = required(value, is_selection, e.target, Wanted.PICKED)
     if name is not None:
         return _by_index(ctx, selection, name, key, at)
-    return by_path(ctx, selection, required(key, is_a(str), at, Wanted.PATH_OR_INDEX), at)
+    return by_path(ctx, selection, required(key, is_text, at, Wanted.PATH_OR_INDEX), at)
 
 
 def by_path(ctx: Context, value: Selection, pattern: str, at: nodes.Expr) -> Selection:
@@ -102,7 +113,7 @@ def require_whole(ctx: Context, value: Selection, e: nodes.Expr, statement: str)
 
 def whole_operators(ctx: Context, value: Value, e: nodes.Expr, statement: str) -> frozenset[str]:
     """The operators of a statement that takes whole ones; raises PlanError if none are selected."""
-    selection = required(value, is_a(Selection), e, Wanted.OPERATORS)
+    selection = required(value, is_selection, e, Wanted.OPERATORS)
     require_whole(ctx, selection, e, statement)
     if not (operators := selection.operators):
         raise PlanError(NothingSelected(e.span))

@@ -13,7 +13,7 @@ from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, items_of, required
 from ssdsl.plan.eval.balance import arguments, balance, count_of
 from ssdsl.plan.eval.select import by_path
-from ssdsl.plan.eval.values import Selection, Value, is_a, is_whole
+from ssdsl.plan.eval.values import Selection, Value, is_text, is_whole
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -28,7 +28,7 @@ def cut(ctx: Context, e: nodes.Call, given: tuple[Value, ...], before: Value = N
     operators, wanted = arguments(ctx, e, given, "cut")
     stages = count_of(wanted)
     at = next(a.value for a in e.arguments if isinstance(a, nodes.Keyed))
-    paths = items_of(before, is_a(str), at, Wanted.PATHS, least=0)
+    paths = items_of(before, is_text, at, Wanted.PATHS, least=0)
     if len(paths) != stages - 1:
         raise PlanError(BadCuts(at.span, paths, stages))
     places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(paths)

@@ -126,13 +126,16 @@ def kind_of(value: Value) -> str:
 T = TypeVar("T")
 
 
-def is_a(kind: type[T]) -> "Callable[[Value], TypeGuard[T]]":
+def _is_a(kind: type[T]) -> "Callable[[Value], TypeGuard[T]]":
     """The test whether a value is of a type."""
 
     def test(value: Value) -> TypeGuard[T]:
         return isinstance(value, kind)
 
     return test
+
+
+is_selection, is_devices, is_text, is_truth = _is_a(Selection), _is_a(Devices), _is_a(str), _is_a(bool)
 
 
 def is_whole(value: Value) -> TypeGuard[int]:

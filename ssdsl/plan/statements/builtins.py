@@ -13,7 +13,7 @@ from ssdsl.plan.eval.expressions import call
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.eval.select import by_path
 from ssdsl.plan.eval.stages import cut, widths
-from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_a, is_list, is_whole
+from ssdsl.plan.eval.values import Builtin, Marker, Selection, Value, is_list, is_text, is_whole
 from ssdsl.plan.statements.execute import execute
 from ssdsl.plan.statements.use import definitions, library_file
 from ssdsl.text.diagnostic import PlanError
@@ -54,7 +54,7 @@ def _each(ctx: Context, e: nodes.Call, given: Arguments) -> Arguments:
     """One selection per module that a path matches."""
     at, (pattern,) = e.arguments[0], given
     assert not isinstance(at, nodes.Keyed)
-    path = required(pattern, is_a(str), at, Wanted.PATH)
+    path = required(pattern, is_text, at, Wanted.PATH)
     found = by_path(ctx, Selection(frozenset(ctx.model.operators)), path, at)
     return tuple(Selection(unit, (unit,)) for unit in found.units)
 

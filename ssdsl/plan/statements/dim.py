@@ -6,7 +6,7 @@ from ssdsl.plan.errors.names import NameTaken
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import expect
-from ssdsl.plan.eval.values import Selection, is_a
+from ssdsl.plan.eval.values import is_selection
 from ssdsl.plan.statements.split import find_dims, no_such_dimension
 from ssdsl.text.diagnostic import PlanError
 
@@ -20,7 +20,7 @@ def dim(ctx: Context, s: nodes.DimStatement) -> None:
     selected = frozenset[str]()
     for at, (target, role) in enumerate(targets):
         try:
-            value = expect(ctx, target, is_a(Selection), Wanted.OPERATORS)
+            value = expect(ctx, target, is_selection, Wanted.OPERATORS)
         except PlanError:
             if at == len(targets) - 1:
                 raise

@@ -8,7 +8,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Traced
 from ssdsl.plan.errors.values import Wanted, required
 from ssdsl.plan.eval.expressions import evaluate, expect, turns
-from ssdsl.plan.eval.values import Number, Selection, Value, is_a, is_number
+from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_selection
 from ssdsl.plan.hints.number_of_parts import note_turn
 from ssdsl.plan.plan import HALVES, ClockOrder, ClockRow, Order, TaskSet
 from ssdsl.text.diagnostic import PlanError
@@ -45,7 +45,7 @@ def is_of_one(ctx: Context, value: Value) -> bool:
 def task_set(ctx: Context, e: nodes.Expr, value: Value) -> TaskSet | None:
     """The tasks that an expression names; None if an index is out of range, or no operators are selected. Raises
     PlanError if the value is no selection."""
-    selection = required(value, is_a(Selection), e, Wanted.OPERATORS)
+    selection = required(value, is_selection, e, Wanted.OPERATORS)
     operators = ctx.model.only_compute(selection.operators)
     fixed = []
     for name, at in selection.fixed:

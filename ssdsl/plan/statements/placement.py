@@ -10,7 +10,7 @@ from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import evaluate, expect, turns, whole_number
 from ssdsl.plan.eval.select import mesh_size, whole_operators
-from ssdsl.plan.eval.values import Devices, is_a
+from ssdsl.plan.eval.values import Devices, is_devices
 from ssdsl.plan.plan import Mesh, Placement
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.text.diagnostic import PlanError
@@ -88,7 +88,7 @@ class BadMesh(Traced):
 def assign(ctx: Context, s: nodes.AssignStatement) -> None:
     """Places the COMPUTE operators of a selection; the others run wherever their consumers are."""
     operators = whole_operators(ctx, evaluate(ctx, s.operators), s.operators, "assign")
-    devices = expect(ctx, s.devices, is_a(Devices), Wanted.DEVICES)
+    devices = expect(ctx, s.devices, is_devices, Wanted.DEVICES)
     place(ctx, operators, Placement(devices.mesh, devices.fixed, s.span))
 
 
