@@ -5,12 +5,11 @@ Every program is checked, proved or not. The proof (`ssdsl/prove`), which shows 
 computes, relies on this check.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.program import Program
-from ssdsl.ir.value import Name
 from ssdsl.text.diagnostic import InternalError
 
 MOST_SHOWN = 8
@@ -61,16 +60,17 @@ def _values(program: Program) -> Iterator[str]:
         yield from (w for f in program.flats for w in f.weights)
     yield from (m.value for m in program.messages if isinstance(m, Transfer))
     for function in program.functions:
-        yield from (name.value for name in function.variables())
-        yield from (n.value for n in (*(p.source for p in function.prepared), *(o.name for o in function.outputs)))
-        yield from (n.value for n in _names(function.body()))
+        yield from (i.var.name.value for i in function.inputs)
+        yield from (p.var.name.value for p in function.parameters)
+        yield from (n.value for p in function.prepared for n in (p.var.name, p.source))
+        yield from (o.name.value for o in function.outputs)
+        yield from _named((*function.body(),))
     for prologue in program.prologues:
-        yield from (n.value for n in (*(v.name for v in prologue.given), *prologue.results, *_names(prologue.body)))
+        yield from (n.value for n in (*(v.name for v in prologue.given), *prologue.results))
+        yield from _named(prologue.body)
 
 
-def _names(body: Iterable[Instr]) -> Iterator[Name]:
-    for instr in body:
-        yield from reads_of(instr)
-        yield from (v.name for v in results_of(instr))
-        if isinstance(instr, Write):
-            yield Name(instr.buffer)
+def _named(body: tuple[Instr, ...]) -> list[str]:
+    """The values of the model that instructions name."""
+    read, made = [n.value for i in body for n in reads_of(i)], [v.name.value for i in body for v in results_of(i)]
+    return [*read, *made, *(i.buffer for i in body if isinstance(i, Write))]

@@ -85,14 +85,15 @@ class Ref:
     value: str
 
 
-def refs_in(item: Any) -> Iterator[str]:
+_NESTED = Ref, tuple, list  # arguments in which there may be tensors
+
+
+def refs_in(item: Any) -> list[str]:
     """The names of the tensors in an argument, or in all arguments of a call, in order."""
-    match item:
-        case Ref(value):
-            yield value
-        case tuple() | list():
-            for part in item:
-                yield from refs_in(part)
+    if isinstance(item, Ref):
+        return [item.value]
+    nested = [part for part in item if isinstance(part, _NESTED)] if isinstance(item, (tuple, list)) else ()
+    return [name for part in nested for name in refs_in(part)]
 
 
 def replace_refs(item: Any, by: Callable[[str], Any], leaf: Callable[[Any], Any] = lambda item: item) -> Any:
@@ -101,13 +102,12 @@ def replace_refs(item: Any, by: Callable[[str], Any], leaf: Callable[[Any], Any]
     >>> replace_refs((Ref("x"), (Ref("y"), 1)), {"x": 2, "y": 3}.get)
     (2, (3, 1))
     """
-    match item:
-        case Ref(value):
-            return by(value)
-        case tuple() | list():
-            return tuple(replace_refs(part, by, leaf) for part in item)
-        case dict():
-            return {word: replace_refs(part, by, leaf) for word, part in item.items()}
+    if isinstance(item, Ref):
+        return by(item.value)
+    if isinstance(item, (tuple, list)):
+        return tuple([replace_refs(part, by, leaf) for part in item])
+    if isinstance(item, dict):
+        return {word: replace_refs(part, by, leaf) for word, part in item.items()}
     return leaf(item)
 
 
@@ -175,7 +175,7 @@ class Operator:
 
     def refs(self) -> tuple[str, ...]:
         """The names of all tensors in its arguments, in order. A constant has them too, though it has no inputs."""
-        return tuple(refs_in((self.args, tuple(v for _, v in self.kwargs))))
+        return tuple(refs_in((*self.args, *(v for _, v in self.kwargs))))
 
     def summed(self, dim: int) -> bool:
         """Whether splitting along this dimension leaves partial sums in the outputs."""

@@ -5,7 +5,6 @@ dtypes and memory layout, with gradients for the same ones. Facts that follow fr
 each signature.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from ssdsl.model.graph import Graph, Operator, numbered
@@ -19,26 +18,27 @@ def signatures(graph: Graph) -> dict[str, int]:
 
 def signature(operator: Operator, graph: Graph) -> tuple[Any, ...]:
     """The signature of an operator: equal calls of any two graphs have equal ones."""
-    names = dict.fromkeys((*operator.refs(), *(o.value for o in (*operator.inputs, *operator.outputs))))
+    refs = operator.refs()
+    names = dict.fromkeys((*refs, *operator.values))
     numbers = {name: number for number, name in enumerate(names)}
-    refs = iter([numbers[name] for name in operator.refs()])
+    called = iter([numbers[name] for name in refs])
     roots: dict[str, int] = {}  # which of them share memory
     return (
         operator.kind,
         operator.target,
         operator.stage,
-        numbered(operator.args, refs),
-        numbered(operator.kwargs, refs),
-        tuple((numbers[o.value], o.axes, o.once) for o in operator.inputs),
-        tuple((numbers[o.value], o.axes) for o in operator.outputs),
-        tuple((d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims),
+        numbered(operator.args, called),
+        numbered(operator.kwargs, called),
+        tuple([(numbers[o.value], o.axes, o.once) for o in operator.inputs]),
+        tuple([(numbers[o.value], o.axes) for o in operator.outputs]),
+        tuple([(d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims]),
         operator.orders,
         operator.found,
-        tuple(spec for name in names for spec in _tensor(name, graph, roots)),
+        tuple([_tensor(name, graph, roots) for name in names]),
     )
 
 
-def _tensor(name: str, graph: Graph, roots: dict[str, int]) -> Iterator[Any]:
+def _tensor(name: str, graph: Graph, roots: dict[str, int]) -> tuple[Any, ...]:
     value, place = graph.values[name], graph.storages[name]
-    yield from (value.origin, value.shape, value.dtype, value.differentiable, name in graph.learning)
-    yield from (roots.setdefault(place.root, len(roots)), place.strides)
+    number = roots.setdefault(place.root, len(roots))
+    return value.origin, value.shape, value.dtype, value.differentiable, name in graph.learning, number, place.strides

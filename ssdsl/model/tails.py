@@ -37,9 +37,10 @@ def _tail(
     to it."""
     found: set[str] = set()
     for operator in reversed(graph.operators):
-        users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
-        if belongs(operator) and (ends(operator, users) or (users and all(u.name in found for u in users))):
-            found.add(operator.name)
+        if belongs(operator):
+            users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
+            if ends(operator, users) or (users and all(u.name in found for u in users)):
+                found.add(operator.name)
     return frozenset(found)
 
 

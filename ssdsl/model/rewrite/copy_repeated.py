@@ -43,7 +43,7 @@ class _Copying:
     """Walks the operators from the last to the first, so that the readers of an operator have been copied before it.
 
     `operators` has the operators so far, each as often as it runs, by name; `readers` the names of those that read a
-    value, from the last to the first; `homes` the places of operators that have been visited.
+    value of a moving operator, from the last to the first; `homes` the places of operators that have been visited.
     """
 
     source: Graph
@@ -52,10 +52,12 @@ class _Copying:
     operators: dict[str, Operator] = field(default_factory=dict)
     readers: dict[str, list[str]] = field(default_factory=dict)
     copies: list[Copy] = field(default_factory=list)
+    moved: frozenset[str] = field(init=False)  # the values that moving operators make
     values: dict[str, Value] = field(init=False)
     storages: dict[str, Storage] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.moved = frozenset(o.value for name in self.moving for o in self.source.by_name[name].outputs)
         self.values, self.storages = dict(self.source.values), dict(self.source.storages)
 
     def copied(self) -> Copied:
@@ -89,7 +91,7 @@ class _Copying:
 
     def _add(self, operator: Operator) -> None:
         self.operators[operator.name] = operator
-        for value in dict.fromkeys(reversed(operator.refs())):
+        for value in self.moved.intersection([o.value for o in operator.inputs]):
             self.readers.setdefault(value, []).append(operator.name)
 
     def _renamed(self, operator: Operator, number: int) -> Operator:

@@ -4,7 +4,6 @@ operators. The result of a walk through one holds for the others.
 Generated code has one function for each `kind` of section, so sections of one kind have to be alike.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,15 +82,15 @@ class _Numbering:
             case Write():
                 return "write", reads, self._name(Name(instr.buffer)), instr.slices
 
-    def _operator(self, op: OpPart) -> Iterator[Any]:
+    def _operator(self, op: OpPart) -> Form:
         operator = self.facts.operators[op.operator]
-        yield from (op.kernel, op.first, op.sides, op.orders)
-        yield from map(self._split, op.splits)
-        yield from (operator.kind, operator.target, operator.stage, operator.found, operator.orders)
-        yield from ((d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims)
-        yield from (_bare(operator.args), _bare(operator.kwargs), [self._value(ref) for ref in operator.refs()])
-        for operand in (*operator.inputs, *operator.outputs):
-            yield from (operand.axes, operand.once, self._value(operand.value))
+        return (
+            *(op.kernel, op.first, op.sides, op.orders, [self._split(s) for s in op.splits]),
+            *(operator.kind, operator.target, operator.stage, operator.found, operator.orders),
+            [(d.size, d.fixed, d.combined, d.window, d.beside) for d in operator.dims],
+            *(_bare(operator.args), _bare(operator.kwargs), [self._value(ref) for ref in operator.refs()]),
+            [(o.axes, o.once, self._value(o.value)) for o in (*operator.inputs, *operator.outputs)],
+        )
 
     def _split(self, split: OpSplit) -> Any:
         if not isinstance(split, Carried):
@@ -115,6 +114,6 @@ class _Numbering:
 
 def _bare(item: Any) -> Any:
     """Arguments of a call with `Ref` in place of each reference to a tensor."""
-    if isinstance(item, Ref):
-        return Ref
-    return tuple(map(_bare, item)) if isinstance(item, (tuple, list)) else item
+    if isinstance(item, (tuple, list)):
+        return tuple([_bare(part) for part in item])
+    return Ref if isinstance(item, Ref) else item

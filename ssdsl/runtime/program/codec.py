@@ -10,7 +10,6 @@ the first member that fits is taken: of several dataclasses, the first whose fie
 ('{"4": ["tp", [3, 5]]}', {4: Cut(axis='tp', parts=(3, 5))})
 """
 
-import itertools
 import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
@@ -46,14 +45,19 @@ def to_json_lines(value: Any) -> str:
 
 
 def _lines(value: Any, indent: str) -> str:
-    text = json.dumps(value)
-    if len(indent) + len(text) <= WIDTH or not isinstance(value, dict | list):
-        return text
     inner, (opened, closed) = indent + " ", "{}" if isinstance(value, dict) else "[]"
-    names = (f"{json.dumps(name)}: " for name in value) if isinstance(value, dict) else itertools.repeat("")
-    found = value.values() if isinstance(value, dict) else value
-    items = ",\n".join(f"{inner}{name}{_lines(item, inner)}" for name, item in zip(names, found, strict=False))
-    return f"{opened}\n{items}\n{indent}{closed}"
+    match value:
+        case dict():
+            items = [f"{json.dumps(name)}: {_lines(item, inner)}" for name, item in value.items()]
+        case list():
+            items = [_lines(item, inner) for item in value]
+        case _:
+            return json.dumps(value)
+    line = f"{opened}{', '.join(items)}{closed}"
+    if len(indent) + len(line) <= WIDTH and "\n" not in line:
+        return line
+    between = f",\n{inner}".join(items)
+    return f"{opened}\n{inner}{between}\n{indent}{closed}"
 
 
 def _fields(value: Any) -> dict[str, Any]:
