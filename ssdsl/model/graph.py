@@ -276,6 +276,11 @@ class Graph:
 
         return signatures(self)
 
+    def with_signatures(self, known: dict[str, int]) -> "Graph":
+        """This graph, whose signatures are known from the one that it was made of: they are not computed again."""
+        vars(self)["signatures"] = known
+        return self
+
     @cached_property
     def alone(self) -> frozenset[str]:
         """Weights, buffers, constants, and values computed from these alone: no data reaches them, and their gradients

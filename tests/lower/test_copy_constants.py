@@ -11,6 +11,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
 from ssdsl.lower.operators.copy_constants import copy_constants
 from ssdsl.model.graph import Graph
+from ssdsl.model.signatures import signatures
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove
@@ -69,6 +70,16 @@ def test_each_place_that_reads_it_has_its_own() -> None:
     for name in ("mask_copy2", "view_copy2"):
         assert found.of(name).home == found.of("s").home
         assert [(i.name, i.count) for i in found.of(name).indices] == [("m", 2)]
+
+
+def test_copies_and_their_readers_keep_their_signatures() -> None:
+    text = f"{STAGED}assign model - stage[0] to gpus[pp = 1]"
+    for plan in (masked(), interpret_all(parse(Source("plan.ssp", text)), captured(LAYERS)[1])[0]):
+        graph = after(copy_constants, plan).plan.graph
+        known, found = graph.signatures, signatures(graph)
+        assert graph is not plan.graph and known.keys() == found.keys()
+        pairs = {(known[name], found[name]) for name in known}
+        assert len(pairs) == len({*known.values()}) == len({*found.values()})
 
 
 def test_it_moves_where_only_others_read_it() -> None:

@@ -1,5 +1,6 @@
 """Copies the operators that repeat a constant (`Graph.repeated`), so that readers in several places have their own."""
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -71,7 +72,9 @@ class _Copying:
         for operator in operators:
             self._lay(self.source.by_name[sources.get(operator.name, operator.name)], operator)
         graph = replace(self.source, operators=operators, values=self.values, storages=self.storages)
-        return Copied(graph, tuple(self.copies))
+        signatures = self.source.signatures  # which names are not part of
+        known = {o.name: signatures[sources.get(o.name, o.name)] for o in operators}
+        return Copied(graph.with_signatures(known), tuple(self.copies))
 
     def _copy(self, operator: Operator) -> None:
         """Adds the operator once for each place in which it is read; the first of them keeps its name."""
@@ -99,7 +102,7 @@ class _Copying:
         names = {o.value: _free(f"{o.value}_copy{number}", self.values) for o in operator.outputs}
         self.values |= {new: replace(self.values[old], name=new) for old, new in names.items()}
         outputs = tuple(replace(o, value=names[o.value]) for o in operator.outputs)
-        name = _free(f"{operator.name}_copy{number}", {*self.source.by_name, *self.operators})
+        name = _free(f"{operator.name}_copy{number}", ChainMap(self.source.by_name, self.operators))
         return replace(operator, name=name, outputs=outputs)
 
     def _reads(self, name: str, operator: Operator, copy: Operator) -> None:
