@@ -32,7 +32,7 @@ from ssdsl.lower.params.place_params import place_params
 from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
-from ssdsl.plan.plan import HALVES, OpPlan, Plan
+from ssdsl.plan.plan import HALVES, ClockOrder, OpPlan, Plan
 
 
 def find_gradients(lowering: Lowering) -> Lowering:
@@ -88,6 +88,7 @@ PASSES: tuple[Pass, ...] = (
 
 
 FORMING = PASSES[: PASSES.index(schedule_tasks)]
+AGAIN = (form_functions, *FORMING[FORMING.index(assemble) :])  # what depends on which backwards are in halves
 
 
 def lower(
@@ -114,6 +115,12 @@ def formed(
     if cluster is not None:
         cluster.check_size(plan.devices, plan.meshes[-1].span)
     return _run_passes(FORMING, Lowering(plan, cluster, held, trains), after)
+
+
+def formed_with(clocks: tuple[ClockOrder, ...], lowering: Lowering) -> Lowering:
+    """The functions of a plan with other clocks, which name the same sets and perhaps the halves of their backwards.
+    What functions need of each other does not depend on these."""
+    return _run_passes(AGAIN, replace(lowering, plan=replace(lowering.plan, clocks=clocks)), None)
 
 
 def scheduled(lowering: Lowering, after: After | None = None) -> Program:

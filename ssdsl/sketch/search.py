@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -101,6 +102,7 @@ class Search:
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
     _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # proved settings
     _last: tuple[Sketch, Values, Candidate] | None = None
+    _clock_of: tuple[Sketch, Values, clocks.OpenClock | None] | None = None
     _cannot_fit: int = 0
     _miss: Tried | None = None
     _elsewhere: int = 0
@@ -260,13 +262,18 @@ class Search:
     def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too
         much."""
-        share = self.memory * SMALLER ** len(over)
-        values, model = self._open(best), self._workspace.model
-        try:
-            found = clocks.clock_of(best.sketch, values, model, self.cluster, self.state, share, fits=bool(over))
-        except PlanError:
-            return None
+        open_clock = self._open_clock_of(best.sketch, self._open(best))
+        found = None if open_clock is None else open_clock.clock(self.memory * SMALLER ** len(over), fits=bool(over))
         return None if found is None else clocks.with_clock(best.sketch, dict(best.opened), found)
+
+    def _open_clock_of(self, sketch: Sketch, values: Values) -> clocks.OpenClock | None:
+        """The open clock of a setting, None if it is invalid; remembers the last one."""
+        if self._clock_of is None or self._clock_of[0] is not sketch or self._clock_of[1] != values:
+            about, found = (self._workspace.model, self.cluster, self.state), None
+            with suppress(PlanError):
+                found = clocks.open_clock(sketch, values, *about)
+            self._clock_of = sketch, dict(values), found
+        return self._clock_of[2]
 
     @staticmethod
     def _open(tried: Tried) -> Values:

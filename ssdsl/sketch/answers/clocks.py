@@ -100,37 +100,49 @@ def with_clock(sketch: Sketch, values: Values, found: Modulo | VSchedule) -> Ske
     return sketch.answered(with_import(sketch.script, text, name, schedule), values)
 
 
-def clock_of(
-    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision, share: float, fits: bool
-) -> Modulo | VSchedule | None:
-    """A clock for a setting that needs at most this share of the memory. If none does, and it need not be one that
-    `fits`, a good clock that needs more: its step then shows the time, and how much memory is missing. None where the
-    tasks are not such a loop. Raises PlanError for an invalid plan."""
+@dataclass(slots=True)
+class OpenClock:
+    """A setting of a plan whose clock is open: its parts, and the functions that they become, before any order."""
+
+    parts: list[frozenset[str]]
+    found: Unordered
+    steps: list["_Step"]
+    _halved: Unordered | None = None
+
+    def clock(self, share: float, fits: bool) -> Modulo | VSchedule | None:
+        """A clock that needs at most this share of the memory. If none does, and it need not be one that `fits`, a good
+        clock that needs more: its step then shows the time, and how much memory is missing."""
+        loop = _loop(self.found, self.steps, share)
+        better = list(clock(loop, EFFORT))
+        if not (better or fits):
+            better = list(clock(replace(loop, memory=()), EFFORT))
+        if _is_vee(self.found, self.steps):
+            self._halved = self._halved or self.found.halved()
+            pipeline = _pipeline(self._halved, self.parts, share)
+            *_, best_vee = (None, *vee(pipeline, EFFORT, whole_step=True))
+            if best_vee is not None and (not better or best_vee.step_s < better[-1].step_s):
+                return VSchedule(best_vee, best_vee.step_s / pipeline.least - 1)
+        if not better:
+            return None
+        best = better[-1]
+        period, at = _whole(loop, best.at, best.period)
+        due = {step.key: time for step, time in zip(self.steps, at, strict=True)}
+        forward, backward = (tuple(due.get((n, back), 0) for n in range(len(self.parts))) for back in (False, True))
+        return Modulo(period, forward, backward, best.step_s / loop.least - 1)
+
+
+def open_clock(
+    sketch: Sketch, values: Values, model: ModelIndex, cluster: Cluster, state: StatePrecision
+) -> OpenClock | None:
+    """The open clock of a setting; None where its tasks are not a loop that all micro-batches share. Raises PlanError
+    for an invalid plan."""
     parts = parts_of(sketch, values, model)
     if not parts:
         return None
     plan = read_plan(sketch.script, model, sketch.overrides(values), sketch.folder, most=1, orders=False).plan
-    number = {name: n for n, part in enumerate(parts) for name in part}
-    found = unordered(plan, number, cluster, state)
+    found = unordered(plan, {name: n for n, part in enumerate(parts) for name in part}, cluster, state)
     steps = _steps(found, parts)
-    if not steps:
-        return None
-    loop = _loop(found, steps, share)
-    better = list(clock(loop, EFFORT))
-    if not (better or fits):
-        better = list(clock(replace(loop, memory=()), EFFORT))
-    if _is_vee(found, steps):
-        pipeline = _pipeline(unordered(plan, number, cluster, state, halves=True), parts, share)
-        *_, best_vee = (None, *vee(pipeline, EFFORT, whole_step=True))
-        if best_vee is not None and (not better or best_vee.step_s < better[-1].step_s):
-            return VSchedule(best_vee, best_vee.step_s / pipeline.least - 1)
-    if not better:
-        return None
-    best = better[-1]
-    period, at = _whole(loop, best.at, best.period)
-    due = {step.key: time for step, time in zip(steps, at, strict=True)}
-    forward, backward = (tuple(due.get((n, back), 0) for n in range(len(parts))) for back in (False, True))
-    return Modulo(period, forward, backward, best.step_s / loop.least - 1)
+    return OpenClock(parts, found, steps) if steps else None
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.function import Backward, Earlier, Function, FunctionInput
 from ssdsl.ir.program import Compute, Members, Program, Update
-from ssdsl.lower.lower import formed
+from ssdsl.lower.lower import formed, formed_with
+from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Plan, TaskSet
 from ssdsl.simulate.memory.memory import Inputs, state_of
@@ -25,29 +26,40 @@ from ssdsl.simulate.simulate import Prices, capacity_bytes, prices
 from ssdsl.sketch.bounds.bounds import HeldBytes, Least
 
 
-def unordered(
-    plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision, halves: bool = False
-) -> "Unordered":
+def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision) -> "Unordered":
     """Lowers a plan without its orders. Operators with different numbers in `sets` go into different functions, as if a
-    clock named the sets or, with `halves`, their backwards in halves. Raises PlanError where the plan cannot be
-    lowered."""
-    lowering = formed(_named(plan, sets, Phase.WGRAD if halves else None), cluster)
-    roles = tuple(roles_of(plan, tuple(lowering.submeshes.values())))
-    program = replace(lowering, roles=roles).program()
-    return Unordered(program, prices(program, cluster, state))
+    clock named the sets. Raises PlanError where the plan cannot be lowered."""
+    return _priced(formed(_named(plan, sets), cluster), cluster, state)
+
+
+def _priced(lowering: Lowering, cluster: Cluster, state: StatePrecision) -> "Unordered":
+    roles = tuple(roles_of(lowering.plan, tuple(lowering.submeshes.values())))
+    return Unordered(lowering, prices(replace(lowering, roles=roles).program(), cluster, state))
 
 
 @dataclass(slots=True)
 class Unordered:
     """A program whose roles have no tasks yet."""
 
-    program: Program
+    lowering: Lowering
     prices: Prices
     members: Members = field(init=False)
     _costs: dict[tuple[int, Phase, int], Cost] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.members = Members(self.program.roles)
+
+    @property
+    def program(self) -> Program:
+        """The program."""
+        return self.prices.program
+
+    def halved(self) -> "Unordered":
+        """The same functions with their backwards in halves."""
+        (clock,) = self.lowering.plan.clocks
+        rows = tuple(replace(row, tasks=replace(row.tasks, phase=Phase.WGRAD)) for row in clock.rows)
+        lowering = formed_with((replace(clock, rows=rows),), self.lowering)
+        return _priced(lowering, self.prices.cluster, self.prices.state)
 
     def forward(self, function: Function, role: int) -> float:
         """The seconds of a function's forward on a role."""
@@ -115,7 +127,8 @@ class Unordered:
         return self._costs[key]
 
 
-def _named(plan: Plan, sets: Mapping[str, int], phase: Phase | None) -> Plan:
+def _named(plan: Plan, sets: Mapping[str, int]) -> Plan:
+    """The plan with one clock that names these sets, in place of its orders."""
     changed: dict[tuple[int, int | None], OpPlan] = {}
     operators: dict[str, OpPlan] = {}
     for name, record in plan.operators.items():
@@ -125,7 +138,7 @@ def _named(plan: Plan, sets: Mapping[str, int], phase: Phase | None) -> Plan:
         operators[name] = changed[key]
     span = plan.meshes[-1].span
     assert span is not None, "a plan that is read has places"
-    rows = tuple(ClockRow(TaskSet(number, (), phase), 0, span) for number in sorted(set(sets.values())))
+    rows = tuple(ClockRow(TaskSet(number, (), None), 0, span) for number in sorted(set(sets.values())))
     return replace(plan, operators=operators, orders=(), clocks=(ClockOrder(rows, span),))
 
 
@@ -137,8 +150,8 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
     """The bounds of a plan. `halved`: an order may name halves of backwards. Then a `.wgrad` may come last and nothing
     follows it; and a backward takes as long as the shorter of whole and in halves, which keeps some values that a whole
     one computes or gathers again. Raises PlanError where the plan cannot be lowered."""
-    found = unordered(plan, sets := _by_assignment(plan), cluster, state)
-    ways = (found, unordered(plan, sets, cluster, state, halves=True)) if halved else (found,)
+    found = unordered(plan, _by_assignment(plan), cluster, state)
+    ways = (found, found.halved()) if halved else (found,)
 
     def backward(f: Function, role: int) -> float:
         return min(way.backward(way.program.functions[f.number], role) for way in ways)

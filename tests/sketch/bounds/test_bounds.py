@@ -8,14 +8,16 @@ import pytest
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
+from ssdsl.ir.function import Backward
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
+from ssdsl.lower.lower import formed
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.simulate.report import DeviceReport
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes
-from ssdsl.sketch.bounds.task_bounds import least_of
+from ssdsl.sketch.bounds.task_bounds import least_of, unordered
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
@@ -76,6 +78,18 @@ def test_halves_of_backwards_keep_what_a_whole_one_makes_again(saving: str) -> N
     without = read_plan(script, workspace.model, orders=False)
     least = least_of(without.plan, cluster, MIXED, without.context.facts.halved)
     assert least.step_s <= report.step_s and fullest(least.memory) <= fullest(report.devices)
+
+
+@pytest.mark.parametrize("name", ["zero", "megatron", "v_shaped", "co_shard"])
+def test_functions_with_backwards_in_halves_are_those_of_a_plan_that_names_the_halves(name: str) -> None:
+    cluster, path = load_cluster("a100x64"), ROOT / f"examples/{name}.ssp"
+    reading = read_plan(parse(read_source(path)), Workspace(graph_of("gpt:tiny")).model, {}, path.parent, orders=False)
+    whole = unordered(reading.plan, dict.fromkeys(reading.plan.operators, 0), cluster, MIXED)
+    halved = whole.halved().lowering
+    assert {f.backward for f in halved.functions} & {Backward.HALVES} and halved.functions != whole.lowering.functions
+    anew = formed(replace(whole.lowering.plan, clocks=halved.plan.clocks), cluster)
+    for part in ("functions", "prologues", "messages", "params", "flats", "loss"):
+        assert getattr(halved, part) == getattr(anew, part)
 
 
 def test_each_stage_has_the_memory_of_its_own_devices() -> None:
