@@ -15,7 +15,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
-from ssdsl.lang.errors.text import NothingSaid
+from ssdsl.lang.errors.text import UnusedValue
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
 from ssdsl.lang.parser.layout import PREFIX, Indentation, span_of
@@ -115,7 +115,7 @@ def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
     """A call as a statement. Raises PlanError for any other expression, which would have no effect."""
     node = b(call)
     if not isinstance(node, nodes.Call):
-        raise PlanError(NothingSaid(b.span(tree)))
+        raise PlanError(UnusedValue(b.span(tree)))
     return nodes.Do(node, span=b.span(tree))
 
 
