@@ -91,8 +91,9 @@ def _strides(
         return None
     owner = {p: d for d, runs in parts.items() for p in positions(runs)}
     found = {axis: next(p for p in range(size) if owner[p][axis]) for axis in cutting}  # where the digit becomes 1
-    plain = all(owner[p][axis] == p // found[axis] % counts[axis] for p in range(size) for axis in cutting)
-    return found if plain else None
+    if 0 in found.values() or any(owner[p][k] != p // found[k] % counts[k] for p in range(size) for k in cutting):
+        return None
+    return found
 
 
 def positions(runs: Runs) -> list[int]:
