@@ -83,7 +83,7 @@ def _level(report: Report, best: Report) -> str:
 
 
 def _by_level(report: Report) -> dict[str, int]:
-    """Bytes sent in a step, by the level of links (`node`, ...)."""
+    """Bytes sent in a step by the level of links (`node`, `cluster`), the innermost first."""
     found: dict[str, int] = {}
     for traffic in report.traffic:
         found[traffic.level] = found.get(traffic.level, 0) + traffic.size_bytes

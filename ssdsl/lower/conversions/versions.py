@@ -44,7 +44,7 @@ class Within:
     # -- versions ----------------------------------------------------------------------------------------------------
 
     def version(self, shape: Shape, type_: Type, gradient: Type | None) -> Var:
-        """A new version of the value, which the `answer` does not have yet; `gradient` is dropped if it has none."""
+        """A new version, which the `answer` does not have yet. A value that has no gradient ignores `gradient`."""
         sizes = local_sizes(shape, type_, self.segment.submesh.axes)
         name = Name("", self.versions)
         self.versions += 1
@@ -212,8 +212,8 @@ class Within:
         return replace(need, gradient=replace(need.gradient, layout=Layout(tuple(places))))
 
     def completed(self, var: Var, shape: Shape, shares: Shares = NO_SHARES) -> Var:
-        """The value with its pending sums reduced, and regions that overlap gathered, ready to send to other devices;
-        along the axes of `shares` each device keeps a share to send."""
+        """The value with its pending sums reduced and its regions gathered, ready to send to other devices; along the
+        axes of `shares` each device keeps a share to send."""
         submesh = self.segment.submesh
         leaves = with_shares(var.type.layout.travelling(), submesh, shares)
         if leaves == var.type.layout:
