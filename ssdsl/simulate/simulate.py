@@ -172,7 +172,6 @@ def _traffic(program: Program, trace: Trace, cluster: Cluster) -> list[Traffic]:
             calls, size = found.get((sent.level, sent.kind), (0, 0))
             found[sent.level, sent.kind] = calls + sent.calls * here, size + sent.size_bytes * here
     sizes = {level.name: level.size for group in cluster.groups for level in (*group.levels, *cluster.levels)}
-    ordered = sorted(
-        found.items(), key=lambda item: (sizes.get(item[0][0], 0), item[0])
-    )  # measured costs have no level
+    # times from a file have no level
+    ordered = sorted(found.items(), key=lambda item: (sizes.get(item[0][0], 0), item[0]))
     return [Traffic(level, kind, calls, size) for (level, kind), (calls, size) in ordered]
