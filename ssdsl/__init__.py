@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from ssdsl.model.ops.op import Op as Op
     from ssdsl.model.ops.op import PartKernel as PartKernel
     from ssdsl.model.rewrite.grouped_norm import micro_batch_statistics as micro_batch_statistics
-    from ssdsl.notebook import SearchReport as SearchReport
-    from ssdsl.notebook import search as search
     from ssdsl.run.engine import engine as engine
     from ssdsl.runtime.errors import EngineError as EngineError
+    from ssdsl.search_report import SearchReport as SearchReport
+    from ssdsl.search_report import search as search
 
 __version__ = "0.1.0"
 _PLACES = dict.fromkeys(("Op", "PartKernel", "Collective"), "ssdsl.model.ops.op")
 _PLACES["model_of"] = "ssdsl.model.load.from_module"
 _PLACES["micro_batch_statistics"] = "ssdsl.model.rewrite.grouped_norm"
-_PLACES |= dict.fromkeys(("search", "SearchReport"), "ssdsl.notebook")
+_PLACES |= dict.fromkeys(("search", "SearchReport"), "ssdsl.search_report")
 _PLACES["engine"] = "ssdsl.run.engine"
 _PLACES["EngineError"] = "ssdsl.runtime.errors"
 

@@ -18,7 +18,8 @@ from ssdsl.text.source import Source, Span
 
 KNOWN = Path(__file__).parent / "known"
 LARGEST_BYTES = 1 << 20
-SIZED = re.compile(r"([a-z0-9]+)x([1-9][0-9]{0,5})")  # devices, and how many
+SIZED = re.compile(r"([a-z0-9]+)x([1-9][0-9]{0,5})")  # devices, and how many: `a100x64`
+# the end of tomllib's messages
 POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -30,7 +31,7 @@ def load_cluster(spec: str) -> Cluster:
     name, *flags = spec.split(",")
     path = cluster_file(name)
     found, places = _checked(read_cluster_file(path, name), FILE)
-    set_, _ = _checked(Source("--cluster", "\n".join(flags)), FLAGS)
+    set_, _ = _checked(Source("--cluster", "\n".join(flags)), FLAGS)  # `fuse=false` is a line of TOML
     cluster = build(path.stem, found | set_, places)
     if path.stem != name and (sized := SIZED.fullmatch(name)):
         cluster = _of_size(cluster, name, int(sized[2]))
@@ -104,6 +105,7 @@ def read_cluster_file(path: Path, name: str) -> Source:
 
 
 def _beside(path: Path) -> str:
+    """A suggestion of another .toml file in the folder; empty if none has a similar name."""
     try:
         return suggest(path.name, sorted(p.name for p in path.parent.glob("*.toml") if p != path))
     except (OSError, ValueError):
@@ -126,7 +128,7 @@ def _checked(source: Source, table: TableSchema) -> tuple[dict[str, Any], Places
 
 
 def _bad_toml(source: Source, message: str) -> BadToml:
-    """The diagnostic of tomllib's message, which ends in a line and a column."""
+    """The diagnostic of tomllib's message, at the line and the column in which it ends, else at the text's end."""
     place = POSITION.search(message)
     at = len(source.text.rstrip())
     if place is not None and place[1]:

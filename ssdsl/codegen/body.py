@@ -33,19 +33,20 @@ class Body:
     """Lines of Python over local names, with the values that they read from `outside`, and those that they `made`.
 
     Operators that are `unlearned` run under `no_grad`, as in the model: autograd would otherwise keep tensors that no
-    backward reads.
+    backward reads. `weights` gives the text of a weight or buffer, None for other values; `changed` the text of a
+    buffer's value after the step.
     """
 
     operators: dict[str, Operator]
     group: GroupName
     weights: Callable[[Name], str | None]
-    changed: Callable[[str], str]  # the text of a buffer's value after the step
+    changed: Callable[[str], str]
     unlearned: Callable[[OpPart], bool]
     names: Identifiers
     lines: list[str] = field(default_factory=list)
     outside: dict[Name, str] = field(default_factory=dict)
     made: dict[Name, str] = field(default_factory=dict)
-    stands: dict[str, Instr] = field(default_factory=dict)  # the instruction of a line, by its left-hand side
+    instructions: dict[str, Instr] = field(default_factory=dict)  # those of the lines, by the line's left-hand side
     is_within: bool = False  # whether the last line is under `no_grad`
 
     def read(self, name: Name) -> str:
@@ -59,7 +60,8 @@ class Body:
         return self.outside[name]
 
     def output(self, output: FunctionOutput) -> str:
-        """The text of a value that leaves the function; gradients for weights only wait for the second half."""
+        """The text of a value that leaves the function. If its gradient is needed for weights only, `halves` leaves it
+        to the second half of the backward."""
         name = self.read(output.name)
         return f"halves(lambda x: x, (), ({name},))" if output.wgrad_only else name
 
@@ -74,9 +76,10 @@ class Body:
         begins = isinstance(instr, OpPart) and self.unlearned(instr)
         if begins and not self.is_within:
             self.lines.append("with torch.no_grad():")
+        # conversions that follow under `no_grad` and have no gradient stay in the same `with`
         stays = self.is_within and all(v.gradient is None for v in results_of(instr))
         self._append(line, within=begins or stays)
-        self.stands[line.partition(" = ")[0]] = instr
+        self.instructions[line.partition(" = ")[0]] = instr
 
     def call(self, text: str) -> None:
         """Appends the call of a layer's function."""
@@ -108,6 +111,7 @@ class Body:
         return f"{self.make(instr.result.name, self._word(instr.source))} = {right}"
 
     def _operator(self, op: OpPart, reads: list[str], used: frozenset[Name]) -> str:
+        """The line of an operator; results that nothing uses are called `_`."""
         operator = self.operators[op.operator]
         text = self._call(operator, op, reads)
         word = operator.kind.strip("_")
@@ -137,6 +141,7 @@ class Body:
         return f"put({buffer}, {value}, [{cuts}])"
 
     def _word(self, source: Name) -> str:
+        """The word for a converted value: that of its source without its number, `x` for one from outside."""
         return self.made.get(source, "").rstrip("_0123456789") or "x"
 
 

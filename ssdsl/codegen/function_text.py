@@ -43,7 +43,7 @@ def function_text(function: Function, scope: FileScope) -> str:
             write(body, section, leaving()[number], partial(ends.inside, number))
         if number + 1 < len(function.sections):
             body.drop(ends.behind(number))
-    scope.stand(function, scope.block(function.number), "", body.stands)
+    scope.stand(function, scope.block(function.number), "", body.instructions)
     outputs = "".join(f"{body.output(o)}, " for o in function.outputs).removesuffix(" ")
     lines = [
         *_decorator(function),
@@ -206,7 +206,7 @@ def _written(
         "\n".join(lines),
         tuple(place[n] for n in body.outside),
         tuple(place[n] for n in values),
-        {line: numbers[id(instr)] for line, instr in body.stands.items()},
+        {line: numbers[id(instr)] for line, instr in body.instructions.items()},
         tuple(groups),
     )
 

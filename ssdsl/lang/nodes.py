@@ -57,6 +57,8 @@ class Binding(Node):
 
 
 class Comprehension(Node):
+    """`[2 * s for s in 0..S]`."""
+
     item: "Expr"
     bindings: tuple[Binding, ...]
 
@@ -69,6 +71,8 @@ class Keyed(Node):
 
 
 class Attribute(Node):
+    """`stage[s].fwd`, `model.weights`."""
+
     target: "Expr"
     name: Word
 
@@ -97,6 +101,8 @@ class Binary(Node):
 
 
 class Conditional(Node):
+    """`2 if D > 1 else 1`; `then` is the value if the `test` holds."""
+
     then: "Expr"
     test: "Expr"
     other: "Expr"
@@ -114,7 +120,7 @@ class Keyworded(Node):
     keyword: ClassVar[str]
     form: ClassVar[str]  # an example of its line
     about: ClassVar[str]  # what `:help` says
-    spelling: ClassVar[str] = ""  # how it is formatted, over its fields; `write.py` has what is not that simple
+    spelling: ClassVar[str] = ""  # the template over its fields by which it is formatted; if none, `write.py` does it
 
 
 class ParamStatement(Keyworded):
@@ -343,7 +349,7 @@ class Script(Node):
 
 
 def statements_by_keyword() -> dict[str, tuple[type[Keyworded], ...]]:
-    """The kinds of statements behind each keyword; `order` has two."""
+    """The kinds of statements that begin with each keyword; `order` has two."""
     kinds = [kind for kind in get_args(Statement) if issubclass(kind, Keyworded)]
     return {kind.keyword: tuple(k for k in kinds if k.keyword == kind.keyword) for kind in kinds}
 

@@ -15,7 +15,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import cache_folder, grammar_text
-from ssdsl.lang.errors.text import NothingSaid
+from ssdsl.lang.errors.text import UnusedValue
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
 from ssdsl.lang.parser.layout import PREFIX, Indentation, span_of
@@ -77,12 +77,14 @@ class _Builder:
         if isinstance(item, Token):
             is_name = item.type == "NAME"
             return nodes.Word(str(item), span=span_of(self.source, item)) if is_name else item.strip('"')
-        return RULES[item.data.rstrip("_")](self, item, *item.children)
+        return RULES[item.data.rstrip("_")](self, item, *item.children)  # rules named by Python's keywords: `if_`
 
     def all(self, tree: Any) -> tuple[Any, ...]:
+        """The nodes of a tree's children, without absent ones."""
         return tuple(self(child) for child in tree.children if child is not None)
 
     def span(self, tree: Any) -> Span:
+        """The place of a tree in the user's text, which Lark read with `PREFIX` before it and a line end after it."""
         start, end = tree.meta.start_pos - len(PREFIX), tree.meta.end_pos - len(PREFIX)
         return Span(self.source, start, min(end, len(self.source.text)))
 
@@ -110,13 +112,15 @@ def _use(b: _Builder, tree: Any, module: Token, *names: Token) -> nodes.UseState
 
 
 def _do(b: _Builder, tree: Any, call: Any) -> nodes.Do:
+    """A call as a statement. Raises PlanError for any other expression, which would have no effect."""
     node = b(call)
     if not isinstance(node, nodes.Call):
-        raise PlanError(NothingSaid(b.span(tree)))
+        raise PlanError(UnusedValue(b.span(tree)))
     return nodes.Do(node, span=b.span(tree))
 
 
 def _suffixed(b: _Builder, tree: Any, statement: Any, where: Any) -> nodes.ForStatement:
+    """`STATEMENT for x in xs`, in one line."""
     return nodes.ForStatement(b(where), (b(statement),), True, span=b.span(tree))
 
 
@@ -134,6 +138,7 @@ def _if(b: _Builder, tree: Any, *parts: Any) -> nodes.IfStatement:
 
 
 def _clock(b: _Builder, tree: Any, by: Token, where: Any, *rows: Any) -> nodes.ClockStatement:
+    """`order by clock`; `rows` are trees (`at TIME: ...`) and the tokens of line ends between them."""
     return nodes.ClockStatement(
         b(by), b(where) or (), tuple(b(r) for r in rows if isinstance(r, Tree)), span=b.span(tree)
     )

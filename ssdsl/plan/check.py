@@ -9,7 +9,7 @@ from ssdsl.plan.errors.split import Division, LeftWhole, OtherName
 from ssdsl.plan.eval.units import module_of
 from ssdsl.plan.facts import Facts, SplitIndex
 from ssdsl.plan.hints.in_time import near_axes
-from ssdsl.plan.hints.number_of_parts import other_numbers
+from ssdsl.plan.hints.number_of_parts import check_parts
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh, Placement
 from ssdsl.text.diagnostic import Diagnostic
@@ -39,7 +39,7 @@ def warnings(facts: Facts, model: ModelIndex, source: Source) -> list[Diagnostic
     Warnings about orders are those of the plan's own text."""
     idle = (RelatesNothing(span) for span, count in facts.pairs.items() if not count)
     rows = (RelatesNothing(span, is_row=True) for span, count in facts.named.items() if not count)
-    found: tuple[Diagnostic, ...] = (*idle, *rows, *_on_devices(facts), *other_numbers(facts))
+    found: tuple[Diagnostic, ...] = (*idle, *rows, *_on_devices(facts), *check_parts(facts))
     orders = [d for d in found if d.span is not None and d.span.source is source]
     return list(
         dict.fromkeys(

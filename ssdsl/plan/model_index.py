@@ -35,7 +35,7 @@ class ModelIndex:
     paths: dict[str, frozenset[str]]  # the operators that each module itself calls
     calls: dict[str, int]  # a number for each operator: equal for those that a plan may cut alike
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
-    balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)
+    balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)  # of `balance`
     matches: dict[str, Units] = field(default_factory=dict, repr=False)  # of patterns that were matched
 
     def ordered(self, names: Iterable[str]) -> Sequence[Operator]:
@@ -53,17 +53,17 @@ class ModelIndex:
 
     @cached_property
     def only_compute(self) -> Callable[[frozenset[str]], frozenset[str]]:
-        """The operators that are placed."""
+        """Those of some operators that a plan places."""
         return cache(lambda names: names if names <= self.compute else names & self.compute)
 
     @cached_property
     def varying(self) -> Callable[[frozenset[str]], frozenset[str]]:
-        """The operators that are not constant. (Constants are on every device.)"""
+        """Those of some operators that are not constant: constants are computed on every device that reads them."""
         constant = {op.name for op in self.graph.operators if op.stage is Stage.CONSTANT}
         return cache(lambda names: names if constant.isdisjoint(names) else names - constant)
 
-    def found(self, places: Places) -> DimPlaces:
-        """The table of operators with a dimension, in groups."""
+    def dim_places(self, places: Places) -> DimPlaces:
+        """The table of these operators with a dimension, with the groups of operators that a plan may cut alike."""
         groups: dict[tuple[int, int], list[int]] = {}
         for op, at in places:
             groups.setdefault((self.calls[op.name], at), []).append(self.position[op.name])

@@ -6,7 +6,7 @@ Statements are accepted as a whole or not at all, and the answer says what they 
 from textwrap import dedent
 
 from ssdsl.lang import nodes
-from ssdsl.lang.errors.text import NothingSaid
+from ssdsl.lang.errors.text import UnusedValue
 from ssdsl.lang.parse import parse
 from ssdsl.plan.check import warnings
 from ssdsl.plan.eval.values import Value
@@ -57,7 +57,7 @@ def _statement(session: Session, text: str) -> tuple[Session, Reply]:
         script = parse(draft.source)
     except PlanError as error:
         above = old.text.count("\n") - 1
-        if isinstance(error.diagnostics[0], NothingSaid) and (e := expression(text, old.name, above)) is not None:
+        if isinstance(error.diagnostics[0], UnusedValue) and (e := expression(text, old.name, above)) is not None:
             return session, _answer(session, look(session, e))
         raise
     new = [s for s in script.statements if s.span.end > len(old.text)]

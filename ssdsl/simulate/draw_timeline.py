@@ -11,7 +11,7 @@ from ssdsl.ir.program import At, Compute, Program, Start, StartReduce
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.run import Epilogue, Interval, Trace
-from ssdsl.simulate.stalls import held_up
+from ssdsl.simulate.stalls import delays_by_message
 from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait, Stream, Timeline, TimelineRow, TransferArrow
 from ssdsl.text.source import Source, Span
 
@@ -61,8 +61,8 @@ def draw(
         params=tuple(program.plan.params.items()),
         waits=tuple(
             MessageWait(row_of[r], *carried, time_s)
-            for r, held in enumerate(held_up(trace))
-            for carried, time_s in held.items()
+            for r, delays in enumerate(delays_by_message(trace))
+            for carried, time_s in delays.items()
             if r in row_of
         ),
     )

@@ -107,7 +107,7 @@ def report(step: SimulatedStep, program: Program, source: Source) -> Report:
         bubble,
         flops,
         _mfu(program, cluster, flops, step_s),
-        tuple(_traffic(program, trace)),
+        tuple(_traffic(program, trace, cluster)),
         program.plan.devices,
         lambda: replace(draw(program, source, cluster, trace, ends, step.memory), bubble=bubble),
     )
@@ -159,8 +159,8 @@ def _mfu(program: Program, cluster: Cluster, flops: int, step: float) -> float |
     return flops / (step * peak)
 
 
-def _traffic(program: Program, trace: Trace) -> list[Traffic]:
-    """Bytes and calls by level and kind, summed over all devices."""
+def _traffic(program: Program, trace: Trace, cluster: Cluster) -> list[Traffic]:
+    """Bytes and calls by level, the innermost first, and kind, summed over all devices."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     devices = [role.submesh.size for role in program.roles]
     ran = [x for x in trace.intervals if x.part is not ActionPart.SENT]
@@ -171,4 +171,7 @@ def _traffic(program: Program, trace: Trace) -> list[Traffic]:
             here = count * (min(devices[role], sent.ranks) if is_message else devices[role])
             calls, size = found.get((sent.level, sent.kind), (0, 0))
             found[sent.level, sent.kind] = calls + sent.calls * here, size + sent.size_bytes * here
-    return [Traffic(level, kind, calls, size) for (level, kind), (calls, size) in sorted(found.items())]
+    sizes = {level.name: level.size for group in cluster.groups for level in (*group.levels, *cluster.levels)}
+    # times from a file have no level
+    ordered = sorted(found.items(), key=lambda item: (sizes.get(item[0][0], 0), item[0]))
+    return [Traffic(level, kind, calls, size) for (level, kind), (calls, size) in ordered]

@@ -15,22 +15,24 @@ from ssdsl.ir.program import Wait
 from ssdsl.simulate.run import Trace
 
 Carried = tuple[int, bool]  # a message's number, and whether it carries a gradient
-Held = tuple[float, float, Carried]  # from, until
+Delay = tuple[float, float, Carried]  # a time (start and end, in seconds of the step), and the message that delayed
 
 
-def held_up(trace: Trace) -> list[dict[Carried, float]]:
-    """The seconds for which each role was held up, by message."""
-    found: list[list[Held]] = [[] for _ in trace.ended]
-    for stall in trace.stalls:  # each behind those that delayed it
-        for start, end, carried in _held_in(stall, found[stall.last]):
+def delays_by_message(trace: Trace) -> list[dict[Carried, float]]:
+    """The seconds by which each message delayed each role: a dict for each role."""
+    found: list[list[Delay]] = [[] for _ in trace.ended]
+    for stall in trace.stalls:  # each after the stalls that delayed it, so `found[stall.last]` is known up to its end
+        for start, end, carried in _delays_in(stall, found[stall.last]):
             _append(found[stall.role], start, end, carried)
     return [_summed(own) for own in found]
 
 
-def _held_in(stall: Stall, of_last: list[Held]) -> Iterator[Held]:
-    """Yields what held up a role in a stall, in the order of time; `of_last` is what held up the role it waited for."""
+def _delays_in(stall: Stall, of_last: list[Delay]) -> Iterator[Delay]:
+    """Yields the delays of a role in a stall, in the order of time. Until the role `stall.last` came they are that
+    role's own delays (`of_last`, in the order of time); from then on the data of the awaited message is on its way."""
     came = min(stall.came, stall.end)
-    for number in range(bisect_right(of_last, stall.start, key=itemgetter(1)), len(of_last)):
+    first = bisect_right(of_last, stall.start, key=itemgetter(1))  # delays before it had ended when the stall began
+    for number in range(first, len(of_last)):
         start, end, carried = of_last[number]
         if (start := max(start, stall.start)) >= came:
             break
@@ -40,15 +42,15 @@ def _held_in(stall: Stall, of_last: list[Held]) -> Iterator[Held]:
         yield start, stall.end, (stall.action.message, stall.action.gradient)
 
 
-def _append(held: list[Held], start: float, end: float, carried: Carried) -> None:
-    """Adds a time behind the others; two of one message that follow each other become one."""
-    if held and held[-1][1] == start and held[-1][2] == carried:
-        start = held.pop()[0]
-    held.append((start, end, carried))
+def _append(delays: list[Delay], start: float, end: float, carried: Carried) -> None:
+    """Adds a delay after the others; two of one message that follow each other become one."""
+    if delays and delays[-1][1] == start and delays[-1][2] == carried:
+        start = delays.pop()[0]
+    delays.append((start, end, carried))
 
 
-def _summed(held: list[Held]) -> dict[Carried, float]:
+def _summed(delays: list[Delay]) -> dict[Carried, float]:
     found: dict[Carried, float] = {}
-    for start, end, carried in held:
+    for start, end, carried in delays:
         found[carried] = found.get(carried, 0.0) + end - start
     return found

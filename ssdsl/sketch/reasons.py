@@ -9,13 +9,13 @@ from ssdsl.sketch.answers.cuts import CUT
 from ssdsl.sketch.answers.schedules import SCHEDULE
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 
-SAME = 0.0005  # of a step
-MUCH = 100  # times as much: then the other one sends hardly anything
+SAME = 0.0005  # of a step: plans whose steps differ by less are called equal
+LEAST = 0.005  # of a step: smaller differences of one kind of work are no reason
+MUCH = 100  # times as many bytes: then the other plan sends hardly anything
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
-# the calls that contain the change in the text
+# the functions whose calls in the plan's text contain a change, and the start of a note on the plan without it
 WRITTEN = {PlanChange.CUTS: (CUT,), PlanChange.ORDER: (SCHEDULE, MODULO)}
 OWN = {PlanChange.CUTS: "stages cut by arithmetic are", PlanChange.ORDER: "the plan's own order is"}
-LEAST = 0.005  # of a step: smaller differences do not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class SpentSeconds:
 
 
 def spent(report: Report) -> SpentSeconds:
-    """The seconds that the devices of a step compute, communicate and wait for each other."""
+    """The seconds that all devices spend in a step, by kind; the rest of the step they wait for each other."""
     compute = communication = optimizer = waiting = 0.0
     for device in report.devices:
         ranks = len(device.ranks)
-        talks = device.communication_s + device.reduce_s
+        communicates = device.communication_s + device.reduce_s
         compute += ranks * device.compute_s
-        communication += ranks * talks
+        communication += ranks * communicates
         optimizer += ranks * device.optimizer_s
-        waiting += ranks * max(0.0, report.step_s - device.compute_s - talks - device.optimizer_s)
+        waiting += ranks * max(0.0, report.step_s - device.compute_s - communicates - device.optimizer_s)
     return SpentSeconds(compute, communication, optimizer, waiting)
 
 
@@ -64,6 +64,7 @@ def reason(report: Report, best: Report) -> str:
 
 
 def _times(does: str, here: float, there: float) -> str:
+    """`computes 2.1 times as long`, for `here` and `there` in seconds; there, the best plan spends less."""
     if there <= LEAST * here:
         return f"{does}, the best hardly does"
     ratio = here / there
@@ -71,7 +72,7 @@ def _times(does: str, here: float, there: float) -> str:
 
 
 def _level(report: Report, best: Report) -> str:
-    """A phrase about the outermost level of links that carries much more; empty if none does."""
+    """A phrase about the outermost level of links that carries at least 1.2 times as many bytes; empty if none does."""
     here, there = _by_level(report), _by_level(best)
     for level in reversed(here):
         if here[level] > MUCH * there.get(level, 0):
@@ -82,6 +83,7 @@ def _level(report: Report, best: Report) -> str:
 
 
 def _by_level(report: Report) -> dict[str, int]:
+    """Bytes sent in a step by the level of links (`node`, `cluster`), the innermost first."""
     found: dict[str, int] = {}
     for traffic in report.traffic:
         found[traffic.level] = found.get(traffic.level, 0) + traffic.size_bytes
@@ -89,7 +91,8 @@ def _by_level(report: Report) -> dict[str, int]:
 
 
 def notes(found: SearchResult, best: Tried) -> dict[str, str]:
-    """For each open param and each change of the best plan, a note on what the best plan without it lacks."""
+    """Notes on the best plan: for the name of each open param, and of each function whose call contains a change, how
+    much slower the best plan without that value or change is, and why."""
     said = {name: f"{name} = {value}: {_note(found, best, name)}" for name, value in best.opened.items()}
     for number, change in enumerate(best.changes):
         plain, changed = (_with(found, best, best.changes[:end]) for end in (number, number + 1))
@@ -101,12 +104,14 @@ def notes(found: SearchResult, best: Tried) -> dict[str, str]:
 
 
 def _with(found: SearchResult, best: Tried, changes: tuple[PlanChange, ...]) -> Tried | None:
-    """The same plan with exactly these changes."""
+    """The tried plan with the same params as `best` and exactly these changes; None if it was not simulated."""
     alike = (t for t in found.ranked if t.sketch.file == best.sketch.file and t.opened == best.opened)
     return next((t for t in alike if t.changes == changes), None)
 
 
 def _note(found: SearchResult, best: Tried, name: str) -> str:
+    """How the best plan with another value of the param `name` does: slower, too large, or unknown."""
+
     def with_another(tried: Tried) -> bool:
         return tried.sketch.file == best.sketch.file and tried.opened[name] != best.opened[name]
 

@@ -46,7 +46,8 @@ def test_gradients_are_reduced_behind_the_last_task() -> None:
 def test_products_hide_what_their_backward_exchanges(plan: str) -> None:
     """No more is hidden than the gradients of weights, or of inputs, take; forward is as before."""
     program = compiled(plan, LAYERS, meta=True, T=4).program
-    shown, hidden = (roofline(ProgramIndex(program, True, hides=hides), "a100x1024") for hides in (False, True))
+    indices = (ProgramIndex(program, True, overlaps_products=overlaps) for overlaps in (False, True))
+    shown, hidden = (roofline(index, "a100x1024") for index in indices)
     (role,) = program.roles
     tasks = {a.phase: a for a in role.actions if isinstance(a, Compute)}
     for phase, less in ((Phase.FORWARD, False), (Phase.BACKWARD, True)):

@@ -1,9 +1,11 @@
 """Why a plan is slower than another: the reason is that of most of its time."""
 
+from dataclasses import replace
+
 import pytest
 
 from ssdsl.compile import compile_source
-from ssdsl.simulate.report import Report
+from ssdsl.simulate.report import Report, Traffic
 from ssdsl.sketch.reasons import reason
 from ssdsl.text.source import Source
 from tests.simulate.steps import ROOT, graph_of, step
@@ -38,3 +40,11 @@ def test_a_bubble_is_not_named_where_the_better_plan_waits_elsewhere_instead() -
     worse, better = report(2, "[1, 1.3]"), report(4, "[1, 1.7]")
     assert better.step_s < worse.step_s < 1.1 * better.step_s and worse.bubble > better.bubble + 0.1
     assert reason(worse, better).startswith("waits")
+
+
+def test_of_two_levels_that_carry_more_the_outer_one_is_named() -> None:
+    inner, outer = Traffic("node", "all_reduce", 1, 100), Traffic("cluster", "all_reduce", 1, 100)  # as in a report
+    best = replace(report(4, "[1, 1]"), traffic=(inner, outer))
+    slower = tuple(replace(device, communication_s=device.communication_s + 1.0) for device in best.devices)
+    more = (replace(inner, size_bytes=300), replace(outer, size_bytes=200))
+    assert reason(replace(best, devices=slower, traffic=more), best) == "sends 2.0 times as much over cluster"

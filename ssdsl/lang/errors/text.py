@@ -20,9 +20,9 @@ FOREIGN = {  # words of other languages with which a line may begin
     "set": "a number that the user may set is `param N = 2`",
     "print": "`ssdsl show` prints what a plan means",
 }
-# words that every plan has and that cannot be bound
+# names that every plan has and that cannot be bound
 GIVEN = ("model", "none", "any", "true", "false", "balance", "each", "len", "min", "max")
-FREE = ("cut", "schedule", "widths")  # that every plan has too; they came later than the first plans, and can be bound
+FREE = ("cut", "schedule", "widths")  # names that every plan has; they can be bound, because older plans may bind them
 
 
 class UnknownStatement(Diagnostic):
@@ -150,7 +150,7 @@ class UnalignedLine(Diagnostic):
 
     for s in 0..S:
         assign stage[s] to gpus[pp = s]
-      order a -> b        # neither in the loop nor behind it
+      order a -> b        # neither in the loop nor after it
     """
 
     code = "E0117"
@@ -224,7 +224,7 @@ class NumberTooLong(Diagnostic):
     limit: int
 
 
-class NothingSaid(Diagnostic):
+class UnusedValue(Diagnostic):
     """A value alone on a line has no effect: `model["h.0"]`. Only calls may stand alone."""
 
     code = "E0124"

@@ -65,12 +65,13 @@ def _if(
 
 
 def _head(span: Span, body: tuple[nodes.Node, ...]) -> Span:
-    """The span of the line that opens a block: up to its `:`, without the comments behind it."""
+    """The span of the line that opens a block: up to its `:`, without the comments after it."""
     text = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), span.source.text[span.start : body[0].span.start])
     return Span(span.source, span.start, span.start + len(text.rstrip()))
 
 
 def _else_span(last: Span, body: tuple[nodes.Statement, ...]) -> Span:
+    """The span of `else:`, which is no node: it lies between the end of the block before it and its own block."""
     text = last.source.text[last.end : body[0].span.start]
     plain = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), text)
     start = last.end + max(plain.find("else"), 0)
@@ -125,6 +126,7 @@ def _cut(cut: nodes.Into) -> str:
 
 
 def _where(bindings: tuple[nodes.Binding, ...]) -> str:
+    """The loops of a `for`: `s in 0..S, m in 0..M`."""
     return ", ".join(f"{b.name.text} in {spell(b.values)}" for b in bindings)
 
 

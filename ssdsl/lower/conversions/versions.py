@@ -26,7 +26,11 @@ from ssdsl.model.graph import Value
 @dataclass(slots=True)
 class Within:
     """A value in one of the functions that have it, number `number` of them. Each version that it makes goes into the
-    `answer`; `known` finds those made before."""
+    `answer`.
+
+    `known` are the versions made so far, by the kind of conversion, its operand and all that decides its result. An
+    equal key is answered by the same version, so that operators with equal needs share it.
+    """
 
     lowering: Lowering
     value: Value
@@ -40,7 +44,7 @@ class Within:
     # -- versions ----------------------------------------------------------------------------------------------------
 
     def version(self, shape: Shape, type_: Type, gradient: Type | None) -> Var:
-        """A new version of the value."""
+        """A new version, which the `answer` does not have yet. A value that has no gradient ignores `gradient`."""
         sizes = local_sizes(shape, type_, self.segment.submesh.axes)
         name = Name("", self.versions)
         self.versions += 1
@@ -83,7 +87,10 @@ class Within:
         return var
 
     def _sliced(self, var: Var, name: str, digit: Shard, before: tuple[tuple[str, Shard], ...], need: Need) -> Var:
-        """The running part along an index; `before` are the digits that the value had before any was cut out."""
+        """The running part along an index; `before` are the digits in time that the value had before any was cut out.
+
+        Its gradient is the need's, still an addend of a sum along the indices that the next slices cut.
+        """
         key = ("slice", var.name, name, digit, need.gradient is None)
         if key not in self.known:
             type_ = replace(var.type, time=(*var.type.time, (name, digit)))
@@ -94,8 +101,8 @@ class Within:
                     need.gradient, time=type_.time, owed=(*need.gradient.owed, *left, *_addends(var, need))
                 )
             had = tuple(d for _, d in before)
-            held = (*var.type.layout.shards(), *(d for _, d in var.type.time))
-            check_even(self.lowering.plan, need.shape, digit, held)
+            fixed_before = (*var.type.layout.shards(), *(d for _, d in var.type.time))
+            check_even(self.lowering.plan, need.shape, digit, fixed_before)
             cut_out = tuple(d for n, d in var.type.time if n not in dict(before))
             here, *fixed = inside(Layout((digit, *var.type.layout.places, *cut_out)), had).shards()
             place = cut(need.shape.local(had), here, tuple(fixed))
@@ -109,10 +116,10 @@ class Within:
         key = ("extend", var.name, name, digit, need.gradient is None)
         if key not in self.known:
             index, own = self._index(name), dict(var.type.time)[name]
-            held = [*var.type.layout.shards(), *(s for i, s in var.type.time if i != name)]
-            place = even_cut(self.lowering.plan, need.shape, own, held)
-            before = regions_of(own, need.shape.factors[own.factor], own.parts) or ()
-            starts = tuple(((0, start),) for ((start, _),) in before)
+            fixed = [*var.type.layout.shards(), *(s for i, s in var.type.time if i != name)]
+            place = even_cut(self.lowering.plan, need.shape, own, fixed)
+            parts = regions_of(own, need.shape.factors[own.factor], own.parts) or ()
+            starts = tuple(((0, start),) for ((start, _),) in parts)  # for each part, all positions in front of it
             earlier = self._in_time(var, name, replace(own, stride=1, at=starts), need)
             self.make(Received(earlier, self.number, var.name, (Earlier(index, place),)))
             result = self._in_time(var, name, digit, need)
@@ -128,7 +135,8 @@ class Within:
         return self.version(need.shape, replace(var.type, time=time), gradient)
 
     def _addend(self, var: Var, name: str, need: Need) -> Var:
-        """A value that is the same for all parts along an index as one addend of a sum over them."""
+        """A value that is the same for all parts along an index, as addends of a sum over them: the first part has the
+        value, the others zeros."""
         key = ("first", var.name, name, need.gradient is None)
         if key not in self.known:
             type_ = replace(var.type, owed=(*var.type.owed, name))
@@ -160,6 +168,8 @@ class Within:
         yield need
 
     def _resharded(self, var: Var, need: Need) -> Var:
+        """The version in the need's layout, whose gradient comes in the layout of the need's gradient. Layouts are
+        compared inside one task: without the digits in time that the value has."""
         common = tuple(s for _, s in var.type.time)
         have, want = inside(var.type.layout, common), inside(need.type.layout, common)
         learns = var.gradient is not None and need.gradient is not None
@@ -190,8 +200,9 @@ class Within:
         return self.known[key]
 
     def _shared(self, need: Need) -> Need:
-        """The need for one conversion that serves all operators which need the value so, although the gradients of some
-        come back as addends of a sum: a whole gradient is one as well, if only the first device keeps it."""
+        """The need with a gradient that all operators with this need can return: an addend of a sum along each axis
+        along which one of them returns an addend. A whole gradient becomes an addend if only the first device keeps it.
+        So one conversion serves them all."""
         assert need.gradient is not None
         places = list(need.gradient.layout.places)
         for other in self.needs:
@@ -201,7 +212,8 @@ class Within:
         return replace(need, gradient=replace(need.gradient, layout=Layout(tuple(places))))
 
     def completed(self, var: Var, shape: Shape, shares: Shares = NO_SHARES) -> Var:
-        """The value with its sums over devices taken and its regions joined, ready to go to other devices."""
+        """The value with its pending sums reduced and its regions gathered, ready to send to other devices; along the
+        axes of `shares` each device keeps a share to send."""
         submesh = self.segment.submesh
         leaves = with_shares(var.type.layout.travelling(), submesh, shares)
         if leaves == var.type.layout:
@@ -215,7 +227,8 @@ class Within:
         return self.known[key]
 
     def owing(self, var: Var, shape: Shape, gradient: Type) -> Var:
-        """A version whose gradient has another type, so that its sums over devices are taken once for all readers."""
+        """A version of equal layout whose gradient may come as addends (`gradient`), so that they are summed over
+        devices once for all readers."""
         assert var.gradient is not None
         if gradient == var.gradient:
             return var
@@ -228,10 +241,8 @@ class Within:
         """A version in another layout, whose gradient, if it has one, is of this type."""
         common = tuple(s for _, s in var.type.time)
         part = shape.local(common)
-        forward, backward = (
-            self._steps(inside(var.type.layout, common), inside(layout, common), part),
-            tuple[Step, ...](),
-        )
+        forward = self._steps(inside(var.type.layout, common), inside(layout, common), part)
+        backward: tuple[Step, ...] = ()
         if gradient is not None and var.gradient is not None:
             produced, returned = inside(gradient.layout, common), inside(var.gradient.layout, common)
             backward = self._steps(produced, returned, part, sums=True)
@@ -268,7 +279,8 @@ class _Arrival:
 
 @dataclass(slots=True)
 class ReadsBetween:
-    """Reads of a value that an operator left as `made` in the function `home`."""
+    """Reads of a value by other functions. An operator of the function `home` left it as `made`; `arrivals` are its
+    ways to other devices, by the number of the function that reads it there."""
 
     home: Within
     made: Var
@@ -298,7 +310,7 @@ class ReadsBetween:
         left; and the indices that both functions have in common."""
         here, plan = set(there.segment.time), there.lowering.plan
         merges: list[Merge] = []
-        held = [*type_.layout.shards(), *(s for _, s in type_.time)]
+        fixed = [*type_.layout.shards(), *(s for _, s in type_.time)]  # digits that the merged value still has
         digits, needed = dict(type_.time), dict(need.type.time)
         time: list[tuple[str, Shard]] = []
         shared = set[str]()
@@ -312,16 +324,17 @@ class ReadsBetween:
             elif digit is None:
                 merges.append(Sum(index))
             else:
-                held.remove(digit)
-                if (region := region_read(index, digit, needed.get(index.name), need.shape, held)) is not None:
+                fixed.remove(digit)
+                if (region := region_read(index, digit, needed.get(index.name), need.shape, fixed)) is not None:
                     merges.append(region)
                     time.append((index.name, needed[index.name]))
-                    held.append(needed[index.name])
+                    fixed.append(needed[index.name])
                 else:
-                    merges.append(Concat(index, even_cut(plan, need.shape, digit, held)))
+                    merges.append(Concat(index, even_cut(plan, need.shape, digit, fixed)))
         return tuple(merges), tuple(time), shared
 
     def _arrival(self, there: Within, need: Need) -> _Arrival:
+        """The value as it comes to another function: left on the same devices, or sent to others."""
         if there.segment.submesh == self.home.segment.submesh:
             var = self._owing(there, need)
             return _Arrival(var.type, var.gradient, var.name)

@@ -21,16 +21,15 @@ def copy_constants(lowering: Lowering) -> Lowering:
 
 
 def with_copies(plan: Plan) -> Plan:
-    """The plan with an operator of its own for each place that reads a repeated constant, and the same statements about
-    it. Plans for one graph in which the same readers are together get the same graph."""
+    """The plan in which each place that reads a repeated constant has an operator of its own for it, with what the plan
+    says of the original. Plans for one graph in which the same readers are together get the same graph object."""
     graph = plan.graph
     results = {graph.loss, *graph.updates.values(), *graph.outputs.values()}
     repeated = (graph.by_name[name] for name in graph.repeated if not plan.of(name).stays)
     moving = {operator.name for operator in repeated if results.isdisjoint(o.value for o in operator.outputs)}
-    homes = {name: [plan.of(reader).home for reader in _readers(graph, name)] for name in moving}
-    if all(plan.of(name).home == home for name, found in homes.items() for home in found):
+    if all(plan.of(name).home == plan.of(reader).home for name in moving for reader in _readers(graph, name)):
         return plan
-    numbers: dict[Placement, int] = {}
+    numbers: dict[Placement, int] = {}  # of places, in the order of the readers
     others = {r: None for name in graph.by_name if name in moving for r in _readers(graph, name) if r not in moving}
     copied = copy_repeated(graph, moving, {r: numbers.setdefault(plan.of(r).home, len(numbers)) for r in others})
     records = dict(plan.operators)
@@ -43,6 +42,7 @@ def with_copies(plan: Plan) -> Plan:
 
 
 def _readers(graph: Graph, name: str) -> list[str]:
+    """The operators that read a result of an operator."""
     return [reader.name for operand in graph.by_name[name].outputs for reader in graph.readers.get(operand.value, ())]
 
 

@@ -19,7 +19,7 @@ from ssdsl.model.capture.source_line import path_of, source_of, span_of
 from ssdsl.model.checks.inplace_changes import hidden_writes
 from ssdsl.model.graph import Order, Origin, Ref
 from ssdsl.model.load.model import Model
-from ssdsl.model.memory.memory_order import asks_for_order, behind_view, fills_memory, order_of
+from ssdsl.model.memory.memory_order import asks_for_order, base_of, fills_memory, order_of
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
@@ -242,7 +242,7 @@ class _Reader:
     def _in_memory(self, node: fx.Node, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Order, ...]]:
         """The arguments of an `as_strided` of a view, which may read memory around the view: the detached base of the
         view, with the view scattered into it."""
-        view, base = node.all_input_nodes[0], behind_view(node.all_input_nodes[0])
+        view, base = node.all_input_nodes[0], base_of(node.all_input_nodes[0])
         shown, whole = view.meta["val"], base.meta["val"]
         place = tuple(shown.shape), shown.stride(), shown.storage_offset()
         still = self._added(node, "still", whole, aten.detach.default, self._argument(base))

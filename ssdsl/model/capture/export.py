@@ -30,7 +30,7 @@ from ssdsl.model.checks.custom_gradient import wrong_gradients
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.checks.hooks import lost_hooks
 from ssdsl.model.checks.inplace_changes import lost_writes
-from ssdsl.model.checks.python_state import snapshot, unsteady
+from ssdsl.model.checks.python_state import check_attributes, snapshot
 from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.load.model import Model
@@ -153,7 +153,7 @@ def export(model: Model) -> Exported:
     with quiet():
         found += tuple(wrong_gradients(model, effects.functions))
         if effects.changed and not found:
-            found += tuple(unsteady(model, effects.assigned))
+            found += tuple(check_attributes(model, effects.assigned))
     if found:
         raise PlanError(*found)
     write_regions(program.graph_module)

@@ -26,14 +26,14 @@ from ssdsl.runtime.ranks.control import bytes_of
 from ssdsl.text.diagnostic import Diagnostic
 
 DEPTH = 4  # of containers and plain objects inside an attribute
-INTERNAL = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}
-State = dict[str, Any]
+INTERNAL = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_is_full_backward_hook"}  # torch's
+State = dict[str, Any]  # by the paths of attributes, `h.0.attn.cache`
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The attributes of all modules by path, the weights and buffers that are registered, and how often each buffer
-    was changed in place."""
+    """The attributes of all modules; the weights and buffers that are `registered`, each as its identity and
+    `requires_grad`; how often each buffer was changed in place; and the state of Python's random generators."""
 
     attributes: State
     registered: dict[str, tuple[int, bool]]
@@ -58,24 +58,19 @@ def written(before: Snapshot, module: nn.Module) -> tuple[str, ...]:
     return tuple(n for n, version in _versions(module).items() if before.versions.get(n, version) != version)
 
 
-def replaced(before: Snapshot, module: nn.Module, assigned: Mapping[str, Place]) -> Iterator[Diagnostic]:
-    """Weights and buffers that the forward replaced, froze or freed, and random numbers that it drew in Python."""
+def check_registered(before: Snapshot, module: nn.Module, assigned: Mapping[str, Place]) -> Iterator[Diagnostic]:
+    """Yields an error for each weight and buffer that the forward replaced, froze or unfroze, and one if it drew random
+    numbers in Python. `assigned` are the places that assign attributes."""
     if before.drawn != _drawn():
         reason = "they are drawn once, at capture, and a program would use them in every step"
-        yield _diagnostic(
-            module,
-            "",
-            "draws random numbers in Python",
-            reason,
-            "draw them by torch in the forward, such as by `torch.rand`, or before it",
-            {},
-        )
+        change = "draw them by torch in the forward, such as by `torch.rand`, or before it"
+        yield _diagnostic(module, "", "draws random numbers in Python", reason, change, {})
     after = _registered(module)
     for name in {**before.registered, **after}:
         old, new = before.registered.get(name), after.get(name)
         if old == new:
             continue
-        weight = isinstance(_of(module, name), nn.Parameter)
+        weight = isinstance(_attribute(module, name), nn.Parameter)
         reason = "a program keeps its value at capture"
         if old is not None and new is not None and old[0] == new[0]:
             does, change = f"changes `requires_grad` of `{name}`", "set `requires_grad` in __init__"
@@ -86,8 +81,9 @@ def replaced(before: Snapshot, module: nn.Module, assigned: Mapping[str, Place])
         yield _diagnostic(module, name, does, reason, change, assigned)
 
 
-def unsteady(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic]:
-    """Attributes that have another value after the second call than after the first, with the same batch."""
+def check_attributes(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic]:
+    """Yields an error for each attribute that has another value after the second call than after the first, with the
+    same batch."""
     module = model.module
     with module_kept(module):
         states = []
@@ -95,7 +91,7 @@ def unsteady(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic
             _call(model)
             states.append(_attributes(module, _tensor))
         found = [n for n in {**states[0], **states[1]} if states[0].get(n) != states[1].get(n)]
-        harmless = [n for n in found if isinstance(_of(module, n), torch.Tensor) and not _reads(model, n)]
+        harmless = [n for n in found if isinstance(_attribute(module, n), torch.Tensor) and not _reads(model, n)]
     for name in found:
         if name not in harmless:
             reason = "its value after the second call differs from that after the first"
@@ -104,6 +100,7 @@ def unsteady(model: Model, assigned: Mapping[str, Place]) -> Iterator[Diagnostic
 
 
 def _call(model: Model) -> float:
+    """Calls the model on its first batch, with the same random numbers each time: the loss, NaN if it has no number."""
     torch.manual_seed(0)
     with device_of(model):
         loss = model.compute(model.example())
@@ -111,9 +108,10 @@ def _call(model: Model) -> float:
 
 
 def _reads(model: Model, name: str) -> bool:
-    """Whether a call reads the value that a tensor attribute had before: whether the loss is NaN if that is NaN."""
+    """Whether a call reads the value that a tensor attribute had before: the loss is NaN if that is NaN. A tensor that
+    cannot be NaN counts as read. Leaves the attribute changed."""
     path, _, last = name.rpartition(".")
-    value = _of(model.module, name)
+    value = _attribute(model.module, name)
     if not value.is_floating_point():
         return True
     setattr(model.module.get_submodule(path), last, torch.full_like(value, math.nan))
@@ -136,7 +134,8 @@ def _drawn() -> int:
     return hash((random.getstate(), str(numpy.random.get_state()[1:3]) if numpy else ""))
 
 
-def _of(module: nn.Module, name: str) -> Any:
+def _attribute(module: nn.Module, name: str) -> Any:
+    """The attribute at a path of names, as it is now; None if there is none."""
     path, _, last = name.rpartition(".")
     return getattr(module.get_submodule(path), last, None)
 
@@ -150,7 +149,8 @@ def _versions(module: nn.Module) -> dict[str, int]:
 
 
 def _attributes(module: nn.Module, tensor: Any) -> State:
-    """The value of every attribute of every module, in a form that can be compared after the attribute has changed."""
+    """The value of every attribute of every module, in a form that can be compared after the attribute has changed.
+    `tensor` is the function that gives this form of a tensor: its identity, or its numbers."""
     found: State = {}
     for path, one in module.named_modules():
         for name, value in vars(one).items():
@@ -167,11 +167,12 @@ def _tensor(tensor: torch.Tensor) -> Any:
 
 
 def _value(value: Any, tensor: Any, depth: int) -> Any:
+    """The form of one value: containers and plain objects item by item, down to `depth`; of others the type alone."""
     match value:
         case torch.Tensor():
             return tensor(value)
         case bool() | int() | float() | complex() | str() | bytes() | None:
-            return value if value == value else "nan"
+            return value if value == value else "nan"  # NaN is not equal to itself
         case nn.Module():
             return "module"
         case list() | tuple() | deque() if depth:

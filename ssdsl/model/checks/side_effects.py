@@ -20,7 +20,7 @@ from ssdsl.model.capture.derivatives import recorded_derivative, recorded_grad_a
 from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
-from ssdsl.model.checks.python_state import Snapshot, changes, replaced, written
+from ssdsl.model.checks.python_state import Snapshot, changes, check_registered, written
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -62,7 +62,7 @@ class SideEffects:
     def compare(self, before: Snapshot, module: torch.nn.Module) -> None:
         """Notes what the forward has changed in a module since the snapshot."""
         self.changed, self.written = changes(before, module), written(before, module)
-        self.replaced = tuple(replaced(before, module, self.assigned))
+        self.replaced = tuple(check_registered(before, module, self.assigned))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ Axes = dict[str, tuple[str, ...]]
 
 TOKENS = ("batch", "seq")
 TARGETS = ("batch", "target")
-CONVENTIONS: dict[str, tuple[tuple[str, ...], ...]] = {  # by the name of an input, one for each number of axes
+# the names of axes, by the name of an input: an input with two entries may have either number of axes
+CONVENTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "input_ids": (TOKENS,),
     "inputs_embeds": ((*TOKENS, "hidden"),),
     "attention_mask": (TOKENS,),
@@ -33,7 +34,7 @@ CONVENTIONS: dict[str, tuple[tuple[str, ...], ...]] = {  # by the name of an inp
     "input_features": (("batch", "mel", "frame"),),
     "input_values": (("batch", "sample"),),
 }
-OF_DECODERS = {  # for models with an encoder and a decoder; `labels` belong to the decoder
+OF_DECODERS = {  # in place of the above for models with an encoder and a decoder; `labels` belong to the decoder
     "decoder_input_ids": (TARGETS,),
     "decoder_attention_mask": (TARGETS,),
     "decoder_inputs_embeds": ((*TARGETS, "hidden"),),
@@ -48,22 +49,9 @@ def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_los
     called `target`, `target_1` and so on where they have no name. Raises PlanError where the batch does not fit the
     module's forward; `span` is the place that the error shows.
     """
-    parameters, names = _parameters(module), _names(module)
+    names = _names(module)
     known = f"forward takes {', '.join(names) or 'nothing'}"
-    if isinstance(inputs, torch.Tensor):
-        inputs = (inputs,)
-    if isinstance(inputs, (tuple, list)):
-        if len(inputs) > len(names) and not for_loss:
-            raise PlanError(
-                BadInputs(span, f"there are {len(inputs)} inputs, but {known}", "give one tensor per parameter")
-            )
-        further = (f"target_{i}" if i else "target" for i in itertools.count())
-        inputs = dict(zip(itertools.chain(names, further), inputs, strict=False))
-    if not isinstance(inputs, Mapping):
-        change = 'give a dictionary of tensors, such as {"x": x, "labels": y}'
-        raise PlanError(BadInputs(span, f"the inputs are {kind(inputs)}", change))
-    if not inputs:
-        raise PlanError(BadInputs(span, "the model has no inputs", "give the tensors that forward is called with"))
+    inputs = _by_name(span, names, known, inputs, for_loss)
     found: list[Diagnostic] = [
         BadInputs(
             span,
@@ -79,13 +67,33 @@ def named_batch(span: Span | None, module: torch.nn.Module, inputs: Any, for_los
             for name in inputs
             if name not in names
         ]
-    needed = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in inputs]
+    required = [p.name for p in _parameters(module) if p.name in names and p.default is p.empty]
     found += [
-        BadInputs(span, f"no input is given for forward's parameter `{n}`", "add it to the inputs") for n in needed
+        BadInputs(span, f"no input is given for forward's parameter `{name}`", "add it to the inputs")
+        for name in required
+        if name not in inputs
     ]
     if found:
         raise PlanError(*found)
     return dict(inputs)
+
+
+def _by_name(span: Span | None, names: list[str], known: str, inputs: Any, for_loss: bool) -> Mapping[str, Any]:
+    """The inputs by their names; further ones for a loss are called `target`, `target_1` and so on."""
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if isinstance(inputs, (tuple, list)):
+        if len(inputs) > len(names) and not for_loss:
+            fact = f"there are {len(inputs)} inputs, but {known}"
+            raise PlanError(BadInputs(span, fact, "give one tensor per parameter"))
+        further = (f"target_{i}" if i else "target" for i in itertools.count())
+        inputs = dict(zip(itertools.chain(names, further), inputs, strict=False))
+    if not isinstance(inputs, Mapping):
+        change = 'give a dictionary of tensors, such as {"x": x, "labels": y}'
+        raise PlanError(BadInputs(span, f"the inputs are {kind(inputs)}", change))
+    if not inputs:
+        raise PlanError(BadInputs(span, "the model has no inputs", "give the tensors that forward is called with"))
+    return inputs
 
 
 def cast(batch: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Batch:
@@ -111,6 +119,7 @@ def _names(module: torch.nn.Module) -> list[str]:
 
 
 def _takes_any(module: torch.nn.Module) -> bool:
+    """Whether forward takes inputs of any name: it has `**kwargs`."""
     return any(p.kind is p.VAR_KEYWORD for p in _parameters(module))
 
 
@@ -198,7 +207,7 @@ def axes_of(
     known = dict(known or {})
     sizes = {axis: size for name, axes in known.items() for axis, size in zip(axes, batch[name].shape, strict=True)}
     conventions = CONVENTIONS | (OF_DECODERS if _has_decoder(module) else {})
-    firsts = {t.shape[0] for t in batch.values() if t.dim()}
+    firsts = {t.shape[0] for t in batch.values() if t.dim()}  # sizes of first axes; if there is one, it is the batch's
     found: Axes = {}
     for name, tensor in batch.items():
         words = next((w for w in conventions.get(name, ()) if len(w) == tensor.dim()), ())

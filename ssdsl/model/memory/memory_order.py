@@ -16,21 +16,22 @@ from ssdsl.model.graph import Order
 
 aten = torch.ops.aten
 AS_STRIDED = (aten.as_strided.default, aten.as_strided_scatter.default)
-KERNELS = (aten.linalg_matrix_exp.default, aten._grouped_mm.default)  # they take views of their operands
+KERNELS = (aten.linalg_matrix_exp.default, aten._grouped_mm.default)  # inside, they view their operands
 STRIDED = (aten.view_as_complex.default, aten.view.dtype, *AS_STRIDED, *KERNELS)  # torch does not tag them
 TAGS = {torch.Tag.needs_exact_strides, torch.Tag.needs_fixed_stride_order, torch.Tag.needs_contiguous_strides}
 
 
 def asks_for_order(target: Any) -> bool:
-    """Whether the result may depend on the memory order of the operands. That of an operator that is not torch's may,
-    unless it is tagged `flexible_layout`."""
+    """Whether the result of an overload may depend on the memory order of its operands. For operators of users it may,
+    unless they are tagged `flexible_layout`."""
     if target.namespace in ("aten", "prims", "ssdsl"):
         return target in STRIDED or not TAGS.isdisjoint(target.tags)
     return torch.Tag.flexible_layout not in target.tags
 
 
 def order_of(tensor: torch.Tensor) -> Order:
-    """The order of a tensor's axes in memory, as `empty_like` keeps it; repeated elements (stride 0) do not count.
+    """The axes of a tensor from the largest stride to the smallest, as `empty_like` keeps them. Axes of repeated
+    elements (stride 0) have the place that `empty_like` gives them.
 
     >>> order_of(torch.empty(2, 3, 4)), order_of(torch.empty(2, 3, 4).mT)
     ((0, 1, 2), (0, 2, 1))
@@ -47,13 +48,14 @@ def fills_memory(tensor: torch.Tensor) -> bool:
     return math.prod(tensor.shape) * tensor.element_size() == tensor.untyped_storage().nbytes()
 
 
-def behind_view(node: fx.Node) -> fx.Node:
-    """The node of the value that a node of a captured graph is a view of; the node itself, if it is no view."""
+def base_of(node: fx.Node) -> fx.Node:
+    """The node of the value that a node of a captured graph is a view of (torch's `_base`); the node itself if it is no
+    view."""
     memory = node.meta["val"].untyped_storage()._cdata
     for given in node.all_input_nodes:
         value = given.meta.get("val")
         if isinstance(value, (list, tuple)):  # parts of a tensor that was cut
             given, value = given.all_input_nodes[0], given.all_input_nodes[0].meta.get("val")
         if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == memory:
-            return behind_view(given)
+            return base_of(given)
     return node

@@ -44,12 +44,13 @@ def known(call: CapturedCall) -> Op | None:
 
 
 def row(call: CapturedCall) -> Op:
-    """The row of a captured call; an empty one for calls that have none, which are computed once, as a whole."""
+    """The row of a captured call. A call without one has an empty row: no plan splits it, each device computes it."""
     return known(call) or Op(call.target.name(), lambda _: None, module="torch")
 
 
 @cache
 def _of_experiment(name: str, found: FoundRule) -> Op:
+    """A row with the rule that experiments showed (`model/discover`)."""
     return Op(
         name,
         found.signature,
@@ -132,10 +133,12 @@ def _loaded(entry: EntryPoint) -> Any:
 
 
 def _package(entry: EntryPoint) -> str:
+    """The name of an entry point's package; the place that it loads, if the package is unknown."""
     return entry.dist.name if entry.dist else entry.value
 
 
 def _checked(source: str, given: Any) -> dict[str, Op]:
+    """A list of rows by the operators' names. Raises PlanError; `source` says in the error who gave them."""
     if not isinstance(given, (list, tuple)) or not all(isinstance(op, Op) for op in given):
         raise PlanError(BadRows(None, source, "the rows are no list of `ssdsl.Op`"))
     known = [op.name for op in given if op.name in ROWS]

@@ -25,8 +25,8 @@ from ssdsl.text.diagnostic import PlanError
 
 aten, own = torch.ops.aten, torch.ops.ssdsl
 POSITIONS = "positions"  # the kind of the calls that make positions
-EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted")
-ZEROED = ("self", "p", "mean", "std")  # PyTorch gives these operands of draws of the kinds below a gradient of zeros
+EMPTY = ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted")  # tensors that a draw may fill
+ZEROED = ("self", "p", "mean", "std")  # operands to which PyTorch gives a gradient of zeros, in draws of these kinds:
 DRAWN_OVER = "bernoulli normal normal_functional uniform random log_normal exponential geometric cauchy".split()
 CPU = torch.device("cpu")
 
@@ -46,7 +46,11 @@ def explicit_draws(capture: Capture, generator: Generator) -> Capture:
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes the new capture, call by call. For the rules of random operators it is the source of draws."""
+    """Writes the new capture, call by call. For the rules of random operators it is the source of draws.
+
+    `calls` are the new calls but for those that make keys, which are `keys`. `used` are all values that something
+    reads, `makers` the old calls by their results, `learning` the values that may have a gradient.
+    """
 
     capture: Capture
     generator: Generator
@@ -80,7 +84,7 @@ class _Writer:
         self._follow(call)
 
     def _drawn(self, call: CapturedCall) -> list[CapturedCall]:
-        """The calls of the rule of a random operator."""
+        """The calls that take the place of a random operator, by its rule."""
         names = [p.name for p in call.target._schema.arguments]
         is_fused = call.kind in FUSED and self.used.isdisjoint(call.outputs[1:])  # nothing reads a mask
         rule = (FUSED if is_fused else RULES)[call.kind]
@@ -100,9 +104,10 @@ class _Writer:
         return inline(rewritten, call, self.capture, [call.argument(name) for name in names], kind, self.tensors)
 
     def _zeroed(self, call: CapturedCall) -> list[str]:
-        """The operands with a gradient, of which a draw becomes a choice that never takes the operand.
+        """The operands that have a gradient of zeros in PyTorch, although the result does not depend on them.
 
-        So the operand's gradient is zeros, as in PyTorch, and an optimizer decays the weights that it depends on.
+        The result of the draw is chosen by `where(False, operand, result)`, so that the operand has this gradient here
+        too, and an optimizer decays the weights that it depends on.
         """
         given = {n: call.argument(n) for n in ZEROED} if call.kind in DRAWN_OVER else {}
         learning = {n: ref.value for n, ref in given.items() if isinstance(ref, Ref) and ref.value in self.learning}
@@ -117,7 +122,8 @@ class _Writer:
             self.learning.update(o for o in call.outputs if o in tensors and tensors[o].has_fractions)
 
     def finished(self) -> Capture:
-        """The capture with the keys before all other calls."""
+        """The capture with the keys before all other calls: one call makes the keys of all draws from the step's seed,
+        and each of `self.keys` takes one of them."""
         if not self.keys:
             return self.capture
         count, keys = len(self.keys), self.keys[0].args[0].value
@@ -138,7 +144,8 @@ class _Writer:
         dtype: torch.dtype,
         near: torch.Tensor | torch.device,
     ) -> torch.Tensor:
-        """The result of a call that draws; `near` decides where the draw is placed, if it has the same shape."""
+        """The result of a call that draws from the distribution `name` with its two parameters. The draw is cut and
+        placed like `near`, if that is a tensor of the same shape."""
         like = self._like(near, tuple(sizes)) if isinstance(near, torch.Tensor) else None
         draw = getattr(own, name).default
         return draw(like, float(first), float(second), *self.operands(sizes), dtype)  # type: ignore[no-any-return]
@@ -199,12 +206,13 @@ def _dropout(writer: _Writer, given: Given) -> torch.Tensor:
 def _attention(writer: _Writer, given: Given) -> torch.Tensor:
     words = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     query, keys = given["query"].shape, given["key"].shape
+    # the shape of the dropped scores; grouped keys (`enable_gqa`) have fewer heads than queries, and do not broadcast
     batch = torch.broadcast_shapes(query[:-2], query[:-2] if given["enable_gqa"] else keys[:-2])  # type: ignore[no-untyped-call]
     operands = writer.operands((*batch, query[-2], keys[-2]))
     return own.attention_dropout.default(*map(given.__getitem__, words), *operands)  # type: ignore[no-any-return]
 
 
-# operators of which one operator of ssdsl draws and computes the rest
+# operators for each of which one operator of ssdsl draws, and computes the rest
 FUSED = {
     **dict.fromkeys(("dropout", "native_dropout"), _dropout),
     "scaled_dot_product_attention": _attention,
@@ -212,7 +220,7 @@ FUSED = {
 
 
 def merge_positions(capture: Capture, found: Analysis) -> None:
-    """Makes one value, in place, of the positions of axes that the analysis found to be the same.
+    """Makes one value of the positions of axes that the analysis found to be the same; changes both arguments in place.
 
     This is impossible before the analysis: positions get their dimension from the drawn tensor, and axes of equal size
     may be different dimensions.

@@ -53,7 +53,7 @@ class Vgg(ModelSize):
 
 
 WIDTHS = (64, 128, 256, 512, 512)
-A, D = (1, 1, 2, 2, 2), (2, 2, 3, 3, 3)
+A, D = (1, 1, 2, 2, 2), (2, 2, 3, 3, 3)  # the paper's configurations: convolutions of each stage
 SIZES = {
     "tiny": Vgg((1, 2), widths=(8, 16), hidden=64, image=16, classes=16, batch=8),
     "11": Vgg(A, WIDTHS, hidden=4096, image=224, classes=1000, batch=256),

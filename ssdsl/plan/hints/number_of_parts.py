@@ -10,28 +10,29 @@ from ssdsl.plan.plan import ClockOrder
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
-FEWEST = 2  # parts in order: a row for one part says something of this one
+FEWEST = 2  # parts that a clock names before it counts as too short: rows of part 0 alone may mean just that part
 
 
 def note_turn(ctx: Context, span: Span, values: list[Value]) -> None:
-    """Notes the parts that one turn of an order names and that do not exist, if it names no others.
+    """Notes the parts that do not exist, if one turn of an `order` statement (one pass through its loops) names no
+    others. `values` are its operands.
 
-    A schedule may begin before the first part and end behind the last: a turn then also names a part that exists, or
-    other turns name parts before the first one.
+    A schedule may run past both ends, as `m - 1 -> m` does at m = 0. It is right if such a turn also names a part that
+    exists, or if other turns name parts before the first one (`facts.before_first`).
     """
     place = ctx.stack.site or span
-    steps = [_outside(ctx, value) for value in values]
-    if any(at < 0 for step in steps for at, _, _ in step):
+    missing = [_missing(ctx, value) for value in values]
+    if any(at < 0 for parts in missing for at, _, _ in parts):
         ctx.facts.before_first.add(place)
-    if all(steps):
-        at, name, count = min(min(step) for step in steps)
+    if all(missing):
+        at, name, count = min(min(parts) for parts in missing)
         key = place, name, count
         ctx.facts.past_last[key] = ctx.facts.past_last.get(key, frozenset()) | {at}
 
 
-def _outside(ctx: Context, value: Value) -> list[tuple[int, str, int]]:
-    """The parts that a selection fixes and that its operators do not have: coordinate, index, number of parts. An index
-    of one part is none."""
+def _missing(ctx: Context, value: Value) -> list[tuple[int, str, int]]:
+    """The parts that a selection fixes and that its operators do not have: (coordinate, index, number of parts). An
+    index of one part does not count, because it splits nothing."""
     if not isinstance(value, Selection):
         return []
     operators = ctx.model.only_compute(value.operators)
@@ -39,7 +40,7 @@ def _outside(ctx: Context, value: Value) -> list[tuple[int, str, int]]:
     return [(at, name, count) for at, name, count in counts if count > 1 and not 0 <= at < count]
 
 
-def other_numbers(facts: Facts) -> Iterator[Diagnostic]:
+def check_parts(facts: Facts) -> Iterator[Diagnostic]:
     """Warnings for orders of parts that do not exist, and for clocks that leave the last parts out."""
     for (span, name, count), parts in facts.past_last.items():
         if span not in facts.before_first and facts.pairs.get(span) != 0:
@@ -49,7 +50,7 @@ def other_numbers(facts: Facts) -> Iterator[Diagnostic]:
 
 
 def _left_out(facts: Facts, clock: ClockOrder) -> Iterator[Diagnostic]:
-    """A warning for each index of a clock of which the plan's orders name the first parts, and never the others."""
+    """Yields a warning for each index of a clock, if the plan's orders name only its first parts."""
     for name in dict.fromkeys(name for row in clock.rows for name, _ in row.tasks.fixed):
         counts, parts = _named(facts, name)
         if len(counts) == 1 and FEWEST <= len(parts) < min(counts) and parts == {*range(len(parts))}:
@@ -57,7 +58,7 @@ def _left_out(facts: Facts, clock: ClockOrder) -> Iterator[Diagnostic]:
 
 
 def _named(facts: Facts, index: str) -> tuple[set[int], set[int]]:
-    """The numbers of parts of an index among what orders name, and the parts that they name."""
+    """The numbers of parts that an index has for the operators that orders name, and the parts that orders name."""
     sets = list(facts.sets)
     fixed = {(tasks.number, at) for _, tasks in facts.ordered() for name, at in tasks.fixed if name == index}
     return {facts.count(sets[number], index) for number, _ in fixed}, {at for _, at in fixed}

@@ -69,7 +69,7 @@ def _ways(size: int, cuts: Sequence[IndexParts], unequal: bool) -> Iterator[Way]
                 continue
             if odd is None:
                 yield counts, None
-            elif left >= cuts[odd].count or cuts[odd].in_time:
+            elif left >= cuts[odd].count or cuts[odd].in_time:  # devices are all used, or the index is not taken
                 yield (*counts[:odd], min(left, cuts[odd].count), *counts[odd + 1 :]), odd
 
 
@@ -86,27 +86,32 @@ def _worth(cuts: Sequence[IndexParts], counts: Sequence[int], odd: int | None) -
 
 
 def _fits(size: int, counts: Sequence[int], odd: int | None) -> Iterator[Fit]:
+    """Each index as it cuts the dimension, the outermost first, by the numbers of parts that `_ways` found."""
     for n, count in enumerate(counts):
         if n != odd:
             yield Fit(count)
             continue
-        inner = math.prod(counts[n + 1 :])  # each part is a multiple of it
-        each, more = divmod(size // math.prod(counts[:n]) // inner, count)
+        inner = math.prod(counts[n + 1 :])  # the size of each part is a multiple of it
+        each, more = divmod(size // math.prod(counts[:n]) // inner, count)  # the first `more` parts are larger by one
         sizes = [(each + (k < more)) * inner for k in range(count)]
         yield Fit(count, parts_of(sizes) if more else None)
 
 
 Key = tuple[int, int]  # the size of a dimension in the plan, and in the other graph
+Chain = tuple[IndexParts, ...]  # all indices of an operator that cut one dimension, the outermost first
 
 
 @dataclass(slots=True)
 class Resized:
-    """The indices that cut each resized dimension, and their new cuts, which are the same for all operators."""
+    """The indices that cut each resized dimension, and their new cuts, which are the same for all operators.
+
+    `chains` are the distinct chains of operators, in the order in which they were found; `fits` the new cuts, by the
+    new size and the chain."""
 
     plan: Plan
     unequal: bool
-    chains: dict[Key, dict[tuple[IndexParts, ...], None]] = field(default_factory=dict)
-    fits: dict[tuple[int, tuple[IndexParts, ...]], Mapping[str, Fit]] = field(default_factory=dict)
+    chains: dict[Key, dict[Chain, None]] = field(default_factory=dict)
+    fits: dict[tuple[int, Chain], Mapping[str, Fit]] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: Plan, pairs: Iterable[tuple[Operator, Operator]], unequal: bool) -> "Resized":
@@ -123,8 +128,8 @@ class Resized:
     def moved(self, indices: tuple[Index, ...], index: Index, twin: Operator, size: int) -> Index:
         """An index with its cut of the dimension at the new size.
 
-        An operator may lack outer indices that others have. The inner regions count positions inside the outer parts,
-        so they are longer there by the number of these parts.
+        An operator may lack outer indices that others have. Regions of an inner index count positions inside an outer
+        part; without that outer index they are as many times longer as it has parts.
         """
         key = twin.dims[index.dim].size, size
         if key[0] == size:
@@ -146,12 +151,12 @@ class Resized:
                 found |= {name: min(n, found.get(name, n)) for name, n in fewer.items()}
         return found
 
-    def _fit(self, size: int, chain: tuple[IndexParts, ...]) -> Mapping[str, Fit]:
+    def _fit(self, size: int, chain: Chain) -> Mapping[str, Fit]:
         if (size, chain) not in self.fits:
             self.fits[size, chain] = refit(size, chain, unequal=self.unequal)
         return self.fits[size, chain]
 
-    def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> tuple[IndexParts, ...]:
+    def _chain(self, indices: tuple[Index, ...], dim: int, twin: Operator) -> Chain:
         place = self.plan.of(twin.name).place  # an operator on data has none: it runs wherever it is read
         meshes = (m for m in self.plan.meshes if place is None or m.name == place.mesh)
         axes = {axis for mesh in meshes for axis, _ in mesh.axes}
@@ -174,14 +179,15 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, unequal: bool 
     """The plan for `graph`, another graph of the plan's model; with `trains` it keeps orders and state. Without
     `unequal` all parts of a dimension have one size."""
     carried = _Carried(plan, graph, unequal)
-    carried.twins()
-    carried.others()
+    carried.place_twins()
+    carried.place_others()
     records = {o.name: carried.records[o.name] for o in graph.operators if o.name in carried.records}
     found = replace(plan, graph=graph, operators=records, orders=(), clocks=(), shards=())
     if trains:
         return carried.in_training(found)
-    alone = {n: OpPlan(record.place, record.indices, stays=record.stays) for n, record in records.items()}
-    return replace(found, operators=alone)
+    # an evaluation has no backward, so nothing is recomputed or gathered again
+    forward = {n: OpPlan(record.place, record.indices, stays=record.stays) for n, record in records.items()}
+    return replace(found, operators=forward)
 
 
 @dataclass(slots=True)
@@ -192,7 +198,7 @@ class _Carried:
     records: dict[str, OpPlan] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # of indices that have fewer parts here
 
-    def twins(self) -> None:
+    def place_twins(self) -> None:
         """Gives each operator what the plan says of its twin."""
         known = dict(_named(self.plan.graph.operators))
         pairs = [(known[twin], o) for twin, o in _named(self.graph.operators) if twin in known]
@@ -206,15 +212,16 @@ class _Carried:
 
     # -- operators without a twin --------------------------------------------------------------------------------------
 
-    def others(self) -> None:
+    def place_others(self) -> None:
         """Puts each operator without a twin beside a neighbour: an operator that it reads from, else one that reads
         it."""
         left = [o for o in self.graph.operators if o.stage is Stage.COMPUTE and self._place(o) is None]
         makers, users = self.graph.makers, self.graph.readers
-        homes = self._homes()
+        readers = self._places_of_readers()
         for operator in left:
             operands = [makers[o.value] for o in reversed(operator.inputs) if o.value in makers]
-            self._join(operator, operands, next((homes[o.value] for o in operator.inputs if o.value in homes), None))
+            at = next((readers[o.value] for o in operator.inputs if o.value in readers), None)
+            self._join(operator, operands, at)
         for operator in reversed(left):
             if self._place(operator) is None:
                 self._join(operator, [u for o in operator.outputs for u in users.get(o.value, ())], None)
@@ -226,8 +233,8 @@ class _Carried:
     def _place(self, operator: Operator) -> Placement | None:
         return self.records.get(operator.name, NOTHING).place
 
-    def _homes(self) -> Mapping[str, Placement]:
-        """The place at which the plan's operators read each weight and buffer."""
+    def _places_of_readers(self) -> Mapping[str, Placement]:
+        """For each weight and buffer, the place of the last operator of the plan that reads it."""
         values = self.plan.graph.values
         return {
             o.value: place
@@ -237,18 +244,19 @@ class _Carried:
             if values[o.value].origin in (Origin.WEIGHT, Origin.BUFFER)
         }
 
-    def _join(self, operator: Operator, neighbours: list[Operator], home: Placement | None) -> None:
-        """Puts an operator at `home`, or where the first placed neighbour is; there it is cut as that one."""
+    def _join(self, operator: Operator, neighbours: list[Operator], at: Placement | None) -> None:
+        """Puts an operator beside its first placed neighbour, cut as that one, if that is at `at` or `at` is None; else
+        whole at `at`."""
         host = next((n for n in neighbours if self._place(n) is not None), None)
-        if host is not None and home in (None, self._place(host)):
+        if host is not None and at in (None, self._place(host)):
             self.records[operator.name] = beside(host, self.records[host.name], operator, combines=False)
-        elif home is not None:
-            self.records[operator.name] = OpPlan(place=home)
+        elif at is not None:
+            self.records[operator.name] = OpPlan(place=at)
 
     # -- what is of training alone -------------------------------------------------------------------------------------
 
     def in_training(self, plan: Plan) -> Plan:
-        """The carried plan with the facts of tasks and of state that only training needs."""
+        """The carried plan with the facts of tasks and of state that only training needs: orders, clocks, shards."""
         mine = self.plan
         sets = frozenset[int]().union(*(record.sets for record in plan.operators.values()))
         clocks = (replace(clock, rows=tuple(self._rows(clock.rows, sets))) for clock in mine.clocks)
@@ -256,7 +264,8 @@ class _Carried:
         return replace(plan, orders=orders, clocks=tuple(c for c in clocks if c.rows), shards=mine.shards)
 
     def _tasks(self, tasks: TaskSet, sets: frozenset[int]) -> TaskSet | None:
-        """The same tasks in the other graph; None if none of their operators, or not their coordinates, exist there."""
+        """The same tasks in the other graph, in which operators belong to the task sets of these numbers. None if no
+        operator of the tasks, or not their coordinates, exist there."""
         if tasks.number not in sets or any(at >= self.counts.get(name, at + 1) for name, at in tasks.fixed):
             return None
         return replace(tasks, fixed=tuple((name, at) for name, at in tasks.fixed if self.counts.get(name) != 1))
@@ -274,6 +283,7 @@ class _Carried:
 
 
 def _named(operators: Iterable[Operator]) -> Iterator[tuple[Twin, Operator]]:
+    """Each operator with the key by which its twin in another graph is found."""
     count: Counter[tuple[str, str]] = Counter()
     for operator in operators:
         place = (operator.path, operator.kind)

@@ -22,29 +22,31 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
     parents = model.graph.parents
     left = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None and op.path in parents]
     makers, readers = model.graph.makers, model.graph.readers
-    adopted: dict[str, None] = {}
+    found: dict[str, None] = {}  # the operators that got a place, in the order in which they got it
     for op in left:
         given = [makers[o.value].name for o in op.inputs if o.value in makers]
-        _adopt(facts, model, adopted, op, sorted(given, key=model.position.__getitem__, reverse=True))
+        _place(facts, model, found, op, sorted(given, key=model.position.__getitem__, reverse=True))
     for op in reversed(left):
-        if op.name not in adopted:
+        if op.name not in found:
             users = [reader.name for o in op.outputs for reader in readers.get(o.value, ())]
-            _adopt(facts, model, adopted, op, sorted(users, key=model.position.__getitem__))
-    return [_said(facts, model, adopted)] if adopted else []
+            _place(facts, model, found, op, sorted(users, key=model.position.__getitem__))
+    return [_warning(facts, model, found)] if found else []
 
 
-def _adopt(facts: Facts, model: ModelIndex, adopted: dict[str, None], op: Operator, neighbours: list[str]) -> None:
-    """Puts an operator where the first of its neighbours with a place is."""
+def _place(facts: Facts, model: ModelIndex, found: dict[str, None], op: Operator, neighbours: list[str]) -> None:
+    """Puts an operator where the first of its neighbours with a place is, and adds it to `found`. Without such a
+    neighbour it does nothing."""
     host = next((n for n in neighbours if facts.of(n).place is not None), None)
     if host is not None:
-        adopted[op.name] = None
+        found[op.name] = None
         facts.operators.at[model.position[op.name]] = beside(
             model.operators[host], facts.of(host), op, facts.of(op.name)
         )
 
 
-def _said(facts: Facts, model: ModelIndex, adopted: dict[str, None]) -> PlacedBeside:
-    placed = model.ordered(adopted)
+def _warning(facts: Facts, model: ModelIndex, found: dict[str, None]) -> PlacedBeside:
+    """One warning for all of them; it names the modules, the kinds of operators and the devices of the first."""
+    placed = model.ordered(found)
     first = placed[0]
     modules = tuple(dict.fromkeys(op.module for op in placed))
     kinds = tuple(dict.fromkeys(op.kind for op in placed))
@@ -62,7 +64,7 @@ def beside(
     """
     indices = list(own.indices)
     for index in record.indices:
-        cls = host.dims[index.dim].cls
+        cls = host.dims[index.dim].cls  # equal for the same dimension of two operators
         dims = (k for k, d in enumerate(operator.dims) if d.cls == cls and not d.fixed and (combines or not d.combined))
         at = next(dims, None)
         if at is not None and all(i.name != index.name for i in indices):

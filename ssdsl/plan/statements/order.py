@@ -64,22 +64,22 @@ def clock(ctx: Context, s: nodes.ClockStatement) -> None:
         raise PlanError(NoSuchOrder(s.by.span, s.by.text))
     if not ctx.orders:
         return
-    rows: list[tuple[Number, int, ClockRow]] = []
-    said: set[tuple[int, TaskSet, Number]] = set()  # turns that a row does not depend on repeat it
-    of_one = False
+    rows: list[tuple[Number, int, ClockRow]] = []  # with the time and the line's number, by which they are sorted
+    seen: set[tuple[int, TaskSet, Number]] = set()  # a row that does not depend on a loop is the same in each turn
+    of_one = False  # whether a row names an index of one part: such a clock may relate nothing, without a warning
     for inner in turns(ctx, s.bindings):
         values = [evaluate(inner, row.tasks) for row in s.rows]
         note_turn(ctx, s.span, values)
         for number, (row, value) in enumerate(zip(s.rows, values, strict=True)):
             ctx.budget.spend(row)
             tasks = task_set(ctx, row.tasks, value)
-            alone = (tasks is None or len(rows) < 2) and is_of_one(ctx, value)  # behind two rows it does not matter
+            alone = (tasks is None or len(rows) < 2) and is_of_one(ctx, value)  # two rows relate something anyway
             of_one = of_one or alone
             if tasks is not None or not alone:
-                ctx.facts.named[row.span] += tasks is not None
+                ctx.facts.named[row.span] += tasks is not None  # a row that stays at 0 gets a warning
             time = expect(inner, row.time, is_number, Wanted.TIME)
-            if tasks is not None and (number, tasks, time) not in said:
-                said.add((number, tasks, time))
+            if tasks is not None and (number, tasks, time) not in seen:
+                seen.add((number, tasks, time))
                 rows.append((time, number, ClockRow(tasks, time, row.span)))
     rows.sort(key=lambda row: row[:2])
     ctx.facts.clocks.append(ClockOrder(tuple(timed for _, _, timed in rows), s.span, ctx.stack.site))

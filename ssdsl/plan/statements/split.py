@@ -159,7 +159,7 @@ def _of_one(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str], pa
         division = Division(parts.cut.name.text, parts.count, parts.origin)
         raise PlanError(DoesNotDivide(s.dim.span, s.dim.text, division, (), 1, 1, (ROOT,), has_others=False))
     first = ((op, 0) for op in ctx.model.ordered(operators) if op.dims and not op.dims[0].fixed)
-    return ctx.model.found(list(first))
+    return ctx.model.dim_places(list(first))
 
 
 def _index(ctx: Context, op: Operator, at: int, parts: SplitParts) -> Index:
@@ -181,7 +181,7 @@ def find_dims(ctx: Context, operators: frozenset[str], name: str) -> DimPlaces:
     """
     key = operators, name, ctx.facts.aliases.get(name)
     if (known := ctx.model.places.get(key)) is None:
-        known = ctx.model.places[key] = ctx.model.found(_find_dims(ctx, ctx.model.ordered(operators), name))
+        known = ctx.model.places[key] = ctx.model.dim_places(_find_dims(ctx, ctx.model.ordered(operators), name))
     return known
 
 

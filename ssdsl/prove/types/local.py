@@ -19,10 +19,8 @@ from ssdsl.ir.layout import Cut as Place
 from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.prove.failures import Rule, Wrong
 
-Axes = tuple[tuple[str, int], ...]
+Axes = tuple[tuple[str, int], ...]  # of a submesh: names and numbers of devices
 Factors = tuple[tuple[int, ...], ...]  # the shape of a whole value: the sizes of the factors of each axis
-
-
 Runs = tuple[tuple[int, int], ...]  # (start, end) of positions
 Regions = tuple[Runs, ...]  # the runs of each part
 
@@ -60,39 +58,42 @@ def in_parts(factor: int, size: int, at: Regions) -> Digit | None:
 
 
 def on_axes(factor: int, size: int, at: Regions, counts: tuple[int, ...]) -> tuple[Digit | None, ...]:
-    """The digits of parts that are these regions, one for each device of axes with `counts` devices together, the last
-    axis innermost. Each axis has a plain digit if that is the same, and none if the regions do not depend on it; else
-    the axes have one digit together.
+    """The digit of each axis, for parts that are these regions: one region for each device, the last axis innermost;
+    `counts` are the axes' numbers of devices. An axis on which the regions do not depend has none. The others have
+    plain digits if these say the same, else they share one digit.
 
     >>> on_axes(0, 4, (((0, 1),), ((1, 2),), ((2, 3),), ((3, 4),)), (2, 2))
     (Digit(factor=0, stride=2, parts=2, at=None), Digit(factor=0, stride=1, parts=2, at=None))
     """
     devices = [*itertools.product(*map(range, counts))]
-    along = [{tuple(c for k, c in enumerate(d) if k != axis) for d in devices} for axis in range(len(counts))]
     of = dict(zip(devices, at, strict=True))
-    cutting = [
-        axis
-        for axis, rest in enumerate(along)
-        if any(len({of[(*r[:axis], c, *r[axis:])] for c in range(counts[axis])}) > 1 for r in rest)
-    ]
-    kept = tuple(runs for d, runs in of.items() if all(axis in cutting or not c for axis, c in enumerate(d)))
+    cutting = [k for k in range(len(counts)) if any(runs != of[(*d[:k], 0, *d[k + 1 :])] for d, runs in of.items())]
+    # the others have equal regions on all their devices, so their first device stands for all
+    parts = {d: runs for d, runs in of.items() if all(axis in cutting or not c for axis, c in enumerate(d))}
+    regions = tuple(parts.values())
     if len(cutting) < 2:
-        (digit,) = {in_parts(factor, size, kept)} if cutting else {None}
-        return tuple(digit if axis in cutting else None for axis in range(len(counts)))
-    owner = {
-        p: d
-        for d, runs in of.items()
-        if all(axis in cutting or not c for axis, c in enumerate(d))
-        for p in positions(runs)
-    }
-    is_plain = are_all(kept, size) and {(len(runs), len(positions(runs))) for runs in kept} == {(1, size // len(kept))}
-    strides = {axis: next((p for p in range(size) if is_plain and owner[p][axis]), 1) for axis in cutting}
-    is_plain = is_plain and all(
-        owner[p][axis] == p // strides[axis] % counts[axis] for p in range(size) for axis in cutting
-    )
-    together = Digit(factor, 1, len(kept), kept)
-    digits = {axis: Digit(factor, strides[axis], counts[axis]) if is_plain else together for axis in cutting}
+        digits = dict.fromkeys(cutting, in_parts(factor, size, regions))
+    elif (strides := _strides(parts, size, counts, cutting)) is not None:
+        digits = {axis: Digit(factor, strides[axis], counts[axis]) for axis in cutting}
+    else:
+        digits = dict.fromkeys(cutting, Digit(factor, 1, len(regions), regions))
     return tuple(digits.get(axis) for axis in range(len(counts)))
+
+
+def _strides(
+    parts: dict[tuple[int, ...], Runs], size: int, counts: tuple[int, ...], cutting: list[int]
+) -> dict[int, int] | None:
+    """The stride of each cutting axis, if a device's coordinate there is a plain digit of all its positions; else None.
+    `parts` are regions by the coordinates of devices."""
+    regions = tuple(parts.values())
+    is_even = {(len(runs), len(positions(runs))) for runs in regions} == {(1, size // len(regions))}
+    if not (is_even and are_all(regions, size)):
+        return None
+    owner = {p: d for d, runs in parts.items() for p in positions(runs)}
+    found = {axis: next(p for p in range(size) if owner[p][axis]) for axis in cutting}  # where the digit becomes 1
+    if 0 in found.values() or any(owner[p][k] != p // found[k] % counts[k] for p in range(size) for k in cutting):
+        return None
+    return found
 
 
 def positions(runs: Runs) -> list[int]:
@@ -184,8 +185,8 @@ def of_type(type_: Type, axes: Axes) -> Local:
 
 
 def fixed_by(local: Local, axes: Axes) -> tuple[tuple[Coordinate, Digit], ...]:
-    """Each digit once, with the coordinate that fixes it: of axes that fix it together, all in the mesh's order. Raises
-    Wrong unless it has a region for each of their devices."""
+    """Each digit once, with the coordinate that fixes it. Axes that fix it together are one coordinate, in the mesh's
+    order; raises Wrong unless such a digit has a region for each of their devices."""
     found: list[tuple[Coordinate, Digit]] = []
     for digit in {d for _, d in local.digits}:
         fixing = local.along(digit)
@@ -294,7 +295,7 @@ def designated(shape: Factors, fixed: frozenset[Digit], place: Place) -> Digit:
     axes = free(shape, fixed)
     if not 0 <= place.dim < len(axes) or place.outer < 1 or place.count < 1:
         raise Wrong(Rule.CUT, f"one of {len(axes)} axes", place)
-    outer = place.outer
+    outer = place.outer  # how many blocks are still in front of the digit: free runs that are left out, outermost first
     for number, run in enumerate(axes[place.dim]):
         if run.count is None:
             break  # inside unequal parts no digit has a fixed place
@@ -303,9 +304,9 @@ def designated(shape: Factors, fixed: frozenset[Digit], place: Place) -> Digit:
             continue
         if run.count % outer:
             break
-        left = run.count // outer
+        left = run.count // outer  # positions of this run in one block
         if place.at is not None:
-            inner = _product(r.count for r in axes[place.dim][number + 1 :])
+            inner = _product(r.count for r in axes[place.dim][number + 1 :])  # elements at each position of the factor
             size = [n for axis in shape for n in axis][run.factor]
             if inner is None or outer != 1 or (run.stride, left) != (1, size) or len(place.at) != place.count:
                 break

@@ -72,13 +72,15 @@ def _model(checkpoint: Checkpoint) -> Tensors:
 
 
 def _order(checkpoint: Checkpoint) -> Any:
-    """The sort key of a name: its position in the model, if the checkpoint has it, else by the numbers in the name."""
+    """A sort key of names: the position in the model, if the checkpoint has it, else the parts of the name, with their
+    numbers as numbers: `h.2.weight` comes before `h.10.weight`."""
     known = {name: place for place, name in enumerate(checkpoint.facts.get("names", ()))}
     return lambda name: (known.get(name, len(known)), [(len(part) * part.isdigit(), part) for part in name.split(".")])
 
 
 def _optimizer(checkpoint: Checkpoint) -> dict[str, Any]:
-    """An optimizer's state_dict, in which weights are numbered, through all groups in the model's order."""
+    """The optimizer's state as torch's `state_dict`, which numbers weights: group after group, in each in the model's
+    order. Raises PlanError if the checkpoint has no parameter groups."""
     groups = (checkpoint.facts.get("optimizer") or {}).get("param_groups")
     if not groups:
         raise PlanError(NoOptimizerState(None, str(checkpoint.folder)))
@@ -114,7 +116,8 @@ def from_torch(file: Path, folder: Path) -> None:
 
 
 def _by_name(file: Path, optim: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """An optimizer's state by the names of weights, and its groups."""
+    """The state of a torch optimizer's `state_dict` by the names of weights, and its groups with names instead of
+    numbers. Raises PlanError if it has no names."""
     try:
         groups = [{**g, "params": list(g["param_names"])} for g in optim["param_groups"]]
         names = {n: name for g in optim["param_groups"] for n, name in zip(g["params"], g["param_names"], strict=True)}
@@ -181,6 +184,7 @@ def from_safetensors(source: Path, folder: Path) -> None:
 
 
 def _names(library: Any, file: Path) -> list[str]:
+    """The names of a safetensors file's tensors, which are not read."""
     with _reading(file), library.safe_open(file, "pt") as opened:
         return list(opened.keys())
 
@@ -197,6 +201,7 @@ def _reading(file: Path, change: str = "download it again, or write it again") -
 
 
 def _files(source: Path) -> list[Path]:
+    """The safetensors files of a file, an index or a folder with either; raises PlanError if there are none."""
     if source.is_file() and not source.name.endswith(".index.json"):
         return [source]
     index = source if source.is_file() else source / INDEX
@@ -222,6 +227,8 @@ def _safetensors() -> Any:
 
 
 def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
+    """Saves whole tensors as a checkpoint; `state` is the optimizer's, by the names of weights. Names of one tensor are
+    saved as aliases of the first; empty tensors, whose memory has no address, are never aliases."""
     first: dict[Any, str] = {}
     places = {
         name: (t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride(), t.dtype) if t.numel() else name
@@ -229,14 +236,15 @@ def _save(folder: Path, model: Tensors, state: dict[str, dict[str, Any]], facts:
     }
     known = {name: first.setdefault(place, name) for name, place in places.items()}
     weights = [LocalTensor.whole(name, tensor) for name, tensor in model.items() if known[name] == name]
-    rooms = {name: {key: _room(name, value) for key, value in values.items()} for name, values in state.items()}
+    moments = {name: {key: _local(name, value) for key, value in values.items()} for name, values in state.items()}
     aliases = {name: other for name, other in known.items() if name != other}
-    content = content_of(weights, rooms, {**facts, "names": list(model)}, aliases=aliases)
+    content = content_of(weights, moments, {**facts, "names": list(model)}, aliases=aliases)
     with wrong_checkpoints():
         Saver(LoneControl(), background=False).save(folder, facts["steps"], content, keep=None)
 
 
-def _room(name: str, value: Any) -> Any:
+def _local(name: str, value: Any) -> Any:
+    """A tensor with axes as a part of a weight, here the whole; other values (a step count) as they are."""
     return LocalTensor.whole(name, value) if isinstance(value, torch.Tensor) and value.dim() else value
 
 

@@ -10,8 +10,8 @@ or smaller. How much of it reaches a gradient depends on the model, and is measu
 other last digits also rounds otherwise in every operator, so that it shows the noise of sums that cancel (the gradient
 of attention's key bias, or of a bias before batch norm, is nothing else).
 
-One run is too noisy a measure of a single number, such as a loss: four draws of a normal error (three runs, and its
-own) that stay all below a tenth of its deviation are rare (1 in 20 000), one is not (1 in 12).
+One run is too noisy a measure of a single number, such as a loss: a normal error is below a tenth of its standard
+deviation in 1 of 13 draws. Four draws (three runs, and its own error) are all below it in 1 of 25 000.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ from ssdsl.runtime.options import Training
 
 SEED = 20_001  # seed of the first run; a number that no model is likely to use
 RUNS = 3
-MORE_RUNS = 16
-EXACT = torch.float64
+MORE_RUNS = 16  # before a plan is called wrong
+EXACT = torch.float64  # hardly rounds beside the types in which models train
 
 
 # The largest distance of other runs from the single device's, for each tensor. It is infinite where every other run is
@@ -108,8 +108,9 @@ class SingleDevice:
             return train(model, self.training, follow, self.trained.drawn)
 
     def _of_zeros(self) -> Iterable[Growth]:
-        """The growth of gradients that are zero everywhere: here their sums cancel exactly, whatever the last digits of
-        weights are, and need not in another order. So each result of an operator is one unit off."""
+        """Yields the growth of gradients that are zero everywhere, if any are. Their sums cancel exactly, whatever
+        the last digits of weights are, but may not in another order of addition. So here each element of every
+        operator's result is wrong in its last digit."""
         zeros = tuple({name: grad for name, grad in step.items() if not grad.any()} for step in self.trained.grads)
         if any(zeros):
             with RoundedScalars(SEED, elements=True):
@@ -129,12 +130,13 @@ def growth_between(single: Trained, other: Trained) -> Growth:
     """The distance of two runs. For weights the distance of their changes counts, because the runs start from different
     weights."""
     ours, theirs = (
-        replace(run, weights={name: _move(run, name) for name in run.weights}).tensors() for run in (single, other)
+        replace(run, weights={name: _change(run, name) for name in run.weights}).tensors() for run in (single, other)
     )
     return {name: _distance(tensor, theirs[name]) for name, tensor in ours.items() if name in theirs}
 
 
-def _move(trained: Trained, name: str) -> torch.Tensor:
+def _change(trained: Trained, name: str) -> torch.Tensor:
+    """The change of a weight from the start of training to its end, float64."""
     return real_of(trained.weights[name]).double() - real_of(trained.start[name]).double()
 
 

@@ -65,11 +65,14 @@ def compare_with(
 
 
 def _follow(training: Training, plan: Trained) -> tuple[Tensors, ...] | None:
+    """The plan's gradients if the single device steps with them, None if it steps with its own. AdamW's first step is
+    near to the sign of a gradient, so rounding alone would change a weight whose gradient is almost zero."""
     return plan.grads if training.optimizer == "adamw" else None
 
 
 def _may_hide(found: tuple[Comparison, ...], device: SingleDevice) -> bool:
-    """Whether rounding allows so much of a tensor that a mistake could hide, and float64 would show it."""
+    """Whether rounding allows a difference of some tensor in which a mistake of a thousandth would not show
+    (`Comparison.is_sharp`), and it would show in float64."""
     if device.exact is None:
         return False
     exact = compare(device.exact, device.exact, _in_exact_units(device))
@@ -89,27 +92,28 @@ def _in_float64(device: SingleDevice, rerun: Rerun) -> tuple[Comparison, ...]:
     single = device.exact_along(follow) if follow is not None else device.exact
     if single is None:
         return ()
-    growth, held = _in_exact_units(device), _held_by(plan, single)
-    found = compare(plan, held, growth)
+    growth, expected = _in_exact_units(device), _only_of(plan, single)
+    found = compare(plan, expected, growth)
     if any(c.differs for c in found):  # float64 parts of the device's own run do not shrink with the unit
-        found = compare(plan, held, largest_of([growth, device.exact_growth(single, follow)]))
+        found = compare(plan, expected, largest_of([growth, device.exact_growth(single, follow)]))
     _check_copies(found, spreads)
     return tuple(replace(c, in_float64=True) for c in found)
 
 
 def _in_exact_units(device: SingleDevice) -> Growth:
-    """The growth of rounding in float64: as in the device's own precision, from a smaller unit."""
+    """The growth of rounding in float64, as far as it is in proportion to the unit in the last place: the growth in the
+    device's own precision, times the ratio of the units."""
     factor = unit_of(EXACT) / torch.finfo(device.precision).eps
     return {name: factor * growth for name, growth in device.growth.items()}
 
 
-def _held_by(plan: Trained, single: Trained) -> Trained:
-    """The single device's weights and buffers without those that no rank has."""
+def _only_of(plan: Trained, single: Trained) -> Trained:
+    """The single device's training without the weights and buffers that no rank has."""
 
-    def held(tensors: Tensors, ours: Tensors) -> Tensors:
+    def only(tensors: Tensors, ours: Tensors) -> Tensors:
         return {name: tensor for name, tensor in tensors.items() if name in ours}
 
-    return replace(single, weights=held(single.weights, plan.weights), buffers=held(single.buffers, plan.buffers))
+    return replace(single, weights=only(single.weights, plan.weights), buffers=only(single.buffers, plan.buffers))
 
 
 def _check_copies(comparisons: tuple[Comparison, ...], spreads: Spreads) -> None:
@@ -118,7 +122,7 @@ def _check_copies(comparisons: tuple[Comparison, ...], spreads: Spreads) -> None
 
 
 def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> PiecesDisagree | None:
-    """The diagnostic if two copies differ by more than a correct plan may differ from the single device."""
+    """The diagnostic if two copies differ by more than a correct plan may differ from the single device, else None."""
     allowed = {(c.kind, c.name): c.allowed for c in comparisons}
     for (kind, name), spread in spreads.items():
         if not spread.error <= allowed.get((kind, name), 0.0):
@@ -129,7 +133,7 @@ def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> Piec
 
 
 def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
-    """The first tensor that differs."""
+    """The diagnostic of the first tensor that differs; None if all are equal."""
     wrong = [c for c in comparisons if c.differs]
     if not wrong:
         return None
@@ -173,10 +177,10 @@ def nothing_compared(comparisons: tuple[Comparison, ...], model: Model, graph: G
 def _without_unread(single: Trained, plan: Trained, model: Model) -> Trained:
     """Leaves out tensors that no operator reads, and so no rank has, if the single device did not change them."""
     start = {**dict(model.module.named_parameters()), **dict(model.module.named_buffers())}
-    held = {**plan.weights, **plan.buffers}
+    of_ranks = {**plan.weights, **plan.buffers}
 
     def kept(tensors: Tensors) -> Tensors:
-        return {n: t for n, t in tensors.items() if n in held or not torch.equal(t, start[n])}
+        return {n: t for n, t in tensors.items() if n in of_ranks or not torch.equal(t, start[n])}
 
     return replace(single, weights=kept(single.weights), buffers=kept(single.buffers))
 
@@ -209,7 +213,7 @@ def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str,
 
 
 def _canonical(module: torch.nn.Module) -> dict[str, str]:
-    """Maps every name of a weight or buffer to its first."""
+    """Maps every name of a weight or buffer to its first name: a tied weight has several."""
     first: dict[int, str] = {}
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     return {name: first.setdefault(id(tensor), name) for name, tensor in named}

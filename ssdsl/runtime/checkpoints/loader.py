@@ -39,8 +39,8 @@ def read_on_all(
     strict: bool = True,
     cast: bool = False,
 ) -> None:
-    """Reads a checkpoint into the tensors of all ranks. Raises EngineError on all ranks, before anything is written,
-    where it does not fit.
+    """Reads a checkpoint into the tensors of all ranks; `wanted` are this rank's, by their paths in the checkpoint.
+    Raises EngineError on all ranks, before anything is written, if it does not fit.
 
     Together the ranks must want exactly the model's tensors in the checkpoint, with the same shapes and types. Without
     `strict` names may be missing on either side; with `cast` other number types are converted.
@@ -58,9 +58,9 @@ def read_on_all(
 def _check_fits(
     checkpoint: Checkpoint, wanted: Mapping[Path, tuple[tuple[int, ...], str]], strict: bool, cast: bool
 ) -> None:
-    """Raises EngineError for a checkpoint that is not one of this model."""
+    """Raises EngineError for a checkpoint of another model; `wanted` are the shapes and dtypes that all ranks want."""
     stored = checkpoint.tensors
-    kinds = {path[: len(MODEL)] for path in wanted} & {MODEL}
+    kinds = {path[: len(MODEL)] for path in wanted} & {MODEL}  # empty if only the optimizer's state is read
     missing = [p for p in wanted if p not in stored]
     unexpected = [p for p in stored if p[: len(MODEL)] in kinds and p not in wanted]
     shapes, types = [], []
@@ -102,7 +102,8 @@ def _name(path: Path) -> str:
 
 
 def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[str, dict[str, LocalTensor | Scalar]]:
-    """Optimizer state of the weights as the checkpoint has it: empty tensors to read into, and numbers already read.
+    """Optimizer state of this rank's weights as the checkpoint has it: zeros to read tensors into, and numbers already
+    read. By the weight's name, then torch's key (`exp_avg`).
 
     A state tensor of its weight's shape is cut as the weight is; one without axes is a number. Raises EngineError for
     any other shape, because no part of it could be assigned to a part of the weight.
@@ -116,14 +117,14 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
         for key, stored in stored_of.get(held.name, {}).items():
             mine = found.setdefault(held.name, {})
             if stored.size == torch.Size(held.piece.shape):
-                room = torch.zeros(held.tensor.shape, dtype=stored.properties.dtype, device=held.tensor.device)
-                mine[key] = LocalTensor(held.name, held.piece, held.span, room, held.owns)
+                zeros = torch.zeros(held.tensor.shape, dtype=stored.properties.dtype, device=held.tensor.device)
+                mine[key] = LocalTensor(held.name, held.piece, held.span, zeros, held.owns)
             elif not stored.size:
                 number = torch.empty((), dtype=stored.properties.dtype)
                 mine[key], numbers[*STATE, held.name, key] = number, LocalTensor.whole(held.name, number)
-            elif held.span is None and not held.piece.takes:
-                room = torch.zeros(stored.size, dtype=stored.properties.dtype, device=held.tensor.device)
-                mine[key] = LocalTensor.whole(held.name, room, held.owns)
+            elif held.span is None and not held.piece.takes:  # this rank has the whole weight
+                zeros = torch.zeros(stored.size, dtype=stored.properties.dtype, device=held.tensor.device)
+                mine[key] = LocalTensor.whole(held.name, zeros, held.owns)
             else:
                 raise EngineError(
                     f"the optimizer's `{key}` of `{held.name}` has the shape {list(stored.size)}, not the weight's, "

@@ -12,13 +12,14 @@ import torch
 
 from ..errors import EngineError
 from .stall import StalledRank, place
-from .watchdog import Watchdog, last_words
+from .watchdog import Watchdog, report_stall
 
 
 def report_failure(error: BaseException, rank: int, watchdog: Watchdog | None, folder: Path | None) -> None:
-    """Reports on stderr, and in the rank's files, where the rank failed and why.
+    """Reports on stderr, and in the rank's files in `folder`, where the rank failed and why.
 
-    A call on other ranks may fail because one of them has ended the run. Then that rank's reason is reported.
+    A communication may fail because another rank has ended the run. Then that rank's reason, which the watchdog knows,
+    is reported in place of this one's.
     """
     where, text, verdict = f"rank {rank}", _text(error), None
     if watchdog is not None:
@@ -26,7 +27,7 @@ def report_failure(error: BaseException, rank: int, watchdog: Watchdog | None, f
         watchdog.end()
         verdict = watchdog.verdict() if isinstance(error, RuntimeError) else None
         if isinstance(verdict, StalledRank):
-            last_words(watchdog.heartbeat, verdict, folder, whole=False)
+            report_stall(watchdog.heartbeat, verdict, folder, whole=False)
             return
         known = watchdog.heartbeat.known
         where += f", role {known['role']}, {place(known)}" if known["role"] else ""
@@ -35,7 +36,7 @@ def report_failure(error: BaseException, rank: int, watchdog: Watchdog | None, f
     message = f"{where}:\n{text}"
     if watchdog is not None:
         watchdog.heartbeat.failed(message, mistake=text if isinstance(error, EngineError) else None)
-        if not known["wait"]:  # not if it only lost another
+        if not known["wait"]:  # a rank that was waiting failed because of another rank, which reports the reason
             last = (text.strip().splitlines() or [""])[-1]
             watchdog.failed(f"{where}: {last}")
     if folder is not None:
@@ -46,7 +47,7 @@ def report_failure(error: BaseException, rank: int, watchdog: Watchdog | None, f
 
 
 def _text(error: BaseException) -> str:
-    """The words of an error; of a bug, its traceback."""
+    """The message of an error that a user can correct; the traceback of any other."""
     says_all = isinstance(error, SystemExit | EngineError)
     return str(error) if says_all else "".join(traceback.format_exception(error))
 

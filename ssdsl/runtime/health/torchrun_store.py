@@ -1,9 +1,9 @@
-"""What ranks tell each other through torchrun's store (or rank 0's): the name of their attempt of the run, and notes.
+"""Messages of ranks through torchrun's store (or rank 0's): they agree on the name of an attempt, and share notes.
 
 When torchrun restarts the ranks it keeps its store, with the addresses that dead ranks left in it, and new ranks would
 connect to those (pytorch/pytorch#135712). The restart count does not identify an attempt, because torchrun counts on
-each node separately. So rank 0 names the attempt, and sends the name to each rank that asks with a random word of its
-own.
+each node separately. So rank 0 names the attempt. Each other rank asks for the name with a random word, and reads the
+answer under this word.
 """
 
 import os
@@ -14,7 +14,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 PATIENCE_S = 5.0  # how long the store may take to answer
-POLL_S = 0.02
+POLL_S = 0.02  # between two looks of rank 0 for requests
 PREFIX = "ssdsl/rendezvous"
 
 
@@ -37,18 +37,19 @@ class StatusStore:
     def put(self, key: str, text: str) -> None:
         """Writes a note; other ranks may see it a little later. Raises RuntimeError if the store does not answer, as
         all methods do."""
-        self._asked().set(key, text)
+        self._connected().set(key, text)
 
     def get(self, key: str) -> str | None:
         """The note under this key, or None."""
-        store = self._asked()
+        store = self._connected()
         return store.get(key).decode() if store.check([key]) else None
 
     def set_if_absent(self, key: str, text: str) -> str:
         """Writes a note if there is none yet; returns the note that is there then."""
-        return str(self._asked().compare_set(key, "", text).decode())
+        return str(self._connected().compare_set(key, "", text).decode())
 
-    def _asked(self) -> Store:
+    def _connected(self) -> Store:
+        """The store, connected at the first use. Raises RuntimeError if it does not answer."""
         if self._store is None:
             patience = timedelta(seconds=PATIENCE_S)
             store = TCPStore(self.host, self.port, is_master=False, timeout=patience, wait_for_workers=False)
@@ -93,6 +94,7 @@ def _announce_attempt(store: Store, ranks: int, timeout: timedelta) -> str:
 
 
 def _join_attempt(store: Store, rank: int) -> str:
+    """Other ranks: ask for the name of the attempt, wait for the answer, and report that they have it."""
     word = uuid.uuid4().hex
     store.set(f"{PREFIX}/word/{rank}", word)
     name = store.get(f"{PREFIX}/answer/{word}").decode()

@@ -128,13 +128,13 @@ class Watchdog:
             note = self.store.set_if_absent(VERDICT, note)
         first = from_json(Verdict, note)
         found = first.stall or stall
-        last_words(self.heartbeat, found, self.folder, whole=first.by == self.rank)
+        report_stall(self.heartbeat, found, self.folder, whole=first.by == self.rank)
         if found.process is not None:
             _end_silent(found.process, found.rank)
         os._exit(1)
 
 
-def last_words(heartbeat: Heartbeat, stall: StalledRank, folder: Path | None, *, whole: bool) -> None:
+def report_stall(heartbeat: Heartbeat, stall: StalledRank, folder: Path | None, *, whole: bool) -> None:
     """Reports, on stderr and in the rank's files, which rank keeps this one waiting."""
     rank = heartbeat.known["rank"]
     text = stall.text() if whole else stall.text().partition("\n")[0]

@@ -17,14 +17,14 @@ from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer, s
 from ..ranks.world import Group, World
 from .operator_clock import OperatorClock
 
-PROBES = 5
-WATCHED = 1  # the step whose memory is measured, which slows it
+PROBES = 5  # calls of each communication that is timed alone
+MEASURED = 1  # the step whose memory is measured, which slows it
 CLOCKED = 3  # every second step from here on is timed by operator, which slows it a little
 
 
 class Recorder:
     """Records a list of (task, start, end, waited, computed) for each step, in seconds of the machine's monotonic
-    clock; `computed` is the processor time of this thread.
+    clock; `computed` is the processor time of this thread. `tensor_bytes` is the peak of memory, once it is measured.
 
     `clock` times single operators, on devices that run synchronously; `clocked` are the steps in which it does. `file`
     is the file of the rank's role. `mapped` are tensors that are mapped from a file.
@@ -62,31 +62,31 @@ class Recorder:
             self.clocked.append(len(self.steps) - 1)
             with self.clock.step():
                 yield
-        elif number != WATCHED or number == last:
+        elif number != MEASURED or number == last:
             yield
         elif self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             yield
             self.tensor_bytes = torch.cuda.max_memory_allocated()
         else:
-            held = self._held_bytes()
+            before = self._live_bytes()
             with LiveMemory() as made:
                 yield
-            self.tensor_bytes = held + made.peak_bytes
+            self.tensor_bytes = before + made.peak_bytes
 
-    def _held_bytes(self) -> int:
-        """The bytes of all tensors now."""
+    def _live_bytes(self) -> int:
+        """The bytes of all tensors that exist now, without those that are mapped from a file."""
         storages = (t.untyped_storage() for t in gc.get_objects() if isinstance(t, torch.Tensor))
         sizes = {s.data_ptr(): s.nbytes() for s in storages}
         return sum(size for place, size in sizes.items() if place not in self.mapped)
 
 
 KINDS = ("send", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "exchange")
-LADDER = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 25, 1 << 26)  # bytes of test messages
-Talk = tuple[str, int, int, float]  # a kind of communication, the number of ranks, bytes, seconds
+SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 25, 1 << 26)  # bytes of test messages
+Timed = tuple[str, int, int, float]  # a kind of communication, the number of ranks, bytes, seconds
 
 
-def time_network(world: World) -> list[Talk]:
+def time_network(world: World) -> list[Timed]:
     """Seconds of communication of each kind and several sizes, among the first 2, 4, ... ranks; called by all ranks
     alike.
 
@@ -96,7 +96,7 @@ def time_network(world: World) -> list[Talk]:
     sizes = {2**k for k in range(1, 1 + world.transport.size.bit_length())} | {world.transport.size}
     for count in sorted(n for n in sizes if 2 <= n <= world.transport.size):
         group = world.new_group(f"first {count}", list(range(count)))
-        for kind, size in itertools.product(KINDS, LADDER):
+        for kind, size in itertools.product(KINDS, SIZES):
             world.transport.barrier()
             if group is not None and (kind != "send" or count == 2):
                 with world.uncounted():
@@ -105,9 +105,9 @@ def time_network(world: World) -> list[Talk]:
 
 
 def _time_of(kind: str, group: Group, size: int) -> float:
-    """The median of several calls in a row, in seconds."""
+    """The median of several calls in a row, in seconds. A "send" goes there and back, and counts half."""
     call = _call_of(kind, group, torch.zeros(size // 4))
-    call()
+    call()  # not timed: the first call may set up more
     found = []
     for _ in range(PROBES):
         start = time.perf_counter()
@@ -117,8 +117,8 @@ def _time_of(kind: str, group: Group, size: int) -> float:
 
 
 def _call_of(kind: str, group: Group, x: torch.Tensor) -> Callable[[], object]:
-    """A call of a kind; that of "send" goes there and back. Tensors are allocated before: the first touch of memory
-    takes longer."""
+    """A function without arguments that communicates `x` once; for "send" there and back. It allocates nothing, because
+    the first touch of memory takes longer."""
     share, others = x[: x.numel() // group.size].clone(), [k for k in range(group.size) if k != group.index]
     match kind:
         case "send":
@@ -165,6 +165,7 @@ def time_messages(messages: dict[int, Message], count: int, mover: Mover, device
 
 
 def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device) -> float:
+    """The seconds of one transfer of zeros, from its start to its arrival, at this rank's end of it."""
     at = (0,) * len(transfer.time)
     value = None
     if leg.sends:
@@ -209,11 +210,11 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _add(self, storage: torch.UntypedStorage) -> None:
         address, size = storage._cdata, storage.nbytes()
 
-        def gone(_: object) -> None:
+        def released(_: object) -> None:
             del self._held[address], self.made[address]
             self._bytes -= size
 
-        self._held[address] = weakref.ref(storage, gone)
+        self._held[address] = weakref.ref(storage, released)
         self.made[address] = size
         self._bytes += size
         self.peak_bytes = max(self.peak_bytes, self._bytes)

@@ -19,12 +19,15 @@ Index = Sequence[torch.Tensor]
 Sizes = Sequence[int]
 Draw = Callable[[float, float, torch.Tensor, Index, Sizes, Generator, torch.dtype], torch.Tensor]
 
-DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
-LONG = (1 << 62) - 1
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}  # bits of the mantissa
+LONG = (1 << 62) - 1  # the mask of 62 bits
 
 
 class Words(NamedTuple):
-    """The random words of the elements of a part, and numbers made of them."""
+    """The random words (32 bits each) of the elements of a part, and numbers made of them.
+
+    A method that needs two words for each element takes the second from `further(1)`.
+    """
 
     key: torch.Tensor
     positions: Index
@@ -32,21 +35,23 @@ class Words(NamedTuple):
     generator: Generator
 
     def filled(self, dtype: torch.dtype, take: Take) -> torch.Tensor:
+        """A tensor of the part's shape, which `take` makes of the words, int32."""
         return fill(dtype, *self, take)
 
     def further(self, number: int) -> "Words":
+        """Other words for the same elements; number 0 gives these."""
         return self._replace(key=further_key(self.key, number))
 
     def copied(self) -> torch.Tensor:
-        """The words as int64."""
+        """The words as int64, from -2**31 to 2**31 - 1."""
         return self.filled(torch.int64, lambda words, out: out.copy_(words))
 
     def long(self) -> torch.Tensor:
-        """Words of 62 bits, int64."""
+        """Words of 62 bits, int64, not negative."""
         return (self.copied() << 32 | (self.further(1).copied() & (1 << 32) - 1)) & LONG
 
     def fraction(self, dtype: torch.dtype) -> torch.Tensor:
-        """Numbers in [0, 1)."""
+        """Numbers in [0, 1), multiples of 2**-digits: with the digits of a float's mantissa each is exact."""
         digits = DIGITS[dtype]
         if digits > 32:
             return (self.long() >> (62 - digits)).to(dtype).mul_(2.0**-digits)
@@ -72,7 +77,8 @@ DISTRIBUTIONS: dict[str, Draw] = {}
 
 
 def _distribution(numbers: Callable[[float, float, Words, torch.dtype], torch.Tensor]) -> Draw:
-    """The function that takes key, positions, sizes and generator one by one."""
+    """Enters a distribution in `DISTRIBUTIONS`: the function that takes key, positions, sizes and generator one by one,
+    and returns numbers of the dtype."""
 
     @functools.wraps(numbers)
     def draw(
@@ -102,6 +108,7 @@ def uniform(low: float, high: float, words: Words, dtype: torch.dtype) -> torch.
 def normal(mean: float, std: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """Normally distributed numbers (Box and Muller 1958)."""
     radius = words.positive(dtype).log_().mul_(-2).sqrt_()
+    # the radius may have taken two words, those of `further(0)` and `further(1)`
     angle = words.further(2).fraction(radius.dtype).mul_(2 * math.pi)
     found = radius.mul_(angle.cos_())
     return found if (mean, std) == (0, 1) else found.mul_(std).add_(mean)
@@ -109,6 +116,7 @@ def normal(mean: float, std: float, words: Words, dtype: torch.dtype) -> torch.T
 
 @_distribution
 def log_normal(mean: float, std: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
+    """Numbers whose logarithm is normally distributed, with this mean and deviation."""
     return normal(mean, std, *words, dtype).exp_()
 
 
@@ -121,7 +129,9 @@ def exponential(rate: float, _: float, words: Words, dtype: torch.dtype) -> torc
 @_distribution
 def geometric(chance: float, _: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """The number of trials up to the first success at this chance: 1, 2, ..."""
-    scale = 1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
+    scale = (
+        1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
+    )  # P(x > k) = (1 - chance)**k; if the chance is 1, all are 1
     return words.positive(dtype).log_().mul_(scale).ceil_().clamp_(min=1)
 
 
@@ -149,7 +159,7 @@ def bernoulli(chance: float, _: float, words: Words, dtype: torch.dtype) -> torc
 
 
 def keep(chance: float, key: torch.Tensor, index: Index, sizes: Sizes, generator: Generator) -> torch.Tensor:
-    """A bool mask, true with this chance."""
+    """A bool mask of the part's shape, true with this chance."""
     last = round(chance * 2.0**32) - 2**31 - 1  # the largest word, as a signed one, that counts as true
     if last < -(2**31):
         return torch.zeros([len(i) for i in index], dtype=torch.bool, device=key.device)

@@ -17,7 +17,8 @@ from .world import Group, World
 
 
 def join_world(table: Table, world: World) -> None:
-    """Registers the table's meshes and groups with this rank."""
+    """Registers the table's meshes with this rank, and makes its groups: of axes, of lanes (one for values and one for
+    gradients), of broadcasts. All ranks call it, and make the same groups in the same order."""
     world.join(table.meshes, [(group.mesh, group.axes) for group in table.groups])
     for _ in range(len(world.transfers), max((m.lane + 1 for m in table.messages), default=0)):
         world.transfers.append((world.transport.new_group(), world.transport.new_group()))
@@ -59,11 +60,14 @@ def _ways(message: SignalEntry | TransferEntry) -> Iterator[tuple[MoveEntry, Sub
 
 
 def _leg(move: MoveEntry, source: SubmeshEntry, target: SubmeshEntry, world: World) -> Leg:
+    """This rank's sends and receives of one direction of a message. Pieces of the table name ranks by coordinates along
+    the axes that are not aligned; along the aligned axes, sender and receiver have this rank's own coordinates."""
     here, there = world.at(source.mesh, source.fixed), world.at(target.mesh, target.fixed)
     broadcasts = _broadcasts(move, source, target, world)
     numbers = {key: number for number, key in enumerate(broadcasts)}
 
     def end(piece: Parcel, sender: int, peer: int) -> Peer:
+        """The other rank of a piece, or the broadcast that carries it; a copy within a rank is no broadcast."""
         key = sender, piece.source_box
         if peer == world.rank or key not in broadcasts:
             return peer
@@ -79,13 +83,15 @@ def _leg(move: MoveEntry, source: SubmeshEntry, target: SubmeshEntry, world: Wor
         if there is not None and _free(there, target, move) == piece.target:
             sender = _peer(source, world, move, there, piece.source)
             gets.append((end(piece, sender, sender), piece.target_box))
+    # the receivers of a broadcast have a piece each, and it is sent once
     return Leg(tuple(dict.fromkeys(sends)), tuple(gets), move.source_shape, move.target_shape)
 
 
 def _broadcasts(
     move: MoveEntry, source: SubmeshEntry, target: SubmeshEntry, world: World
 ) -> dict[tuple[int, Box], tuple[int, ...]]:
-    """The ranks of each broadcast, in the order in which they start, by the sender and its box."""
+    """The ranks of each broadcast, in the order in which they start, by the sender and its box. A box for one receiver
+    alone is no broadcast."""
     found: dict[tuple[int, Box], set[int]] = {}
     for rank in _ranks(source, world) if move.broadcast else ():
         at = world.at(source.mesh, source.fixed, rank)
@@ -98,10 +104,12 @@ def _broadcasts(
 
 
 def _free(at: dict[str, int], place: SubmeshEntry, move: MoveEntry) -> tuple[int, ...]:
+    """The coordinates along the axes of a submesh that are not aligned, as pieces name them."""
     return tuple(at[a] for a in place.axes if a not in move.aligned)
 
 
 def _peer(place: SubmeshEntry, world: World, move: MoveEntry, mine: dict[str, int], free: tuple[int, ...]) -> int:
+    """The rank of a submesh at the coordinates `mine` along the aligned axes, and `free` along its others."""
     mesh = world.meshes[place.mesh]
     at = dict.fromkeys(mesh.axes, 0) | place.fixed
     at |= {a: mine[a] for a in move.aligned}
@@ -138,7 +146,7 @@ def weights_of(
         steps = [step for steps in flat.completion for step in steps]
         tie = ties[flat.weights[0].name] if any(kind == "sum_tied" for kind, _ in steps) else None
         cuts = [axes for kind, axes in steps if kind in ("chunk", "reduce_scatter")]
-        parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)
+        parts = math.prod(world.groups[role.mesh, axes].size for axes in cuts)  # into which the gradient is cut
         flats.append(make_flat_param(flat.number, values, levels, tie, parts))
     others = {p.name: part(p).clone() for p in pieces_of(role.others, role, world)}
     return Weights(flats, others, world)
@@ -154,31 +162,34 @@ def completions_of(role: RoleEntry, world: World) -> dict[int, GradientCompletio
 
 
 def tie_groups(table: Table, world: World) -> dict[str, Tie]:
-    """The summation of the gradients of each weight that lives on several submeshes; called by all ranks alike."""
+    """For each weight with copies on several submeshes, the group in which this rank sums its gradient, if it has a
+    copy. All ranks call it, and make the same groups in the same order."""
     ties = {}
     made: dict[tuple[int, ...], Group | None] = {}
     for weight, places in table.ties.items():
-        homes = [_ranks(place, world) for place in places]
-        for ranks in _tied_ranks(homes):
+        copies = [_ranks(place, world) for place in places]  # the ranks that have each copy
+        for ranks in _tied_ranks(copies):
             if ranks not in made:
                 made[ranks] = world.new_group("tied", list(ranks))
             if (group := made[ranks]) is not None:
-                ties[weight] = Tie(group, _are_alike(homes) or any(world.rank == home[0] for home in homes))
+                ties[weight] = Tie(group, _are_alike(copies) or any(world.rank == copy[0] for copy in copies))
     return ties
 
 
 def _ranks(place: SubmeshEntry, world: World) -> list[int]:
+    """The ranks of a submesh, in order."""
     mesh = world.meshes[place.mesh]
     return [r for r in range(mesh.first, mesh.first + mesh.size) if world.at(place.mesh, place.fixed, r) is not None]
 
 
-def _are_alike(homes: list[list[int]]) -> bool:
-    return len({len(home) for home in homes}) == 1
+def _are_alike(copies: list[list[int]]) -> bool:
+    """Whether all copies of a weight are on equally many ranks, and so cut into the same parts."""
+    return len({len(ranks) for ranks in copies}) == 1
 
 
-def _tied_ranks(homes: list[list[int]]) -> list[tuple[int, ...]]:
-    """The groups that sum a tied weight. Homes of equal size sum part by part; else every rank has the whole weight,
-    and all ranks sum together."""
-    if _are_alike(homes):
-        return [tuple(sorted(ranks)) for ranks in zip(*homes, strict=True)]
-    return [tuple(sorted(r for home in homes for r in home))]
+def _tied_ranks(copies: list[list[int]]) -> list[tuple[int, ...]]:
+    """The groups of ranks that sum a tied weight. Copies on equally many ranks are summed part by part; else every rank
+    has the whole weight, and all ranks sum together."""
+    if _are_alike(copies):
+        return [tuple(sorted(ranks)) for ranks in zip(*copies, strict=True)]
+    return [tuple(sorted(r for ranks in copies for r in ranks))]

@@ -240,11 +240,11 @@ class Engine:
         """
         if update:
             _ = self.optim  # raises where there is none
-        wish = StepOptions(clip, update, scale, allow_nan)
+        options = StepOptions(clip, update, scale, allow_nan)
         with self.world.enter():
             share, part = self._find("train", batch)
             self._running = share
-            self.ending.wish = wish
+            self.ending.options = options
             share.run(part, self.seed, self.micro_steps, self.ending.loss_scale)
             if share.role is None:
                 self.ending(share)

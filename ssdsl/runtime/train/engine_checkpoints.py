@@ -57,7 +57,7 @@ class EngineCheckpoints:
         engine, state = self.engine, self.engine.programs.state
         held = [*engine.held(), *(self._untrained() if engine.rank == 0 else ())]
         facts = self._facts() | {"more": more}
-        found = content(held, engine.ending.weights, engine.ending.made, facts, engine.ending.kept)
+        found = content(held, engine.ending.weights, engine.ending.made, facts, engine.ending.accumulated)
         self.saver.save(folder, engine.steps, replace(found, aliases=state.aliases), keep, wait)
 
     def _untrained(self) -> list[LocalTensor]:
@@ -96,7 +96,7 @@ class EngineCheckpoints:
         engine, state = self.engine, self.engine.programs.state
         checkpoint = open_on_all(folder, engine.control, state.aliases)
         still = self._untrained()
-        engine.ending.kept = restore(
+        engine.ending.accumulated = restore(
             checkpoint,
             [*engine.held(), *still],
             engine.ending.weights,

@@ -38,22 +38,23 @@ class StepOptions:
 
 
 class StepEnd:
-    """The end of a step on one rank; `weights` are the tensors that its optimizer updates.
+    """The end of a step on one rank; `weights` are the tensors that its optimizer updates. The engine sets `options`
+    before a step.
 
-    After a step, `updated` says whether the optimizer has stepped, and `norm` is the norm of the gradients, if it was
-    computed.
+    After a step, `updated` says whether the optimizer has stepped, and `norm` is the norm of the gradients before they
+    were clipped; None before the first step that clips.
     """
 
     def __init__(self, weights: list[OptimizedParam], control: Control, scaler: Scaler | None) -> None:
         self.weights, self.control, self.scaler = weights, control, scaler
         self._flats = list(dict.fromkeys(weight.flat for weight in weights))
         self._masters = [weight for weight in weights if weight.is_master]
-        self.wish = StepOptions()
+        self.options = StepOptions()
         self.updated = False
         self.norm: float | None = None
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
         self.made: Optimizer | None = None  # by Engine.optimizer
-        self.kept: dict[str, torch.Tensor] = {}  # accumulated gradients of steps without update
+        self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
         self._loss = 0.0
 
     @property
@@ -66,22 +67,26 @@ class StepEnd:
     @property
     def loss_scale(self) -> float:
         """The factor of the loss before backward."""
-        return self.wish.scale * (self.scaler.scale if self.scaler is not None else 1.0)
+        return self.options.scale * (self.scaler.scale if self.scaler is not None else 1.0)
 
     def __call__(self, share: RankProgram) -> None:
-        """Called by all ranks alike, at the end of each step's backward."""
+        """Ends the step of this rank's part of a program. All ranks call it, after each step's backward.
+
+        A step whose loss is not finite and must be, or whose scaled gradients overflow, updates nothing, and drops the
+        accumulated gradients too.
+        """
         self.watch()
         gradients = self._gradients()
         squares = 0.0
-        if self.wish.clip is not None or self.scaler is not None:
+        if self.options.clip is not None or self.scaler is not None:
             squares = _square_sum([g for w, g in gradients if w.held.owns])
         self._loss, squares = self.control.sum([share.loss(), squares])
         self.updated = False
         overflowed = self.scaler is not None and not math.isfinite(squares)
-        if overflowed or not (math.isfinite(self._loss) or self.wish.allow_nan):
-            self.kept = {}
-        elif not self.wish.update:
-            self.kept = {w.name: g for w, g in gradients}
+        if overflowed or not (math.isfinite(self._loss) or self.options.allow_nan):
+            self.accumulated = {}
+        elif not self.options.update:
+            self.accumulated = {w.name: g for w, g in gradients}
         else:
             recorder = share.runner.recorder
             clock = share.world.clock
@@ -102,17 +107,18 @@ class StepEnd:
             if weight.name in found:
                 found[weight.name] = found[weight.name].to(weight.parameter.dtype)
         if self.scaler is not None:
-            back = 1.0 / self.scaler.scale
-            found = {name: gradient * back for name, gradient in found.items()}
-        for name, kept in self.kept.items():
-            found[name] = kept + found[name] if name in found else kept
+            unscale = 1.0 / self.scaler.scale
+            found = {name: gradient * unscale for name, gradient in found.items()}
+        for name, earlier in self.accumulated.items():
+            found[name] = earlier + found[name] if name in found else earlier
         return [(weight, found[weight.name]) for weight in self.weights if weight.name in found]
 
     @torch.no_grad()
     def _step(self, gradients: list[tuple[OptimizedParam, torch.Tensor]], squares: float) -> None:
-        if self.wish.clip is not None:
+        """Clips and steps; `squares` is the sum of the squares of all gradients of all ranks."""
+        if self.options.clip is not None:
             self.norm = math.sqrt(squares)
-            if gradients and (factor := self.wish.clip / (self.norm + EPSILON)) < 1.0:
+            if gradients and (factor := self.options.clip / (self.norm + EPSILON)) < 1.0:
                 torch._foreach_mul_([g for _, g in gradients], factor)
         for weight, gradient in gradients:
             weight.parameter.grad = gradient
@@ -121,12 +127,12 @@ class StepEnd:
             weight.parameter.grad = None
         for weight in self._masters:
             weight.give_back()
-        self.kept = {}
+        self.accumulated = {}
         self.updated = True
 
     def result(self, step: int) -> float:
         """The step's loss. Raises EngineError on all ranks if it is not finite and was not allowed to be."""
-        if not (math.isfinite(self._loss) or self.wish.allow_nan):
+        if not (math.isfinite(self._loss) or self.options.allow_nan):
             raise EngineError(
                 f"the loss of step {step} is {self._loss}; nothing was updated",
                 "lower the learning rate, clip the gradients (`clip=1.0`), or go on with `allow_nan=True`",
@@ -135,6 +141,7 @@ class StepEnd:
 
 
 def _square_sum(gradients: list[torch.Tensor]) -> float:
+    """The sum of the squares of all elements. It reads one number from the device for each dtype, not each tensor."""
     total = 0.0
     for dtype in (torch.float32, torch.float64):  # the norm's dtype is at least as wide as the gradients'
         if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ssdsl.show.view import seconds, size
 
-HEIGHT = 12
+HEIGHT = 12  # lines
 
 
 def scatter(
@@ -15,8 +15,9 @@ def scatter(
     times: str,
     sizes: str,
 ) -> str:
-    """The plot: times across, bytes upwards, both on logarithmic scales, which have the words `times` and `sizes`. `o`
-    is on the front, `.` is not; named points have their names. Empty for fewer than two points."""
+    """The plot: seconds across, bytes upwards, on logarithmic scales with the titles `times` and `sizes`; it is at most
+    `width` columns wide. `o` is on the front, `.` is not; named points have their names. Empty for fewer than two
+    points."""
     if len(points) < 2:
         return ""
     every = [*points, *((x, y) for _, x, y in named)]
@@ -36,6 +37,8 @@ def scatter(
 
 
 class _Scale:
+    """A logarithmic scale from the smallest to the largest of some values, in so many cells."""
+
     def __init__(self, values: Sequence[float], cells: int) -> None:
         self.low, self.high, self.cells = min(values), max(values), cells
 

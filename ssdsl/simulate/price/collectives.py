@@ -36,30 +36,32 @@ from ssdsl.simulate.memory.state import MIXED, StatePrecision
 
 @dataclass(frozen=True, slots=True)
 class SizedCollective:
-    """A collective of devices along `axes`. `size_bytes` is the size of the tensor that an all_reduce sums, an
-    all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `behind`: an operator that computes
-    meanwhile, and in which phase, if not in the whole task's. `exchange` says who sends what, if not all do alike."""
+    """A collective of devices along `axes`. `size_bytes` is the size of the local tensor that an all_reduce sums, an
+    all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `overlaps`: an operator that computes at
+    the same time, and in which phase; None as the phase means that of the task. `exchange` says who sends what, if not
+    all do alike."""
 
     kind: str
     axes: tuple[str, ...]
     size_bytes: int
-    behind: tuple[OpPart, Phase | None] | None = None
+    overlaps: tuple[OpPart, Phase | None] | None = None
     exchange: Exchange | None = None
 
 
 @dataclass(slots=True)
 class ProgramIndex:
     """An index of a program, and options of the simulation. `places` are the storages of values; `weights` the values
-    that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant. `fuses`:
-    runs of operators are one kernel (`simulate/price/fusion.py`); `attends`: attention is, whatever else is. `state`
-    says what training keeps of each weight.
-    `hides`: the backward of matrix products computes while their collectives run."""
+    that follow from weights alone; `stored` those that lie in the memory of a weight, a buffer or a constant.
+
+    `fuses`: runs of operators are one kernel (`simulate/price/fusion.py`). `fuses_attention`: attention is one kernel,
+    even if other operators are not. `overlaps_products`: the backward of matrix products computes while their
+    collectives run. `state` says what training keeps of each weight."""
 
     program: Program
     fuses: bool = False
     state: StatePrecision = MIXED
-    attends: bool = False
-    hides: bool = False
+    fuses_attention: bool = False
+    overlaps_products: bool = False
     operators: dict[str, Operator] = field(init=False)
     places: dict[str, Storage] = field(init=False)
     weights: frozenset[str] = field(init=False)
@@ -76,7 +78,7 @@ class ProgramIndex:
         return cls(program, cluster.fuses, state, not cluster.shares_cores, cluster.overlap.products)
 
     def __post_init__(self) -> None:
-        self.attends |= self.fuses
+        self.fuses_attention |= self.fuses
         self.operators = self.program.graph.by_name
         self.places = self.program.graph.storages
         self.weights = self.program.graph.alone
@@ -97,7 +99,7 @@ class ProgramIndex:
         return self._variables[function.number]
 
     def product_of(self, function: Function, name: Name) -> OpPart | None:
-        """A matrix product that reads a local value; None if there is none."""
+        """The last matrix product of a function that reads a local value; None if there is none."""
         if function.number not in self._products:
             products = (op for op in function.operators() if self.operators[op.operator].row.contraction)
             self._products[function.number] = {name: op for op in products for name in op.reads}
@@ -111,12 +113,12 @@ class ProgramIndex:
         return self._regathered[function.number]
 
     def collectives(self, function: Function, section: Section, phase: Phase) -> "tuple[SizedCollective, ...]":
-        """The collectives of a section's instructions in a phase. They are found once for each kind, unless some have a
-        `behind`, which names an operator of this section."""
+        """The collectives of a section's instructions in a phase. They are found once for each kind, unless some
+        overlap with an operator, which is one of this section."""
         key = section.kind, phase
         if key not in self._collectives:
             found = tuple(c for instr in section.body for c in of_instr(self, function, section, instr, phase))
-            if section.kind is None or any(c.behind for c in found):
+            if section.kind is None or any(c.overlaps for c in found):
                 return found
             self._collectives[key] = found
         return self._collectives[key]
@@ -124,7 +126,7 @@ class ProgramIndex:
     def saved_by(self, op: OpPart) -> Saved:
         """The tensors that autograd keeps of an operator; other ones if operators are fused."""
         operator = self.operators[op.operator]
-        if not self.attends or not op.learns or op.kernel.axes or operator.row.fused is None:
+        if not self.fuses_attention or not op.learns or op.kernel.axes or operator.row.fused is None:
             return op.saved
         return saved_when_fused(operator, self.program.graph, local_dims(operator, op.splits))
 
@@ -148,19 +150,23 @@ def of_task(facts: ProgramIndex, function: Function, phase: Phase) -> Iterator[S
 def of_instr(
     facts: ProgramIndex, function: Function, section: Section, instr: Instr, phase: Phase
 ) -> Iterator[SizedCollective]:
-    """The collectives of one instruction in a phase; a recomputed section does those of forward again in backward."""
+    """The collectives of one instruction in a phase; a recomputed section repeats those of forward in backward.
+
+    A value that backward gathers again (`instr.again`) arrives while the same product's gradient of its input is
+    computed; a gradient is reduced while the product's gradient of its weight is computed.
+    """
     forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
     match instr:
         case Reshard():
             size = ITEMSIZE.get(instr.result.dtype, 4)
-            product = facts.product_of(function, instr.result.name) if facts.hides else None
+            product = facts.product_of(function, instr.result.name) if facts.overlaps_products else None
             if forward:
                 yield from _of_steps(instr.forward, size)
             elif instr.again and phase is Phase.BACKWARD:
                 yield from _of_steps(instr.forward, size, (product, Phase.DGRAD) if product else None)
             if _is_backward_in(phase, is_weight=instr.source.value in facts.weights):
-                behind = (product, Phase.WGRAD) if product and phase is Phase.BACKWARD else None
-                yield from _of_steps(instr.backward, size, behind)
+                overlaps = (product, Phase.WGRAD) if product and phase is Phase.BACKWARD else None
+                yield from _of_steps(instr.backward, size, overlaps)
         case OpPart():
             yield from _of_kernel(facts, instr, phase, forward=forward)
         case Slice() | First() | Extend() | Write():
@@ -170,16 +176,16 @@ def of_instr(
 
 
 def _is_backward_in(phase: Phase, *, is_weight: bool) -> bool:
-    """Whether a gradient is computed in this phase."""
+    """Whether the gradient of a value is computed in this phase; `is_weight`: the value follows from weights alone."""
     return phase is Phase.BACKWARD or phase is (Phase.WGRAD if is_weight else Phase.DGRAD)
 
 
 def _of_steps(
-    steps: tuple[Step, ...], itemsize: int, behind: tuple[OpPart, Phase | None] | None = None
+    steps: tuple[Step, ...], itemsize: int, overlaps: tuple[OpPart, Phase | None] | None = None
 ) -> Iterator[SizedCollective]:
     for s in filter(travels, steps):
         exchange = s if isinstance(s, Exchange) else None
-        yield SizedCollective(s.kind, s.axes, s.elements * itemsize, behind, exchange)
+        yield SizedCollective(s.kind, s.axes, s.elements * itemsize, overlaps, exchange)
 
 
 def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) -> Iterator[SizedCollective]:
@@ -201,14 +207,14 @@ def _of_kernel(facts: ProgramIndex, op: OpPart, phase: Phase, *, forward: bool) 
 
 
 def of_backward(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
-    """The collectives that reduce the gradients of gathered weights in the backward of their module. By
-    default a gradient has the weights' dtype, here and below."""
+    """The collectives that reduce the gradients of gathered weights in the backward of their section (ZeRO-3). `state`
+    gives the dtype of gradients, by default that of the weights, here and below."""
     return _sized(flat, flat.completion.in_backward, (), state)
 
 
 def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
-    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight. Where the sum
-    is awaited, the last reduction runs in the background, and its gathers where it is awaited."""
+    """The collectives of an action on a flat parameter, but for the sum over the copies of a tied weight. If the last
+    sum runs in the background (`completion.awaited`), its gathers run when it is awaited, all others at its start."""
     awaited = bool(flat.completion.awaited)
     match action:
         case ScatterGrads():
@@ -222,20 +228,21 @@ def of_action(action: FlatAction, flat: FlatParam, state: StatePrecision = MIXED
 
 
 def of_scatter(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
-    """The collectives behind each backward."""
+    """The collectives after each backward (ZeRO-2)."""
     return _sized(flat, flat.completion.each, flat.sharded.weights, state)
 
 
 def of_once(flat: FlatParam, state: StatePrecision = MIXED) -> Iterator[SizedCollective]:
-    """The collectives that complete the gradient behind the last backward, on the flat parameter's own submesh."""
+    """The collectives that complete the gradient after the last backward, on the flat parameter's own submesh."""
     return _sized(flat, flat.completion.once, flat.sharded.grads, state)
 
 
 def _sized(
     flat: FlatParam, steps: Sequence[CompletionStep], over: tuple[str, ...], state: StatePrecision
 ) -> Iterator[SizedCollective]:
-    """The collectives of steps that begin with a shard of the gradient over some axes: what one step cuts is smaller in
-    the steps after it."""
+    """The collectives of steps that begin with the gradient sharded over the axes `over`. After a step that cuts the
+    gradient, the next steps are smaller: over dp = 4, a reduce_scatter of 8 MB leaves 2 MB for the all_reduce over tp.
+    """
     size, ways = flat.elements_over(over) * state.gradient_bytes(flat.dtype), dict(flat.submesh.axes)
     for step in steps:
         match step:
@@ -254,7 +261,7 @@ def _sized(
 
 
 def of_gather(flat: FlatParam) -> SizedCollective:
-    """The gather of the weights that a module reads."""
+    """The gather of the weights that a section reads (ZeRO-3)."""
     return SizedCollective("all_gather", flat.sharded.weights, flat_bytes(flat))
 
 

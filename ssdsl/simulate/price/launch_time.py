@@ -65,7 +65,8 @@ class LaunchTime:
     def _product(self, product: Product, times: float) -> float:
         dtype = self.op.results[0].dtype
         traffic = sum(map(self._read_bytes, self.op.reads)) + self.written
-        if self.row.fused is not None and self.facts.attends:  # one kernel of several products, with its own tiles
+        # attention is one kernel of several products, with its own tiles
+        if self.row.fused is not None and self.facts.fuses_attention:
             arithmetic = product.flops / self.device.attention_flops(dtype)
         else:
             arithmetic = matmul_seconds(product, self.device, dtype)

@@ -17,7 +17,8 @@ from ssdsl.cluster.device import Device
 from ssdsl.model.graph import ITEMSIZE, Operator
 
 SINGLE = 4  # bytes of a number in single precision
-TILES = (((256, 128), 1.0), ((128, 128), 0.95), ((128, 64), 0.8), ((64, 64), 0.65))  # and the share of the rate
+# rows and columns of a tile, and the share of the device's rate that a kernel with such tiles reaches
+TILES = (((256, 128), 1.0), ((128, 128), 0.95), ((128, 64), 0.8), ((64, 64), 0.65))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ def matmul_seconds(product: Product, device: Device, dtype: str) -> float:
 
 
 def _in_tiles(product: Product, tile: tuple[int, int], device: Device, rate: float, itemsize: int) -> float:
+    """The seconds in tiles of one size at `rate` flop/s; each sum is whole, or cut so that no processor is idle."""
     rows, columns = tile
     tiles = product.count * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
     most = min(max(1, device.processors // tiles), product.inner)  # parts of the sum
@@ -79,8 +81,10 @@ def _in_parts(
     product: Product, tile: tuple[int, int], device: Device, rate: float, itemsize: int, tiles: int, parts: int
 ) -> float:
     """The seconds with each sum cut into `parts` (split-K): these are written in single precision, then read and added.
-    9 tiles on 8 processors take 1 + max(e, 1/8) waves: with e, the device's compute efficiency, for processors at their
-    peak."""
+
+    9 tiles on 8 processors take 1 + max(e, 1/8) waves. The last wave has one tile, whose processor is not limited by
+    the device's power: it runs at its peak, and takes e (the device's compute efficiency) of a wave.
+    """
     elements, bandwidth = tile[0] * tile[1], device.achievable_bandwidth()
     full, rest = divmod(tiles * parts, device.processors)
     waves = full + (max(device.compute_efficiency, rest / device.processors) if rest else 0)

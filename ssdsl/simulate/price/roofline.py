@@ -175,13 +175,13 @@ class Roofline:
         return total((Cost(self.computing.times(function, slowest).of(phase)), self.communication[key]))
 
     def _collectives(self, function: Function, phase: Phase, device: Device) -> Iterator[Cost]:
-        """Yields the cost of a function's collectives, in groups that run behind the same operator, without the time
+        """Yields the cost of a function's collectives, in groups that overlap with the same operator, without the time
         that the operator hides."""
-        for behind, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.behind):
+        for overlaps, found in itertools.groupby(of_task(self.facts, function, phase), key=lambda c: c.overlaps):
             cost, hidden = total(self.network.collective(c, function.submesh) for c in found), 0.0
-            if behind is not None:
-                op, meanwhile = behind
-                hidden = self.computing.of_one(function, op, device).of(meanwhile or phase)
+            if overlaps is not None:
+                op, in_phase = overlaps
+                hidden = self.computing.of_one(function, op, device).of(in_phase or phase)
             # hidden as a group: operator and collectives run at the same time, and the longer one counts
             yield replace(cost, communication_s=max(0.0, cost.communication_s - hidden))
 

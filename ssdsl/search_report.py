@@ -1,4 +1,4 @@
-"""`ssdsl.search`: what `ssdsl search` does, for a script or a notebook."""
+"""`ssdsl.search`: searches as `ssdsl search` does, and returns a report that scripts and notebooks can show."""
 
 import html
 import io
