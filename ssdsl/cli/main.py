@@ -20,10 +20,11 @@ def main() -> None:
     diagnostics_as_json(False)
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
     try:
-        app(prog_name="ssdsl")
-    except PlanError as error:
-        show_diagnostics(error.diagnostics)
-        sys.exit(WRONG)
+        try:
+            app(prog_name="ssdsl")
+        except PlanError as error:
+            show_diagnostics(error.diagnostics)
+            sys.exit(WRONG)
     except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE)

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 import ssdsl as package
 from ssdsl.cli.main import main
 from ssdsl.run.results import RankResult, RunResult
+from ssdsl.text.diagnostic import Diagnostic
 from tests.cli.commands import Done, call
 
 ROOT = Path(__file__).parent.parent.parent
@@ -144,6 +145,21 @@ def test_a_bug_of_ours_is_3_and_keeps_the_traceback(tmp_path: Path) -> None:
     assert (
         saved.name in done.stderr.replace("\n", "") and "oops" in saved.read_text() and "Traceback" in saved.read_text()
     )
+
+
+def test_an_error_while_a_diagnostic_is_shown_is_a_bug_of_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: Iterable[Diagnostic]) -> None:
+        raise ValueError("oops")
+
+    monkeypatch.setattr("ssdsl.cli.main.show_diagnostics", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["ssdsl", "check", "nowhere", "--model", "gpt"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    (saved,) = tmp_path.glob("ssdsl-bug-*.txt")
+    assert ended.value.code == 3 and "oops" in capsys.readouterr().err and "oops" in saved.read_text()
 
 
 def test_models_and_plans_as_json(here: Callable[..., Done]) -> None:
