@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ hypothesis.settings.load_profile("repeatable")
 
 STARTED = pytest.StashKey[float]()
 LEFT_OUT = pytest.StashKey[int]()  # slow tests that -m deselects
+MADE = 500_000  # objects that may be cycles nobody holds any more
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,10 +64,23 @@ def cover(cases: Sequence[tuple[str, ...]]) -> set[int]:
 
 
 def pytest_collection_finish() -> None:
-    """What is here now stays. The collector traverses it no more, and what tests make more rarely."""
+    """The collector is off while a test runs, and traverses no more what is here now."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.disable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Between tests, once they have made enough, the collector looks through what is new. What it leaves is in use, by
+    caches most of all: it stays, and is not traversed again. Else each collection would go through all captured graphs.
+    """
+    result = yield
+    if gc.get_count()[0] > MADE:
+        gc.collect()
+        gc.freeze()
+    gc.disable()  # a test may have turned it on
+    return result
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
