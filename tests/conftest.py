@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +22,7 @@ hypothesis.settings.load_profile("repeatable")
 
 STARTED = pytest.StashKey[float]()
 LEFT_OUT = pytest.StashKey[int]()  # slow tests that -m deselects
+STARTS_PROCESSES = {"checkpoint", "run"}
 MADE = 500_000  # objects that may be cycles nobody holds any more
 
 
@@ -48,6 +50,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, case in enumerate(cases):
             if number not in quick:
                 case.add_marker(pytest.mark.slow)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        longest_first(items)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sorts files, so that the processes of a run, which take one after another, end together: those with most tests
+    first. A test of a folder that starts processes waits for them, and counts for ten."""
+    weights: Counter[Path] = Counter()
+    for item in items:
+        weights[item.path] += 10 if STARTS_PROCESSES & {*item.path.parts} else 1
+    items.sort(key=lambda item: -weights[item.path])
 
 
 def cover(cases: Sequence[tuple[str, ...]]) -> set[int]:
