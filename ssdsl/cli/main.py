@@ -7,6 +7,10 @@ does. 2: wrong usage. 3: a bug of ssdsl. 130: Ctrl-C.
 import os
 import sys
 import warnings
+from collections.abc import Callable
+from functools import cache
+
+from typer.main import get_command
 
 from ssdsl.cli.app import app
 from ssdsl.cli.terminal import diagnostics_as_json, report_bug, show_diagnostics
@@ -20,7 +24,7 @@ def main() -> None:
     diagnostics_as_json(False)
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
     try:
-        app(prog_name="ssdsl")
+        _command()(prog_name="ssdsl")
     except PlanError as error:
         show_diagnostics(error.diagnostics)
         sys.exit(WRONG)
@@ -35,3 +39,9 @@ def main() -> None:
             sys.exit(WRONG)
         report_bug(error)
         sys.exit(BUG)
+
+
+@cache
+def _command() -> Callable[..., object]:
+    """All commands; made once, because a process may call several."""
+    return get_command(app)

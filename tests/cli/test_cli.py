@@ -136,7 +136,8 @@ def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
 
 
 def test_a_bug_of_ours_is_3_and_keeps_the_traceback(tmp_path: Path) -> None:
-    code = "import sys; import ssdsl.cli.main as m\ndef broken(**_): raise ValueError('oops')\nm.app = broken; m.main()"
+    code = "import sys; import ssdsl.cli.main as m\ndef broken(**_): raise ValueError('oops')\n"
+    code += "m._command = lambda: broken; m.main()"
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
     (saved,) = tmp_path.glob("ssdsl-bug-*.txt")
