@@ -32,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STARTED], config.stash[LEFT_OUT] = time.monotonic(), 0
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,15 +78,13 @@ def cover(cases: Sequence[tuple[str, ...]]) -> set[int]:
 
 
 def pytest_collection_finish() -> None:
-    """The collector is off while a test runs, and traverses no more what is here now."""
-    gc.collect()
+    """The collector is off, and when it is called it does not traverse what is here now."""
     gc.freeze()
-    gc.disable()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """Between tests, once they have made enough, the collector looks through what is new. What it leaves is in use, by
+    """The collector is off while a test runs. Between tests, once they have made enough, it looks through what is new. What it leaves is in use, by
     caches most of all: it stays, and is not traversed again. Else each collection would go through all captured graphs.
     """
     result = yield
