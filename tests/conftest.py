@@ -84,9 +84,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """The collector is off while a test runs. Between tests, once they have made enough, it looks through what is new. What it leaves is in use, by
-    caches most of all: it stays, and is not traversed again. Else each collection would go through all captured graphs.
-    """
+    """The collector is off while a test runs. Between tests, once they have made enough, it looks through what is new.
+    What it leaves is in use, by caches most of all: it stays, and is not traversed again. Else each collection would go
+    through all captured graphs."""
     result = yield
     if gc.get_count()[0] > MADE:
         gc.collect()
