@@ -23,14 +23,14 @@ def printed(view: View, width: int) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_layers_as_one() -> None:
+def test_names_that_differ_in_a_layers_number_are_one() -> None:
     assert merged(["h.0.attn", "h.1.attn", "h.3.attn"]) == "h.{0-1,3}.attn"
     assert starred("h.0.attn") == starred("h.12.attn") and starred("seq.0") == "seq.0"
     assert starred_module("h.0") == starred_module("h.1") == "h.*"
     assert merged(["lm_head"]) == "lm_head"
 
 
-def test_numbers() -> None:
+def test_sizes_and_times_have_three_digits_and_a_unit() -> None:
     assert [size(n) for n in (0, 999, 1234, 12_345_678)] == ["0 B", "999 B", "1.23 kB", "12.3 MB"]
     assert [seconds(t) for t in (0.0123, 2.5, 1108.4)] == ["12.3 ms", "2.5 s", "1,108 s"]
 
