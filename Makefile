@@ -12,9 +12,9 @@ BIN    := $(VENV)/bin
 # The CPU build where there is one: installed before the project, whose range would pull the newest with its CUDA packages.
 TORCH  := torch==2.13.0
 
-# The tests of a file stay in one process, which captures their models once. They start many interpreters, which find
-# compiled modules, whatever the environment says.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# The tests of a file stay in one process, which captures their models once; tests/conftest.py says which files are first.
+# They start many interpreters, which find compiled modules, whatever the environment says.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test test-all lint bench format clean
 

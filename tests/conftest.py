@@ -4,7 +4,8 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ hypothesis.settings.load_profile("repeatable")
 
 STARTED = pytest.StashKey[float]()
 LEFT_OUT = pytest.StashKey[int]()  # slow tests that -m deselects
+STARTS_PROCESSES = {"checkpoint", "run"}
+MADE = 500_000  # objects that may be cycles nobody holds any more
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STARTED], config.stash[LEFT_OUT] = time.monotonic(), 0
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,6 +51,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, case in enumerate(cases):
             if number not in quick:
                 case.add_marker(pytest.mark.slow)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        longest_first(items)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sorts files, so that the processes of a run, which take one after another, end together: those with most tests
+    first. A test of a folder that starts processes waits for them, and counts for ten."""
+    weights: Counter[Path] = Counter()
+    for item in items:
+        weights[item.path] += 10 if STARTS_PROCESSES & {*item.path.parts} else 1
+    items.sort(key=lambda item: -weights[item.path])
 
 
 def cover(cases: Sequence[tuple[str, ...]]) -> set[int]:
@@ -63,10 +78,21 @@ def cover(cases: Sequence[tuple[str, ...]]) -> set[int]:
 
 
 def pytest_collection_finish() -> None:
-    """What is here now stays. The collector traverses it no more, and what tests make more rarely."""
-    gc.collect()
+    """The collector is off, and when it is called it does not traverse what is here now."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """The collector is off while a test runs. Between tests, once they have made enough, it looks through what is new.
+    What it leaves is in use, by caches most of all: it stays, and is not traversed again. Else each collection would go
+    through all captured graphs."""
+    result = yield
+    if gc.get_count()[0] > MADE:
+        gc.collect()
+        gc.freeze()
+    gc.disable()  # a test may have turned it on
+    return result
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

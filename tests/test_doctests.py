@@ -31,7 +31,7 @@ EXAMPLES = tuple(_examples())
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)
-def test_example(example: doctest.DocTest) -> None:
+def test_an_example_of_a_docstring_gives_what_stands_below_it(example: doctest.DocTest) -> None:
     said: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=said.append)
     assert not said, "".join(said)

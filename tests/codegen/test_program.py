@@ -58,7 +58,7 @@ def files(compiled: Compiled) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["role_gpus_pp0.py", "role_gpus_pp1.py", "program.json"])
-def test_golden(files: dict[str, str], golden: Callable[[Path, str], None], name: str) -> None:
+def test_the_files_are_the_goldens(files: dict[str, str], golden: Callable[[Path, str], None], name: str) -> None:
     golden(HERE / "goldens" / f"{name}.txt", files[name])
 
 

@@ -31,14 +31,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
-def test_page(page: Path, folder: Path, request: pytest.FixtureRequest, golden: Callable[[Path, str], None]) -> None:
+def test_a_page_shows_what_its_commands_print(
+    page: Path, folder: Path, request: pytest.FixtureRequest, golden: Callable[[Path, str], None]
+) -> None:
     update = request.config.getoption("--update-golden")
     golden(page, run_session(page.read_text("utf-8"), folder, update, slow=False))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_SLOW_BLOCKS, ids=[p.name for p in WITH_SLOW_BLOCKS])
-def test_page_with_slow_blocks(
+def test_a_page_with_slow_blocks_shows_what_its_commands_print(
     page: Path, folder: Path, request: pytest.FixtureRequest, golden: Callable[[Path, str], None]
 ) -> None:
     golden(page, run_session(page.read_text("utf-8"), folder, request.config.getoption("--update-golden")))

@@ -25,7 +25,9 @@ LANGUAGE = (ROOT / "docs" / "language.md").read_text("utf-8")
 
 
 @pytest.mark.thinned(5)
-def test_plan(block: Any, blocks: list[Any], graph_of: Callable[[str], Any], tmp_path: Path) -> None:
+def test_a_plan_compiles_or_is_the_mistake_that_it_shows(
+    block: Any, blocks: list[Any], graph_of: Callable[[str], Any], tmp_path: Path
+) -> None:
     for other in blocks:
         if other.page == block.page and other.name and other.name.endswith(".ssp"):
             (tmp_path / other.name).write_text(other.text)
@@ -51,7 +53,7 @@ def test_everything_has_an_example(blocks: list[Any]) -> None:
     assert used >= {*get_args(nodes.Statement), *get_args(nodes.Expr)}
 
 
-def test_words(graph_of: Callable[[str], Any]) -> None:
+def test_the_lists_of_words_are_those_of_the_language(graph_of: Callable[[str], Any]) -> None:
     """The lists of words are those of the language."""
     section = LANGUAGE.partition("### Words")[2].partition("###")[0]
     reserved, known = section.split("These have a meaning")

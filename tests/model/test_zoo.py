@@ -59,7 +59,7 @@ def graph_of(name: str) -> Graph:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_graphs(name: str, golden: Callable[[Path, str], None]) -> None:
+def test_the_captured_graphs_are_the_goldens(name: str, golden: Callable[[Path, str], None]) -> None:
     golden(Path(__file__).parent / "graphs" / f"{name}.graph", graph_text(graph_of(name)))
 
 

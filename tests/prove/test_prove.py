@@ -35,7 +35,7 @@ def test_what_is_compiled_is_proved(compiled: Callable[..., Program], plan: str,
 
 
 @pytest.mark.parametrize(("plan", "model"), [("spatial", "cosmoflow"), ("spatial", "unet3d"), ("splitbrain", "vgg")])
-def test_networks_of_images(compiled: Callable[..., Program], plan: str, model: str) -> None:
+def test_plans_of_networks_of_images_are_proved(compiled: Callable[..., Program], plan: str, model: str) -> None:
     assert prove(compiled(plan, model)).failures == ()
 
 
@@ -52,7 +52,7 @@ def test_networks_of_images(compiled: Callable[..., Program], plan: str, model: 
     ],
     ids=str,
 )
-def test_sizes(compiled: Callable[..., Program], plan: str, params: dict[str, int]) -> None:
+def test_plans_of_other_sizes_are_proved(compiled: Callable[..., Program], plan: str, params: dict[str, int]) -> None:
     assert prove(compiled(plan, "gpt", **params)).failures == ()
 
 

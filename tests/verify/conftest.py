@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,22 @@ def plan_path(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Program:
-    """A plan compiled for a model, in a folder of its own."""
+    """A plan compiled for a model."""
 
     model: Model
     compiled: Compiled
-    folder: Path
-    out: Path
+    own: Path
     starter: "subprocess.Popen[str]"
+
+    @cached_property
+    def folder(self) -> Path:
+        """The program's files, for those who run or change them; ranks that take turns need none."""
+        write_program(self.compiled.program, self.model, self.own / "program", self.compiled.source)
+        return self.own / "program"
+
+    @property
+    def out(self) -> Path:
+        return self.own / "results"
 
     @property
     def devices(self) -> int:
@@ -92,7 +102,6 @@ def program(starter: "subprocess.Popen[str]", tmp_path: Path) -> Callable[..., P
         model, graph = captured(spec)
         path = plan if isinstance(plan, Path) else plan_path(plan)
         compiled = compile_plan(path, graph, params, cluster)
-        write_program(compiled.program, model, tmp_path / "program", compiled.source)
-        return Program(model, compiled, tmp_path / "program", tmp_path / "results", starter)
+        return Program(model, compiled, tmp_path, starter)
 
     return make

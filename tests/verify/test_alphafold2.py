@@ -24,7 +24,7 @@ TINY = "alphafold2:tiny,batch=4"
     ],
     ids=["dap", "3f1b", "in_turn", "zero2"],
 )
-def test_plans(program: Callable[..., Any], plan: str, params: dict[str, int]) -> None:
+def test_its_plans_train_as_one_device(program: Callable[..., Any], plan: str, params: dict[str, int]) -> None:
     program(PAPERS / f"alphafold2_{plan}.ssp", TINY, **params).verify()
 
 

@@ -29,7 +29,9 @@ S = 4
     ],
     ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value,
 )
-def test_plans(program: Callable[..., Any], model: str, plan: str, params: dict[str, int]) -> None:
+def test_its_plans_train_as_one_device(
+    program: Callable[..., Any], model: str, plan: str, params: dict[str, int]
+) -> None:
     program(PAPERS / f"{model}_{plan}.ssp", f"{model}:tiny", **params).verify()
 
 

@@ -28,7 +28,9 @@ UNET, EINSUMS, TIED = "convnet.py:unet", "einsums.py:einsums", "tied.py:tied"
     ],
     ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value,
 )
-def test_examples(program: Callable[..., Any], plan: str, params: dict[str, int], model: str) -> None:
+def test_the_examples_train_as_one_device(
+    program: Callable[..., Any], plan: str, params: dict[str, int], model: str
+) -> None:
     program(plan, model, **params).verify()
 
 
@@ -46,7 +48,7 @@ def test_examples(program: Callable[..., Any], plan: str, params: dict[str, int]
         ("zero", TIED),
     ],
 )
-def test_models_of_users(program: Callable[..., Any], plan: str, model: str) -> None:
+def test_models_of_users_train_as_on_one_device(program: Callable[..., Any], plan: str, model: str) -> None:
     program(plan, model).verify()
 
 
@@ -67,12 +69,14 @@ def test_models_of_users(program: Callable[..., Any], plan: str, model: str) -> 
         ("spread", "gpt"),
     ],
 )
-def test_plans_of_no_fixed_system(program: Callable[..., Any], plan: str, model: str) -> None:
+def test_plans_of_no_fixed_system_train_as_one_device(program: Callable[..., Any], plan: str, model: str) -> None:
     program(plan, model).verify()
 
 
 @pytest.mark.parametrize(("plan", "params"), [("megatron", {}), ("zero", {"Z": 1}), ("zero", {"Z": 3})])
-def test_adamw(program: Callable[..., Any], plan: str, params: dict[str, int]) -> None:
+def test_adamw_steps_parts_as_it_steps_the_whole(
+    program: Callable[..., Any], plan: str, params: dict[str, int]
+) -> None:
     """Its state lives with the parts of the weights: a part's step is the whole's step, cut."""
     program(plan, "gpt", **params).verify(Training(steps=3, optimizer="adamw", lr=1e-3))
 
@@ -96,6 +100,8 @@ def test_adamw(program: Callable[..., Any], plan: str, params: dict[str, int]) -
         ("uneven", "gpt", {}),
     ],
 )
-def test_on_processes(program: Callable[..., Any], plan: str, model: str, params: dict[str, int]) -> None:
+def test_processes_train_as_one_device(
+    program: Callable[..., Any], plan: str, model: str, params: dict[str, int]
+) -> None:
     """What all others show in process, with torch.distributed between the ranks."""
     program(plan, model, **params).verify_processes()

@@ -38,7 +38,7 @@ assign model to gpus
         "u_transformer",
     ],
 )
-def test_data_parallel(program: Callable[..., Any], model: str) -> None:
+def test_each_model_trains_with_copies_as_on_one_device(program: Callable[..., Any], model: str) -> None:
     program("data_parallel", f"{model}:tiny").verify()
 
 
@@ -66,7 +66,7 @@ def test_data_parallel(program: Callable[..., Any], model: str) -> None:
         ("spatial", "cosmoflow:tiny,norm=batch"),
     ],
 )
-def test_other_plans(program: Callable[..., Any], plan: str, model: str) -> None:
+def test_models_train_under_other_plans_as_on_one_device(program: Callable[..., Any], plan: str, model: str) -> None:
     program(plan, model).verify()
 
 

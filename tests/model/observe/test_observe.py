@@ -56,7 +56,7 @@ def test_equal_calls_of_two_models_are_observed_once(monkeypatch: pytest.MonkeyP
     assert runs(2, monkeypatch, known) and not runs(3, monkeypatch, known)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("family", CASES)
 def test_parts_are_known_without_torch(family: str) -> None:
     """What was observed answers for parts as torch does when it is asked for their sizes."""

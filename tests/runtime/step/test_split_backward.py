@@ -60,7 +60,7 @@ def both_halves(again: bool) -> None:
     torch.testing.assert_close([i.grad for i in inputs], expected())
 
 
-def test_halves() -> None:
+def test_both_halves_give_the_gradients_of_a_whole_backward() -> None:
     both_halves(again=False)
 
 

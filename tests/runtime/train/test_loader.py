@@ -137,7 +137,7 @@ def test_a_last_batch_may_be_kept() -> None:
                     assert torch.equal(own[-1][name], piece.of(whole))
 
 
-def test_length() -> None:
+def test_its_length_is_the_number_of_batches_of_an_epoch() -> None:
     def run(control: Control) -> tuple[int, int]:
         feed = feeds("one")[0]
         return tuple(len(Loader(Numbers(), feed, control, batch_size=BATCH, drop_last=d)) for d in (True, False))  # type: ignore[return-value]
@@ -205,7 +205,7 @@ def test_a_data_set_with_getitems_is_read_by_it() -> None:
     ),
     ids=("global", "own", "weighted"),
 )
-def test_samplers(sampler: Any) -> None:
+def test_any_sampler_gives_the_ranks_the_parts_of_the_same_batches(sampler: Any) -> None:
     def run(control: Control) -> list[CheckedBatch]:
         loader = Loader(Numbers(), feeds("dp")[control.rank], control, batch_size=BATCH, sampler=sampler(), seed=5)
         return list(loader.epochs(2))
@@ -268,7 +268,7 @@ def test_an_input_without_samples_is_whole() -> None:
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("workers", (0, 2))
 @pytest.mark.parametrize("plan", PLANS)
-def test_streams(plan: str, workers: int) -> None:
+def test_parts_of_a_stream_are_those_of_a_plain_loaders_batches(plan: str, workers: int) -> None:
     plain = DataLoader(Flow(40), BATCH, num_workers=workers, drop_last=True)
     batches = [{"x": x, "y": y} for x, y in plain]
     assert len(batches) in (4, 5)

@@ -71,7 +71,7 @@ def test_json_has_all_figures() -> None:
     assert {*found, *found["devices"][0], *found["traffic"][0]} == keys_there - {"lines"}
 
 
-def test_numbers() -> None:
+def test_operations_and_ranks_are_short() -> None:
     assert [flops(v) for v in (12, 3.2e15, 4.4e18, 4.4e21)] == ["12 FLOP", "3.2 PFLOP", "4.4 EFLOP", "4400 EFLOP"]
     assert ranks((3,)) == "3" and ranks((8, 9, 0, 1, 2)) == "0-2, 8-9" and ranks((0, 2, 4)) == "3 in 0-4"
     assert ranks(()) == ""

@@ -145,10 +145,7 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
         watched = Watched(compiled(plan, spec, **params), rank, tmp_path / "program", spec)
         gc.collect()
         gc.freeze()  # what is here already need not be looked through at every task
-        try:
-            watched.step()
-        finally:
-            gc.unfreeze()
+        watched.step()
         return watched
 
     return run
