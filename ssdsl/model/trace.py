@@ -8,7 +8,7 @@ from dataclasses import replace
 from ssdsl.collector import paused_collector
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, capture_calls
-from ssdsl.model.capture.errors import NotALoss
+from ssdsl.model.capture.export import no_loss
 from ssdsl.model.capture.overloads import as_data, constant_of, target_of
 from ssdsl.model.dims.analyse import Analysis, BoundCall, BoundLetter, analyse, stages
 from ssdsl.model.dims.name_dims import name_dims
@@ -41,7 +41,7 @@ def capture(model: Model) -> Graph:
     merge_positions(calls, found)
     graph = observed(_Builder(model, calls, found, constant, data).graph())
     if model.evaluation is None and not graph.values[graph.loss].differentiable:
-        raise PlanError(NotALoss(None, model.name, "a number that depends on no weight"))
+        raise PlanError(no_loss(model, "a number that depends on no weight"))
     return graph
 
 

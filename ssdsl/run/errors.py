@@ -63,9 +63,15 @@ class TooFewDevices(Diagnostic):
 
     code = "E0505"
     title = "the plan needs {needed} GPUs, and this machine has {found}"
-    help = "make the meshes smaller, or let processes share GPUs: --backend nccl or gloo; or --device cpu"
     needed: int
     found: int
+
+    @property
+    def change(self) -> str:
+        """Fewer devices, or a shared GPU, if there is one; or none."""
+        if self.found == 0:
+            return "run on processors: --device cpu"
+        return "make the meshes smaller, or let processes share GPUs: --backend nccl or gloo; or --device cpu"
 
 
 class TooFewProcesses(Diagnostic):
@@ -76,7 +82,7 @@ class TooFewProcesses(Diagnostic):
     """
 
     code = "E0506"
-    title = "the plan's meshes have {needed} devices, but a run may start {allowed} processes"
+    title = "the plan's meshes have {needed} devices, one process each, and a run may start at most {allowed}"
     label = "{needed} devices with the meshes before it"
     help = "make the meshes smaller with --set, or allow more with --processes {needed}"
     needed: int

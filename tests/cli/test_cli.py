@@ -259,6 +259,7 @@ def test_run_reports(here: Callable[..., Done], model: str, tmp_path: Path) -> N
 def test_a_resumed_run_without_steps_left_says_so(
     here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
+    (tmp_path / ".metadata").touch()
     ranks = tuple(RankResult(rank, "g", (), (), 1 << 20, {}, first=3) for rank in range(2))
     monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: RunResult(0, ranks, tmp_path))
     words = ["--steps", "2", "--resume", str(tmp_path), "--trace", str(tmp_path / "t.json"), *more]
@@ -266,6 +267,15 @@ def test_a_resumed_run_without_steps_left_says_so(
     assert done.returncode == 0, done.stderr
     assert "the checkpoint is of step 3, and --steps is 2: nothing left to train" in done.stderr
     assert not (tmp_path / "t.json").exists() and "median" not in done.stdout
+
+
+def test_without_a_checkpoint_to_resume_nothing_starts(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: pytest.fail("it trains"))
+    for folder, reason in (("none", "there is no folder"), (".", "holds no checkpoint")):
+        done = here("run", "data_parallel", "--model", model, "--resume", str(tmp_path / folder))
+        assert done.returncode == 1 and "error[E0530]" in done.stderr and reason in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--save", "--trace", "--profile", "--out"])

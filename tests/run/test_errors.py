@@ -53,3 +53,7 @@ def test_each_is_shown_and_explained() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
     assert own == {d.code for d in SHOWN}
     assert all(REGISTRY[code].__doc__ for code in own)
+
+
+def test_without_a_gpu_none_can_be_shared() -> None:
+    assert errors.TooFewDevices(None, 2, 0).change == "run on processors: --device cpu"

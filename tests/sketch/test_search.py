@@ -290,6 +290,12 @@ def test_where_all_settings_are_refused_it_says_what_would_do() -> None:
     )
 
 
+def test_where_a_fixed_number_takes_too_many_devices_it_is_named() -> None:
+    searching = work(load_cluster("a100x8"), range(1, 2), "megatron", D=(8,))
+    found = searched(searching)
+    assert "no plan fits: no setting of megatron takes 1 device with D=8" in shown(searching, found)
+
+
 def test_what_is_open() -> None:
     index = index_model(graph_of(MODEL))
     text = (

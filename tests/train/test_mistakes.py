@@ -145,6 +145,9 @@ def test_rank_0_speaks_for_all_that_say_the_same(
     all_say, own = EngineError("the loss is nan", "clip"), EngineError("a disk is full")
     assert tell(2, own) == "rank 2: error: a disk is full\n"  # rank 0 says nothing
     assert tell(0, all_say) == "rank 0: error: the loss is nan\n  help: clip\n"
+    assert tell(0, EngineError("rank 0: error[E0101]: there is no plan")) == "rank 0: error[E0101]: there is no plan\n"
+    notes.notes.clear()
+    assert tell(0, all_say)
     assert tell(1, all_say) == "" and tell(2, own) == "rank 2: error: a disk is full\n"
 
 

@@ -85,9 +85,10 @@ def run(
     loaded = load(plan, model, seed, generator, meta, precision, trains=True)
     chosen = named_cluster(cluster)
     program = compiled(loaded, overrides, cluster=chosen)
+    from ssdsl.run.checkpoints.convert import wrong_checkpoints
     from ssdsl.run.checkpoints.errors import CheckpointsOfEarlierRun
     from ssdsl.run.data import check_data
-    from ssdsl.runtime.checkpoints.folder import has_checkpoint
+    from ssdsl.runtime.checkpoints.folder import has_checkpoint, newest
     from ssdsl.runtime.options import Training
     from ssdsl.show.tables.run_report import run_views
 
@@ -97,6 +98,10 @@ def run(
     kept = kept if save is None else writable(save)
     if kept is not None and has_checkpoint(kept) and not _is_of(kept, resume):
         raise PlanError(CheckpointsOfEarlierRun(None, str(kept)))
+    start = None if resume is None else Path(resume).absolute()
+    if start is not None and start != kept:  # what the run itself saves to may be new
+        with wrong_checkpoints():
+            newest(start)
     training = Training(
         steps,
         seed,
@@ -114,7 +119,7 @@ def run(
         save=kept,
         save_every=save_every,
         keep=keep,
-        resume=Path(resume).absolute() if resume is not None else None,
+        resume=start,
         allow_nan=allow_nan,
     )
     evaluates = evaluation(loaded, program, (), chosen) if eval_data is not None else None

@@ -162,7 +162,8 @@ class _SourceRecorder:
         modules that were imported earlier."""
         for name, state in _generators().items():
             if state != self.before.get(name, state):
-                self.lack(f"random numbers of {name}")
+                told = "outside of the model's function" if name == "torch" else "without a seed"
+                self.lack(f"random numbers of {name} {told}")
         for path in self.sources.files:
             for name in sorted(_names(path)):
                 self.lack(UNSEEN[name])

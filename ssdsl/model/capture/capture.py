@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.decompose import Decomposed, decompose
 from ssdsl.model.capture.derivatives import write_derivatives
-from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed, NotALoss
-from ssdsl.model.capture.export import Exported, export, failure, quiet
+from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed
+from ssdsl.model.capture.export import Exported, export, failure, no_loss, quiet
 from ssdsl.model.capture.on_meta import without_numbers
 from ssdsl.model.capture.source_line import path_of, source_of, span_of
 from ssdsl.model.checks.inplace_changes import hidden_writes
@@ -178,11 +178,11 @@ def _outputs(
                 capture.outputs[output] = name
                 continue
             if name is None or capture.loss:
-                raise PlanError(NotALoss(None, model.name, "several results" if capture.loss else "no tensor"))
+                raise PlanError(no_loss(model, "several results" if capture.loss else "no tensor"))
             capture.loss = name
     if capture.tensors[capture.loss].shape != ():
         shape = list(capture.tensors[capture.loss].shape)
-        raise PlanError(NotALoss(None, model.name, f"a tensor of shape {shape}"))
+        raise PlanError(no_loss(model, f"a tensor of shape {shape}"))
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from ssdsl.text.diagnostic import Diagnostic
 
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
-NUMBER = "keep it a tensor: do not read its value by `.item()`, `float(x)` or `.tolist()`"
+NUMBER = "keep it a tensor: do not read its value by `.item()`, `float(x)` or `.tolist()`, nor print it"
 GENERATOR = "draw without a generator: `--seed` determines the numbers"
 NUMPY = "compute with torch in place of numpy: a graph has only operators of torch"
 MASK = (
@@ -78,8 +78,8 @@ class NotALoss(Diagnostic):
     code = "E0333"
     title = "model `{model}` returns {what}, not a loss"
     help = (
-        "return one scalar tensor that depends on the weights, or say where it is: "
-        "`loss=` a name, a position, or a function of outputs and batch"
+        "return one scalar tensor that depends on the weights, or say where it is, in the fourth result of the model's "
+        "function or by `loss=`: a name, a position, or a function of outputs and batch"
     )
     model: str
     what: str

@@ -19,7 +19,7 @@ from torch import fx
 from torch.distributions import Distribution
 
 from ssdsl.model.capture.derivatives import NoDerivative
-from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMPY, CaptureFailed, NotALoss
+from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMBER, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
 from ssdsl.model.capture.known_conditions import Constants, answering
 from ssdsl.model.capture.module_error import own_failure
@@ -38,6 +38,7 @@ from ssdsl.model.load.outputs import NoLoss, NoSuchOutput
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
+READ = re.compile(r"data-dependent expression \w+ |__format__")  # a number alone, not a comparison: `float(x)` reads it
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
@@ -143,7 +144,7 @@ def export(model: Model) -> Exported:
         ):
             program = torch.export.export(wrapped, batch, strict=False)
     except NoLoss as error:
-        raise PlanError(NotALoss(None, model.name, str(error))) from error
+        raise PlanError(no_loss(model, str(error))) from error
     except Exception as error:  # torch.export raises its own and the module's errors of any type
         if effects.missing is not None:
             raise PlanError(effects.missing) from error
@@ -193,6 +194,7 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         (".numpy()" in reason, NUMPY),
         ("torch._C.Generator" in reason, GENERATOR),  # till 2.12; later ones give it as a constant
         ("Size-like symbols: u" in reason, MASK),
+        (READ.search(reason) is not None, NUMBER),
     )
     place = raised(error)
     is_assertion = place is not None and linecache.getline(place.file, place.line).lstrip().startswith("assert ")
@@ -205,6 +207,13 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         fact = "torch.export does not see all operators of the derivative that is taken here"
         return CaptureFailed(derivative.span(), model.name, fact, DERIVATIVE)
     return CaptureFailed(span, model.name, f"torch.export says: {reason}", change)
+
+
+def no_loss(model: Model, what: str) -> NotALoss:
+    """The diagnostic for a forward that returns something else, at the forward."""
+    place = of_function(type(model.module).forward)
+    span = place.span() if place is not None and is_own(place.file) else None
+    return NotALoss(span, model.name, what)
 
 
 def _sorted(symbols: re.Match[str]) -> str:

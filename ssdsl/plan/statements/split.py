@@ -1,6 +1,7 @@
 """`split`: adds indices to operators. Statements about state are passed to `shard`."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, prod
@@ -212,11 +213,12 @@ def base_name(ctx: Context, dim: Dim) -> str:
 
 
 def no_such_dimension(ctx: Context, name: nodes.Word, operators: frozenset[str]) -> NoSuchDimension:
-    """The mistake of a name that no operator has, with the names that they have, as `show dims` lists them."""
+    """The mistake of a name that no operator has, with the names that they have, the most frequent first."""
     dims = (dim for op in ctx.model.ordered(operators) if op.stage is Stage.COMPUTE for dim in op.dims)
-    known = dict.fromkeys(starred(base_name(ctx, dim)) for dim in dims if dim.size > 1 and dim.window is None)
+    times = Counter(starred(base_name(ctx, dim)) for dim in dims if dim.size > 1 and dim.window is None)
+    known = tuple(word for word, _ in times.most_common())
     return NoSuchDimension(
-        name.span, name.text, tuple(known), tuple(ctx.facts.aliases), tuple(dict.fromkeys(_called(ctx, name.text)))
+        name.span, name.text, known, tuple(ctx.facts.aliases), tuple(dict.fromkeys(_called(ctx, name.text)))
     )
 
 

@@ -32,7 +32,8 @@ def named(batch: Any, names: Sequence[str]) -> Tensors:
     found = {name: value for name, value in _pairs(batch, names).items() if value is not None}
     change = f"give a dictionary with the model's inputs, {_listed(names)}, or a tuple in this order"
     if missing := [name for name in names if name not in found]:
-        raise EngineError(f"the batch has {_listed(found)}; {_listed(missing)} is missing", change)
+        are = "are" if len(missing) > 1 else "is"
+        raise EngineError(f"the batch has {_listed(found)}; {_listed(missing)} {are} missing", change)
     if unknown := [name for name in found if name not in names]:
         reason = f"the batch has {_listed(unknown)}, which the plan was not compiled with"
         raise EngineError(

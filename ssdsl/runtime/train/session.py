@@ -54,7 +54,7 @@ def begin(
     needed = found.training.table.world_size
     if needed != dist.get_world_size():
         raise EngineError(
-            f"the plan is for {needed} devices, and there are {dist.get_world_size()} processes",
+            f"the plan is for {needed} devices, and the number of processes is {dist.get_world_size()}",
             f"start the script with `torchrun --nproc-per-node={needed} ...`, or set other parameters of the plan",
         )
     session.report("loading its weights")
@@ -126,7 +126,8 @@ class _Session:
         same."""
         if self._is_said(str(error)):
             return
-        sys.stderr.write(f"rank {self.rank}: error: {error}\n")
+        text = str(error).removeprefix(f"rank {self.rank}: ")
+        sys.stderr.write(f"rank {self.rank}: {'' if text.startswith('error[') else 'error: '}{text}\n")
         sys.stderr.flush()
 
     def _is_said(self, text: str) -> bool:

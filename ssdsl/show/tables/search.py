@@ -130,15 +130,17 @@ def _headline(found: SearchResult) -> str:
 
 
 def _no_setting(found: SearchResult) -> str:
-    """The reason why no setting can be tried: nothing is open, or no widths give the number of devices asked for."""
+    """The reason why no setting can be tried: no widths give the number of devices asked for."""
     wanted, sketch = found.devices, found.baseline.sketch
     near = {count: values for values, count in sketch.settings_with_devices(range(1, 2 * wanted[-1] + 1))}
+    asked = counted(wanted[0], "device") if len(wanted) == 1 else f"{wanted[0]} to {wanted[-1]} devices"
+    none = f"no setting of {sketch.name} takes {asked}"
     if not near:
-        return "nothing is open"
+        fixed = " ".join(f"{name}={value}" for name, value in sketch.fixed.items())
+        return f"{none} with {fixed}" if fixed else none
     nearest = min(near, key=lambda count: min(abs(count - n) for n in (wanted[0], wanted[-1])))
     words = " ".join(f"{name}={value}" for name, value in near[nearest].items())
-    asked = f"{wanted[0]} devices" if len(wanted) == 1 else f"{wanted[0]} to {wanted[-1]} devices"
-    return f"no setting of {sketch.name} takes {asked}; the nearest is {nearest} with {words or 'its defaults'}"
+    return f"{none}; the nearest is {nearest} with {words or 'its defaults'}"
 
 
 def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:

@@ -252,9 +252,9 @@ ESCAPES = {
     "the clock of datetime": ("datetime", "", "self.t = datetime.datetime.now().year"),
     "another process": ("subprocess", "", 'subprocess.run(["true"])'),
     "a connection": ("socket", "", 'socket.getaddrinfo("127.0.0.1", 80)'),
-    "random numbers of Python": ("random", "", "random.random()"),
-    "random numbers of NumPy": ("numpy", "", "numpy.random.rand()"),
-    "random numbers of torch": ("os", "DRAWN = torch.rand(())", "pass"),
+    "random numbers of Python without a seed": ("random", "", "random.random()"),
+    "random numbers of NumPy without a seed": ("numpy", "", "numpy.random.rand()"),
+    "random numbers of torch outside of the model's function": ("os", "DRAWN = torch.rand(())", "pass"),
     "a random number": ("uuid", "", "uuid.uuid4()"),
     "a random number of torch": ("os", "", "torch.seed()"),
     "a database": ("sqlite3", "", 'sqlite3.connect(":memory:")'),
@@ -264,7 +264,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize("what", ESCAPES)
 def test_what_cannot_be_compared_is_not_kept(folder: Path, what: str) -> None:
-    if what.endswith("NumPy"):
+    if "NumPy" in what:
         pytest.importorskip("numpy")
     write(folder, *ESCAPES[what])
     first = asked()

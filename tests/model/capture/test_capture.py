@@ -275,6 +275,8 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {
         "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
         "a number read": lambda net, x: (net.fc(x) * x.amax().item()).sum(),
+        "a number of float": lambda net, x: (y := net.fc(x).sum(), print(float(y)))[0],
+        "a number printed": lambda net, x: (y := net.fc(x).sum(), print(f"{y:.3f}"))[0],
         "a shape": lambda net, x: net.fc(x)[x > 0].sum(),
         "a shape in a loss": lambda net, x: F.mse_loss(net.fc(x)[x[:, 0] > 0], x[x[:, 0] > 0]),
         "numpy": lambda net, x: net.fc(x).sum() * float(x.numpy().mean()),

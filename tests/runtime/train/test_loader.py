@@ -436,6 +436,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
         f"{X} float64[8, 6], {TAKES}",
     ),
     "missing": (lambda x, y: {"x": x}, "the batch has `x`; `y` is missing"),
+    "both missing": (lambda x, y: {"z": x}, "the batch has `z`; `x`, `y` are missing"),
     "more": (lambda x, y: {"x": x, "y": y, "z": y}, "the batch has `z`, which the plan was not compiled with"),
     "count": (lambda x, y: (x, y, y), "the batch has 3 values, and the model takes 2: `x`, `y`"),
     "kind": (lambda x, y: {"x": x, "y": y.tolist()}, "`y` of the batch is a list, not a tensor"),
