@@ -39,17 +39,25 @@ def causal_attention_part(
     With q queries and k keys: query [.., heads, q, d], key [.., heads, k, d], value [.., heads, k, v] -> [.., heads, q,
     v].
     """
-    from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB
-
     (part,) = parts
     results, before = [], 0
     for start, end in part.results:
         here, before = query.narrow(-2, before, end - start), before + end - start
         keys, values = (x.narrow(-2, 0, end) for x in (key, value))
-        mask: Any = causal_lower_right(end - start, end) if start else None  # GPUs fuse the mask
+        mask = lower_right(end - start, end, query.device) if start else None
         given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
         results.append(F.scaled_dot_product_attention(here, keys, values, **given))
     return torch.cat(results, -2) if len(results) > 1 else results[0]
+
+
+def lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
+    """The mask [queries, keys] of causal attention for the last queries: the last one sees all keys. GPUs have fused
+    kernels for torch's own form of it; that form is a subclass, which cannot be made under a dispatch mode."""
+    if device.type == "cpu":
+        return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, 70 MB
+
+    return causal_lower_right(queries, keys)
 
 
 def scale_of(query: torch.Tensor, scale: float | None) -> float:

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ssdsl.runtime.kernels.attention import Attending
+from ssdsl.runtime.kernels.attention import Attending, causal_attention_part
+from ssdsl.runtime.kernels.windows import Part
+from ssdsl.runtime.profile.recorder import LiveMemory
 
 SEQ, DEPTH = 6, 4
 
@@ -34,3 +36,15 @@ def test_any_axis_may_be_dense(query: str, key: str, is_causal: bool) -> None:
         part.attend_back(tensors[0], tensors[1:], None, (given, output, log), gradients, None)
     for have, want in zip([output, *gradients], [expected, *wanted], strict=True):
         torch.testing.assert_close(have, want)
+
+
+@pytest.mark.parametrize("runs", [((2, 4),), ((0, 2), (4, 6))])
+def test_runs_of_queries_while_memory_is_measured(runs: tuple[tuple[int, int], ...]) -> None:
+    """Torch's own mask cannot be made where all operators are observed."""
+    query, key, value = (torch.randn(1, 2, SEQ, DEPTH) for _ in range(3))
+    expected = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    rows = [row for start, end in runs for row in range(start, end)]
+    part = Part(2, runs[0][0], runs[-1][1], 0, SEQ, runs)
+    with LiveMemory():
+        found = causal_attention_part(query[:, :, rows], key, value, None, False, [part])
+    torch.testing.assert_close(found, expected[:, :, rows])
