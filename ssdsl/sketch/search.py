@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from typing import Generic, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang.suggest import joined
@@ -33,6 +34,7 @@ from ssdsl.workspace import Candidate, Workspace
 
 TRIES = 100  # simulations
 MOST = 20_000  # settings
+T = TypeVar("T")
 FEW = 5  # the most orders, or cuts, that are simulated for one plan
 SMALLER = 0.97  # the factor on the memory for the next one, after one that took too much
 WORTH_REFINING = 1.3  # times the best: dearer plans are not refined
@@ -54,6 +56,20 @@ Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # changes a plan, t
 
 class _TimeIsUp(Exception):
     pass
+
+
+@dataclass(slots=True)
+class _Last(Generic[T]):
+    """Answers for settings of sketches; remembers the last one."""
+
+    make: Callable[[Sketch, Values], T]
+    known: tuple[Sketch, Values, T] | None = None
+
+    def of(self, sketch: Sketch, values: Values) -> T:
+        """The answer for a setting."""
+        if self.known is None or self.known[0] is not sketch or self.known[1] != values:
+            self.known = sketch, dict(values), self.make(sketch, values)
+        return self.known[2]
 
 
 def search_of(
@@ -97,12 +113,12 @@ class Search:
     _looks: Looks = field(init=False)
     _ahead: Ahead = field(init=False)
     _widths: widths.WidthFinder = field(init=False)
+    _candidates: "_Last[Candidate]" = field(init=False)
+    _clocks: "_Last[clocks.OpenClock | None]" = field(init=False)
     _tried: dict[Point, Tried] = field(default_factory=dict)
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
     _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # proved settings
-    _last: tuple[Sketch, Values, Candidate] | None = None
-    _clock_of: tuple[Sketch, Values, clocks.OpenClock | None] | None = None
     _cannot_fit: int = 0
     _miss: Tried | None = None
     _elsewhere: int = 0
@@ -115,6 +131,7 @@ class Search:
         about = self.sketches, self.devices, self.state, self.memory, is_measured
         self._looks = Looks(model, self.cluster, *about)
         self._widths = widths.WidthFinder(model, self.cluster, self.state)
+        self._candidates, self._clocks = _Last(self._formed), _Last(self._opened_clock)
 
     def results(self, tries: int = TRIES, seconds: float = float("inf"), orders: bool = True) -> Iterator[SearchResult]:
         """The result so far after each simulation; the last is the answer. With `orders`, other cuts and orders are
@@ -262,18 +279,15 @@ class Search:
     def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
         """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too
         much."""
-        open_clock = self._open_clock_of(best.sketch, self._open(best))
+        open_clock = self._clocks.of(best.sketch, self._open(best))
         found = None if open_clock is None else open_clock.clock(self.memory * SMALLER ** len(over), fits=bool(over))
         return None if found is None else clocks.with_clock(best.sketch, dict(best.opened), found)
 
-    def _open_clock_of(self, sketch: Sketch, values: Values) -> clocks.OpenClock | None:
-        """The open clock of a setting, None if it is invalid; remembers the last one."""
-        if self._clock_of is None or self._clock_of[0] is not sketch or self._clock_of[1] != values:
-            about, found = (self._workspace.model, self.cluster, self.state), None
-            with suppress(PlanError):
-                found = clocks.open_clock(sketch, values, *about)
-            self._clock_of = sketch, dict(values), found
-        return self._clock_of[2]
+    def _opened_clock(self, sketch: Sketch, values: Values) -> clocks.OpenClock | None:
+        """The open clock of a setting; None if the setting is invalid."""
+        with suppress(PlanError):
+            return clocks.open_clock(sketch, values, self._workspace.model, self.cluster, self.state)
+        return None
 
     @staticmethod
     def _open(tried: Tried) -> Values:
@@ -402,7 +416,8 @@ class Search:
 
     def candidate(self, sketch: Sketch, values: Values) -> Candidate:
         """The unproved program of a setting; remembers the last one. Raises PlanError."""
-        if self._last is None or self._last[0] is not sketch or self._last[1] != values:
-            reading = read_plan(sketch.script, self._workspace.model, sketch.overrides(values), sketch.folder, most=1)
-            self._last = sketch, dict(values), self._workspace.formed(reading)
-        return self._last[2]
+        return self._candidates.of(sketch, values)
+
+    def _formed(self, sketch: Sketch, values: Values) -> Candidate:
+        reading = read_plan(sketch.script, self._workspace.model, sketch.overrides(values), sketch.folder, most=1)
+        return self._workspace.formed(reading)

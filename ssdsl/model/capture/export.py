@@ -25,7 +25,7 @@ from ssdsl.model.capture.known_conditions import Constants, answering
 from ssdsl.model.capture.module_error import own_failure
 from ssdsl.model.capture.on_meta import captured_batch, device_of
 from ssdsl.model.capture.preserve import attributes_kept, module_kept, patched
-from ssdsl.model.capture.source_line import Place, is_own, module_name, of_function, raised
+from ssdsl.model.capture.source_line import Place, is_own, module_name, of_function, own_span, raised
 from ssdsl.model.checks.custom_gradient import wrong_gradients
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.checks.hooks import lost_hooks
@@ -200,7 +200,7 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
     is_assertion = place is not None and linecache.getline(place.file, place.line).lstrip().startswith("assert ")
     otherwise = ASSERTION if is_assertion else CONTROL_FLOW
     change = next((change for is_so, change in causes if is_so), otherwise)
-    span = place.span() if place is not None and is_own(place.file) else None
+    span = own_span(place)
     if isinstance(error, NoDerivative):
         return CaptureFailed(error.span, model.name, f"no derivative: {error}", DERIVATIVE)
     if derivative is not None and span in (None, derivative.span()):
@@ -211,9 +211,7 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
 
 def no_loss(model: Model, what: str) -> NotALoss:
     """The diagnostic for a forward that returns something else, at the forward."""
-    place = of_function(type(model.module).forward)
-    span = place.span() if place is not None and is_own(place.file) else None
-    return NotALoss(span, model.name, what)
+    return NotALoss(own_span(of_function(type(model.module).forward)), model.name, what)
 
 
 def _sorted(symbols: re.Match[str]) -> str:

@@ -62,6 +62,11 @@ def is_own(file: str) -> bool:
     return not file.startswith((TORCH, "<")) and not is_ours(file)
 
 
+def own_span(place: Place | None) -> Span | None:
+    """The span of a place in the user's code; None for any other."""
+    return place.span() if place is not None and is_own(place.file) else None
+
+
 def is_ours(file: str) -> bool:
     """Whether a file is a part of the machinery that loads, captures and runs models."""
     return file.startswith(OURS) and not file.startswith(NETS)

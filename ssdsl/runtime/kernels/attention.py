@@ -44,13 +44,13 @@ def causal_attention_part(
     for start, end in part.results:
         here, before = query.narrow(-2, before, end - start), before + end - start
         keys, values = (x.narrow(-2, 0, end) for x in (key, value))
-        mask = lower_right(end - start, end, query.device) if start else None
+        mask = _lower_right(end - start, end, query.device) if start else None
         given: Any = {"attn_mask": mask, "is_causal": not start, "scale": scale, "enable_gqa": enable_gqa}
         results.append(F.scaled_dot_product_attention(here, keys, values, **given))
     return torch.cat(results, -2) if len(results) > 1 else results[0]
 
 
-def lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
+def _lower_right(queries: int, keys: int, device: torch.device) -> torch.Tensor:
     """The mask [queries, keys] of causal attention for the last queries: the last one sees all keys. GPUs have fused
     kernels for torch's own form of it; that form is a subclass, which cannot be made under a dispatch mode."""
     if device.type == "cpu":

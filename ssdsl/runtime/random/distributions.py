@@ -129,9 +129,8 @@ def exponential(rate: float, _: float, words: Words, dtype: torch.dtype) -> torc
 @_distribution
 def geometric(chance: float, _: float, words: Words, dtype: torch.dtype) -> torch.Tensor:
     """The number of trials up to the first success at this chance: 1, 2, ..."""
-    scale = (
-        1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
-    )  # P(x > k) = (1 - chance)**k; if the chance is 1, all are 1
+    # P(x > k) = (1 - chance)**k; if the chance is 1, all are 1
+    scale = 1 / math.log1p(-chance) if 0 < chance < 1 else 0.0
     return words.positive(dtype).log_().mul_(scale).ceil_().clamp_(min=1)
 
 

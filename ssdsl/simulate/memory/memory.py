@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from operator import itemgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ssdsl.ir.comm import Narrow, Step, Transfer
@@ -93,6 +94,13 @@ def state_of(
             yield MemoryChange(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
     others = (p for p in program.params if not p.trained and role.is_in(p.submesh))
     yield MemoryChange(0.0, "weights", sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others))
+
+
+def state_bytes(
+    program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float] = MappingProxyType({})
+) -> int:
+    """The bytes of this state on a device of a role, with the gradients of the weights that are `learned`."""
+    return sum(change.size_bytes for change in state_of(program, state, role, learned))
 
 
 def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from ssdsl.plan.eval.values import is_list, is_whole
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
-from ssdsl.simulate.memory.memory import state_of
+from ssdsl.simulate.memory.memory import state_bytes
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import capacity_bytes, prices
@@ -177,8 +177,7 @@ def _kind(found: Unordered, layers: list[cuts.Layer], micro_batches: int) -> Dev
 def _scratch(base: cuts.Priced, role: int, report: Report) -> float:
     """The bytes of a stage beside its state and its activations."""
     device = next(d for d in report.devices if d.name == base.program.roles[role].name)
-    changes = state_of(base.program, base.prices.state, base.program.roles[role], {})
-    state = sum(change.size_bytes for change in changes)
+    state = state_bytes(base.program, base.prices.state, base.program.roles[role])
     return max(0.0, device.peak_bytes - dict(device.peak_parts).get("activations", 0) - state)
 
 

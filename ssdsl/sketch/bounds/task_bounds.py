@@ -19,7 +19,7 @@ from ssdsl.lower.lower import formed, formed_with
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Plan, TaskSet
-from ssdsl.simulate.memory.memory import Inputs, state_of
+from ssdsl.simulate.memory.memory import Inputs, state_bytes
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.costs import Cost
 from ssdsl.simulate.simulate import Prices, capacity_bytes, prices
@@ -112,8 +112,7 @@ class Unordered:
     def state_bytes(self, role: int, learned: Mapping[str, float] = MappingProxyType({})) -> int:
         """The bytes of weights and optimizer state of a device, and of the gradients of the weights that are
         `learned`."""
-        changes = state_of(self.program, self.prices.state, self.program.roles[role], learned)
-        return sum(change.size_bytes for change in changes)
+        return state_bytes(self.program, self.prices.state, self.program.roles[role], learned)
 
     def input_bytes(self, role: int) -> int:
         """The bytes of a device's part of the batch."""
