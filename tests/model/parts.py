@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import torch
@@ -146,7 +147,7 @@ class Lockstep:
         self.barrier.wait()
         self.parts.clear()
         self.barrier.wait()
-        x.copy_(stacked.amax(0) if merge == "max" else stacked.sum(0))
+        x.copy_(reduce(torch.fmax, stacked) if merge == "max" else stacked.sum(0))  # without NaN, as NCCL
 
 
 @dataclass

@@ -10,7 +10,14 @@ MASK = (
     "keep the shape, and apply the mask as a factor: `torch.where(mask, x, 0)` in place of `x[mask]`\n"
     "for a mean, divide the sum by `mask.sum()`; for a loss, mark targets that do not count by `ignore_index`"
 )
-INSTEAD = {"index": MASK, "masked_select": MASK, "nonzero": MASK, "_local_scalar_dense": NUMBER}  # by operator
+MINLENGTH = "give it a `minlength`: so many counts, and no number may be as large"
+INSTEAD = {  # by operator
+    "index": MASK,
+    "masked_select": MASK,
+    "nonzero": MASK,
+    "_local_scalar_dense": NUMBER,
+    "bincount": MINLENGTH,
+}
 
 
 class CaptureFailed(Diagnostic):

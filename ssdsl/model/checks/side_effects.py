@@ -21,6 +21,7 @@ from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
 from ssdsl.model.checks.python_state import Snapshot, changes, check_registered, written
+from ssdsl.model.rewrite.bounded_counts import bounded
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -81,6 +82,8 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
         yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), effects, _hook(name))
     yield torch.Tensor, "data", _data(effects)
     yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
+    for owner in (torch, torch.Tensor):
+        yield owner, "bincount", bounded(owner.bincount)
     yield torch.nn.Module, "__setattr__", _setattr(effects, torch.nn.Module.__setattr__)
     yield torch.autograd, "backward", _telling(torch.autograd.backward, effects, _backward)
     yield torch.autograd, "grad", _differentiating(effects, torch.autograd.grad, recorded_derivative)

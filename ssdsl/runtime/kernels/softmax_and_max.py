@@ -51,15 +51,37 @@ def limit_of(dtype: torch.dtype, least: bool = False) -> float:
 
 
 def largest(x: torch.Tensor, group: Group, least: bool = False) -> torch.Tensor:
-    """The largest numbers of all parts, or the least ones. It may write to x."""
-    x = (x.neg_() if least else x).contiguous()
-    group.all_reduce(x, "max")
-    return x.neg_() if least else x
+    """The largest numbers of all parts, or the least ones; NaN, as in torch, if a part has NaN. It may write to x."""
+    x = x.neg_() if least else x
+    found = _as_integers(x) if x.is_floating_point() else x.contiguous()
+    group.all_reduce(found, "max")
+    found = _as_numbers(found, x.dtype) if x.is_floating_point() else found
+    return found.neg_() if least else found
+
+
+def _as_integers(x: torch.Tensor) -> torch.Tensor:
+    """Integers in the order of the numbers, with NaN above all: maxima of NCCL and gloo leave out a rank's NaN."""
+    wide = widened(x).contiguous()
+    bits = wide.masked_fill(wide.isnan(), float("nan"))  # a NaN without a sign
+    return _mirrored(bits.view(torch.int64 if wide.dtype is torch.float64 else torch.int32))
+
+
+def _as_numbers(integers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The numbers of type `dtype` that `_as_integers` was given."""
+    wide = torch.float64 if integers.dtype is torch.int64 else torch.float32
+    return _mirrored(integers).view(wide).to(dtype)
+
+
+def _mirrored(bits: torch.Tensor) -> torch.Tensor:
+    """Negative floats, as integers, in the opposite order, and the same the other way round."""
+    return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
 
 
 def _highest(x: torch.Tensor, axes: list[int], group: Group) -> torch.Tensor:
-    """The maximum over all parts, to subtract before an exponential; zero where it is infinite."""
-    highest = largest(x.amax(axes, keepdim=True), group)
+    """The maximum over all parts, to subtract before an exponential; zero where it is infinite. It may leave out NaN,
+    which the sum of exponentials has."""
+    highest = x.amax(axes, keepdim=True).contiguous()
+    group.all_reduce(highest, "max")
     return highest.masked_fill_(highest.isinf(), 0.0)
 
 
@@ -171,7 +193,7 @@ def max_parts(
     mine = mine.neg_() if least else mine
     most = largest(mine.clone(), group)
     nowhere = torch.iinfo(torch.int64).min
-    at = largest(torch.where(mine < most, nowhere, -(at + start)), group).neg_()
+    at = largest(torch.where((mine == most) | mine.isnan(), -(at + start), nowhere), group).neg_()
     ctx.save_for_backward(at)
     ctx.mark_non_differentiable(at)
     ctx.dim, ctx.keepdim, ctx.start, ctx.shape = dim % x.dim(), keepdim, start, x.shape

@@ -244,6 +244,24 @@ def test_functions_of_torch_func_are_traced_away(compute: Callable[[Net, torch.T
     assert_same_loss(*graph_of(compute))
 
 
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda numbers, each: torch.bincount(numbers, minlength=4),
+        lambda numbers, each: numbers.bincount(each, minlength=4),
+        lambda numbers, each: numbers.int().bincount(each.bfloat16(), 4),
+    ],
+    ids=["function", "method", "half precision"],
+)
+def test_counts_of_bounded_numbers(count: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        most, at = net.fc(x).topk(2, -1)
+        counted = count(at.flatten(), most.detach().flatten())
+        return (net.trunk(x).mean(0) * counted).sum()
+
+    assert_same_loss(*graph_of(compute))
+
+
 NOWHERE = """
 for name in ("first", "second"):
     define = torch.library.custom_op(f"ssdsl_nowhere::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")
@@ -278,6 +296,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "a number of float": lambda net, x: (y := net.fc(x).sum(), print(float(y)))[0],
         "a number printed": lambda net, x: (y := net.fc(x).sum(), print(f"{y:.3f}"))[0],
         "a shape": lambda net, x: net.fc(x)[x > 0].sum(),
+        "counts": lambda net, x: (net.fc(x) * net.fc(x).argmax(1).bincount()).sum(),
         "a shape in a loss": lambda net, x: F.mse_loss(net.fc(x)[x[:, 0] > 0], x[x[:, 0] > 0]),
         "numpy": lambda net, x: net.fc(x).sum() * float(x.numpy().mean()),
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),

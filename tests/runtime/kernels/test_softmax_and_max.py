@@ -82,6 +82,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Ten
     "max": (lambda x, d: x.max(d)[0], lambda x, d, s, g: runtime.max_parts(x, d, False, s, g)[0]),
     "min": (lambda x, d: x.min(d, keepdim=True)[0], lambda x, d, s, g: runtime.min_parts(x, d, True, s, g)[0]),
 }
+PLACES: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
+    "argmax": (lambda x, d: x.argmax(d), lambda x, d, s, g: runtime.argmax_parts(x, d, False, s, g)),
+    "argmin": (lambda x, d: x.argmin(d), lambda x, d, s, g: runtime.argmin_parts(x, d, False, s, g)),
+}
 LARGEST: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
     f"{k} {'largest' if most else 'smallest'}": (
         lambda x, d, k=k, most=most: x.topk(k, d, most)[0],
@@ -165,6 +169,22 @@ def test_the_first_of_equals_is_found() -> None:
         function = getattr(runtime, f"{name}_parts")
         for found in together(lambda at, group, f=function: f(parts(x, 1)[at], 1, False, STARTS[at], group)):
             assert torch.equal(found, getattr(x, name)(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("name", ["amax", "amin", "max", "min", *PLACES])
+def test_numbers_that_are_none_and_zeros_of_both_signs(name: str, dtype: torch.dtype) -> None:
+    """NaN of one part is the result on all, though a maximum over NCCL leaves it out."""
+    x = torch.tensor([[7, -torch.inf, 3, 0, -2, 1, 5, torch.inf, 2], [-3, -4, -1, -9, -8, -7, -6, -5, -2]])
+    numbers = [x.nan_to_num(0, 9, -9).to(dtype)] if not dtype.is_floating_point else [x, x.clone(), x.clone()]
+    if dtype.is_floating_point:
+        numbers[1][0, 5], numbers[2][0, 2], numbers[2][0, 7] = torch.nan, torch.nan, torch.nan
+        zeros = torch.tensor([[-0.0, 0, -0.0, -0.0, -0.0, 0, -0.0, 0, 0]])
+        numbers = [n.to(dtype) for n in (*numbers, -torch.tensor(torch.nan) * x, zeros, -zeros)]
+    for given in numbers:
+        whole, part = (REDUCTIONS | PLACES)[name]
+        for found in together(lambda at, g, x=given, p=part: p(parts(x, 1)[at], 1, STARTS[at], g)):
+            torch.testing.assert_close(found, whole(given, 1), equal_nan=True, rtol=0, atol=0)
 
 
 def test_a_row_without_an_order_has_a_place() -> None:
