@@ -60,11 +60,9 @@ def _compiled(text: str, file: str) -> CodeType:
 
 def write_batches(folder: Path, batches: Sequence[Batch]) -> None:
     """Writes the program's batches into its folder. Integers are stored in the smallest dtype that fits, because
-    most of a batch are token ids."""
+    most of a batch are token ids; and once, if the labels are the tokens."""
     dtypes = [{name: tensor.dtype for name, tensor in batch.items()} for batch in batches]
-    torch.save(
-        {"batches": [{n: _narrowed(t) for n, t in b.items()} for b in batches], "dtypes": dtypes}, folder / BATCHES
-    )
+    torch.save({"batches": [_narrowed(batch) for batch in batches], "dtypes": dtypes}, folder / BATCHES)
 
 
 def read_batches(folder: Path) -> list[Batch]:
@@ -74,7 +72,17 @@ def read_batches(folder: Path) -> list[Batch]:
     return [{name: tensor.to(dtypes[name]) for name, tensor in batch.items()} for batch, dtypes in pairs]
 
 
-def _narrowed(tensor: torch.Tensor) -> torch.Tensor:
+def _narrowed(batch: Batch) -> Batch:
+    """The batch in small dtypes, with tensors that are equal then as one; reading makes two of it again."""
+    found: Batch = {}
+    for name, tensor in batch.items():
+        small = _narrow(tensor)
+        equal = (other for other in found.values() if other.dtype == small.dtype and torch.equal(other, small))
+        found[name] = tensor if small is tensor else next(equal, small)
+    return found
+
+
+def _narrow(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype != torch.int64 or not tensor.numel():
         return tensor
     least, most = (int(x) for x in torch.aminmax(tensor))

@@ -32,3 +32,15 @@ def test_they_come_back(tmp_path: Path, name: str) -> None:
 def test_tokens_take_two_bytes(tmp_path: Path) -> None:
     write_batches(tmp_path, [{"tokens": TENSORS["tokens"]}])
     assert (tmp_path / BATCHES).stat().st_size < 110_000
+
+
+def test_tokens_that_are_labels_too_are_stored_once(tmp_path: Path) -> None:
+    """They come back as two tensors, so that a program may write to one."""
+    tokens = TENSORS["tokens"]
+    batch = {"tokens": tokens, "labels": tokens.clone(), "small": tokens.int(), "others": tokens + 1}
+    write_batches(tmp_path, [batch])
+    assert (tmp_path / BATCHES).stat().st_size < 2 * 100_000 + 200_000 + 10_000
+    (found,) = read_batches(tmp_path)
+    found["labels"].zero_()
+    for name in ("tokens", "small", "others"):
+        assert torch.equal(found[name], batch[name])
