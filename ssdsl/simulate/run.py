@@ -71,6 +71,7 @@ def _cached(program: Program, costs: Costs) -> Callable[[int, Action], Cost]:
     return cost
 
 
+REDUCING = (ScatterGrads, StartReduce, WaitReduce)
 OfRole = TypeVar("OfRole", Interval, execute.Stall)
 
 
@@ -114,7 +115,7 @@ def _epilogue(intervals: list[Interval], stalls: list[execute.Stall], ended: flo
     ran = [x for x in intervals if x.part is execute.ActionPart.RUN]
     start = max((x.end for x in ran if isinstance(x.action, Compute)), default=0.0)
     gathered = sum(x.cost.time_s for x in ran if isinstance(x.action, GatherParam))
-    reduces = [(x.start, x.end) for x in ran if isinstance(x.action, ScatterGrads | StartReduce | WaitReduce)]
+    reduces = [(x.start, x.end) for x in ran if isinstance(x.action, REDUCING)]
     reduces += [x.on_its_way for x in stalls if isinstance(x.action, WaitReduce)]
     updates = ended
     for x in (x for x in ran if isinstance(x.action, Update)):

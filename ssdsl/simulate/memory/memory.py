@@ -10,9 +10,7 @@ allocator, workspaces of kernels.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from operator import itemgetter
 from types import MappingProxyType
-from typing import NamedTuple
 
 from ssdsl.ir.comm import Narrow, Step, Transfer
 from ssdsl.ir.execute import ActionPart
@@ -31,12 +29,7 @@ from ssdsl.simulate.timeline import Memory
 PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
 
 
-class MemoryChange(NamedTuple):
-    """Bytes of a part that are allocated, or freed if negative, at a moment."""
-
-    time: float
-    part: str
-    size_bytes: int
+Change = tuple[float, int, str]  # a moment, and the bytes of a part that are allocated, or freed if negative
 
 
 def memories(program: Program, trace: Trace, activations: Activations, capacity: list[int | None]) -> list[Memory]:
@@ -48,31 +41,29 @@ def memories(program: Program, trace: Trace, activations: Activations, capacity:
         sent = {_key(x.action): x for x in own if isinstance(x.action, Start) and x.part is ActionPart.SENT}
         role = program.roles[r]
         live = _Liveness(program, activations, ran, arrived, sent)
-        changes = [
-            *state_of(program, activations.facts.state, role, _first_gradients(program, ran)),
-            MemoryChange(0.0, "inputs", inputs.of(role)),
-            *live.changes(role),
-        ]
-        found.append(_curve(r, changes, capacity[r]))
+        live.run(role)
+        state = state_of(program, activations.facts.state, role, _first_gradients(program, ran))
+        found.append(_curve(r, [*state, (0.0, inputs.of(role), "inputs"), *live.changes], capacity[r]))
     return found
 
 
-def _curve(row: int, changes: list[MemoryChange], capacity: int | None) -> Memory:
+def _curve(row: int, changes: list[Change], capacity: int | None) -> Memory:
     held = dict.fromkeys(PARTS, 0)
     times: list[float] = []
     sizes: list[int] = []
     peak, peak_time, peak_parts = -1, 0.0, held.copy()
-    total = 0
-    for change in sorted(changes, key=itemgetter(0, 2)):  # by time; at one time, frees come first
-        held[change.part] += change.size_bytes
-        total += change.size_bytes
-        if times and times[-1] == change.time:
+    total, last = 0, None
+    for time, size, part in sorted(changes):  # at one time, frees come first
+        held[part] += size
+        total += size
+        if time == last:
             sizes[-1] = total
         else:
-            times.append(change.time)
+            times.append(time)
             sizes.append(total)
+            last = time
         if total > peak:
-            peak, peak_time, peak_parts = total, change.time, held.copy()
+            peak, peak_time, peak_parts = total, time, held.copy()
     parts = tuple((p, n) for p, n in peak_parts.items() if n)
     return Memory(row, tuple(times), tuple(sizes), peak_time, max(peak, 0), parts, capacity)
 
@@ -80,27 +71,25 @@ def _curve(row: int, changes: list[MemoryChange], capacity: int | None) -> Memor
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def state_of(
-    program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float]
-) -> Iterator[MemoryChange]:
+def state_of(program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float]) -> Iterator[Change]:
     """Yields the memory of a role's state: weights and optimizer state from the start, gradients from the first time at
     which one of their weights is `learned`."""
     for flat in program.flats_of(role):
         own = flat.elements_over(flat.sharded.optimizer)
-        yield MemoryChange(0.0, "weights", flat_bytes(flat, flat.sharded.weights))
-        yield MemoryChange(0.0, "optimizer", own * state.optimizer_bytes(flat.dtype))
+        yield 0.0, flat_bytes(flat, flat.sharded.weights), "weights"
+        yield 0.0, own * state.optimizer_bytes(flat.dtype), "optimizer"
         if times := [learned[w] for w in flat.weights if w in learned]:
             held = flat.elements_over(flat.sharded.grads)
-            yield MemoryChange(min(times), "gradients", held * state.gradient_bytes(flat.dtype))
+            yield min(times), held * state.gradient_bytes(flat.dtype), "gradients"
     others = (p for p in program.params if not p.trained and role.is_in(p.submesh))
-    yield MemoryChange(0.0, "weights", sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others))
+    yield 0.0, sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others), "weights"
 
 
 def state_bytes(
     program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float] = MappingProxyType({})
 ) -> int:
     """The bytes of this state on a device of a role, with the gradients of the weights that are `learned`."""
-    return sum(change.size_bytes for change in state_of(program, state, role, learned))
+    return sum(size for _, size, _ in state_of(program, state, role, learned))
 
 
 def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
@@ -151,9 +140,10 @@ class _Liveness:
     waiting: dict[tuple[str, At], int] = field(default_factory=dict)  # bytes of gradients that their function awaits
     reads: dict[int, dict[At, list[tuple[FunctionInput, At]]]] = field(default_factory=dict)
     learned: set[int] = field(default_factory=set)  # functions that have run a backward
+    changes: list[Change] = field(default_factory=list)
 
-    def changes(self, role: Role) -> Iterator[MemoryChange]:
-        """Yields the changes of memory of the role's actions, in their order."""
+    def run(self, role: Role) -> None:
+        """Adds the changes of memory of the role's actions, in their order."""
         freed = {(a.slot, a.at) for a in role.actions if isinstance(a, Free)}
         start = end = now = 0.0  # the last task or message; `now` is the time at which the role posts what follows
         for action in role.actions:
@@ -161,64 +151,72 @@ class _Liveness:
                 case Compute():
                     start, end = self.ran[action].start, self.ran[action].end
                     now = end
-                    yield from self._task(action, start, end, freed)
+                    self._task(action, start, end, freed)
                 case Start():
-                    yield from self._message(action, now)
+                    self._message(action, now)
                     if (journey := self.sent.get(_key(action))) is not None:
                         end = journey.end
                 case Wait() if action.gradient:
                     self.awaited.append(self.arrived[_key(action)])
                 case Free() if (slot := self.slots.pop((action.slot, action.at), None)) is not None:
-                    yield MemoryChange(start if slot.is_kept else end, slot.part, -slot.size_bytes)
+                    self._change(start if slot.is_kept else end, -slot.size_bytes, slot.part)
                 case _:
                     pass
 
-    def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> Iterator[MemoryChange]:
-        function = self.program.functions[task.function]
+    def _change(self, time: float, size_bytes: int, part: str) -> None:
+        if size_bytes:
+            self.changes.append((time, size_bytes, part))
+
+    def _while(self, start: float, end: float, size_bytes: int, part: str) -> None:
+        """Adds memory that is held for a time."""
+        if size_bytes:
+            self.changes += ((start, size_bytes, part), (end, -size_bytes, part))
+
+    def _task(self, task: Compute, start: float, end: float, freed: set[tuple[str, At]]) -> None:
+        function, phase = self.program.functions[task.function], task.phase
         kept = self.activations.of(function, task.at)
         slots = ((function.outputs[number].slot, size) for number, size in kept.lent)
         lent = {(slot, task.at): size for slot, size in slots if (slot, task.at) in freed}
-        yield from (MemoryChange(start, "transfers", -_sent_bytes(x)) for x in self.awaited)
+        for journey in self.awaited:
+            self._change(start, -_sent_bytes(journey), "transfers")
         self.awaited.clear()
-        match task.phase:
+        match phase:
             case Phase.FORWARD:
                 made = kept.size_bytes or sum(kept.outputs)  # without a backward, only outputs
-                yield MemoryChange(start, "activations", made)
-                self.slots |= {slot: _Slot("activations", size) for slot, size in lent.items()}
+                self._change(start, made, "activations")
+                self.slots.update((slot, _Slot("activations", size)) for slot, size in lent.items())
                 if function.backward is Backward.NONE:
-                    yield MemoryChange(end, "activations", sum(lent.values()) - made)
+                    self._change(end, sum(lent.values()) - made, "activations")
             case Phase.BACKWARD:
-                yield MemoryChange(end, "activations", sum(lent.values()) - kept.size_bytes)
+                self._change(end, sum(lent.values()) - kept.size_bytes, "activations")
             case Phase.DGRAD:
-                yield MemoryChange(end, "activations", sum(lent.values()) + kept.for_weights - kept.size_bytes)
+                self._change(end, sum(lent.values()) + kept.for_weights - kept.size_bytes, "activations")
             case Phase.WGRAD:
-                yield MemoryChange(end, "activations", -kept.for_weights)
-        if task.phase in (Phase.BACKWARD, Phase.DGRAD):
-            yield from self._gradients(function, task.at, start, end)
-            is_first = task.phase is Phase.BACKWARD and task.function not in self.learned
+                self._change(end, -kept.for_weights, "activations")
+        scratch = kept.gathered_bytes
+        if phase is Phase.BACKWARD or phase is Phase.DGRAD:
+            self._gradients(function, task.at, start, end)
+            is_first = phase is Phase.BACKWARD and task.function not in self.learned
             self.learned.add(task.function)
             learned = min(kept.first_bytes, kept.learned_bytes) if is_first else 0
-            working = kept.first_bytes - learned if is_first else kept.later_bytes
-            for part, size in (("gradients", learned), ("scratch", working + kept.gathered_bytes)):
-                yield MemoryChange(start, part, size)
-                yield MemoryChange(end, part, -size)
-        else:
-            yield MemoryChange(start, "scratch", kept.gathered_bytes)
-            yield MemoryChange(end, "scratch", -kept.gathered_bytes)
+            self._while(start, end, learned, "gradients")
+            scratch += kept.first_bytes - learned if is_first else kept.later_bytes
+        self._while(start, end, scratch, "scratch")
 
-    def _gradients(self, function: Function, at: At, start: float, end: float) -> Iterator[MemoryChange]:
-        """Yields the memory of values' gradients: each waits from the first backward that adds to it until the backward
+    def _gradients(self, function: Function, at: At, start: float, end: float) -> None:
+        """Adds the memory of values' gradients: each waits from the first backward that adds to it until the backward
         of the function that made the value."""
-        yield from (self._returned(output.slot, at, start) for output in function.outputs)
+        for output in function.outputs:
+            self._return(output.slot, at, start)
         if function.number not in self.reads:
             self.reads[function.number] = reads_of_tasks(function)
         for given, part in self.reads[function.number].get(at, ()):
             if given.gradient and (given.slot, part) not in self.waiting:
                 self.waiting[given.slot, part] = size = self._gradient_bytes(given)
-                yield MemoryChange(end, "scratch", size)
+                self._change(end, size, "scratch")
 
-    def _returned(self, slot: str, at: At, time: float) -> MemoryChange:
-        return MemoryChange(time, "scratch", -self.waiting.pop((slot, at), 0))
+    def _return(self, slot: str, at: At, time: float) -> None:
+        self._change(time, -self.waiting.pop((slot, at), 0), "scratch")
 
     def _gradient_bytes(self, given: FunctionInput) -> int:
         """The mean bytes of the gradient of one part of an input, as its producer has made it."""
@@ -232,20 +230,20 @@ class _Liveness:
             elements //= prod(m.index.parts for m in joined)
         return elements * ITEMSIZE.get(given.var.dtype, 4)
 
-    def _message(self, action: Start, posted: float) -> Iterator[MemoryChange]:
-        """Yields the memory of a message: a received value has a buffer from its post, or the start of its journey,
+    def _message(self, action: Start, posted: float) -> None:
+        """Adds the memory of a message: a received value has a buffer from its post, or the start of its journey,
         until it is freed; a sent one for the time of its journey."""
         message = self.program.messages[action.message]
         if not isinstance(message, Transfer):
             return
-        if (journey := self.sent.get(_key(action))) is not None:
+        key = _key(action)
+        if (journey := self.sent.get(key)) is not None:
             if action.gradient:
-                yield self._returned(message.target_slot, action.at, journey.start)
-            yield MemoryChange(journey.start, "transfers", _sent_bytes(journey))
-            yield MemoryChange(journey.end, "transfers", -_sent_bytes(journey))
-        if (journey := self.arrived.get(_key(action))) is not None:
+                self._return(message.target_slot, action.at, journey.start)
+            self._while(journey.start, journey.end, _sent_bytes(journey), "transfers")
+        if (journey := self.arrived.get(key)) is not None:
             size = _sent_bytes(journey)
-            yield MemoryChange(min(posted, journey.start), "transfers", size)
+            self._change(min(posted, journey.start), size, "transfers")
             if not action.gradient:
                 is_kept = self.program.functions[message.consumer].backward is not Backward.NONE
                 self.slots[message.target_slot, action.at] = _Slot("transfers", size, is_kept)
