@@ -71,9 +71,7 @@ class UserFile:
         function = getattr(module, self.name, None) if self.name else None
         if not callable(function):
             raise PlanError(self._missing(module))
-        parameters = inspect.signature(function).parameters.values()
-        needed = [p.name for p in parameters if p.default is p.empty and p.kind < 2]
-        if needed:
+        if needed := _needed(function):
             fact = f"function `{self.name}` needs the argument `{needed[0]}`"
             change = "give every parameter a default value"
             raise PlanError(self.mistakes.bad(self.definition(function), fact, change))
@@ -126,13 +124,21 @@ class UserFile:
         return self.line_span(number) if number else None
 
     def _missing(self, module: ModuleType) -> FunctionMissing:
-        own = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+        items = vars(module).items()
+        functions = {n: v for n, v in items if inspect.isfunction(v) and v.__module__ == module.__name__}
+        own = sorted(functions, key=lambda n: (n.startswith("_"), len(_needed(functions[n])) > 0))  # helpers last
         path, option = self.source.name, self.spec.name
         fact = f"`{path}` has no function `{self.name}`" if self.name else f"`{option} {path}` names no function"
         span = Span(self.spec, len(path) + 1 if self.name else 0, len(self.spec.text))
         example = [*nearest(self.name, own), *own, "function"][0]
         known = ", ".join(own) or "no functions"
         return self.mistakes.no_function(span, fact, suggest(self.name, own), path, known, example)
+
+
+def _needed(function: Any) -> list[str]:
+    """The names of the arguments without which a function cannot be called."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind < 2]
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

@@ -57,7 +57,7 @@ def newest(folder: Path) -> Path:
     if (folder / METADATA).exists():
         return folder
     if not folder.exists():
-        raise EngineError(f"there is no folder `{folder}`", "name a folder that `save` wrote to")
+        raise EngineError(f"there is no folder `{folder}`", "name a folder of checkpoints: a run's, or one in it")
     if not folder.is_dir():
         raise EngineError(f"`{folder}` is a file, not a folder", "name a run's folder, or one of the checkpoints in it")
     kept = KeptCheckpoints.read(folder)

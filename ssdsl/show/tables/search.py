@@ -167,7 +167,8 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
         yield f"the nearest, {miss.sketch.name} {miss.setting.words}, needs at least {more} more on a device"
     for tried in found.unproved:
         yield f"a bug of ssdsl, please report it: {tried.sketch.name} {tried.setting.words}: {tried.unproved}"
-    yield _error_bar(found, cluster)
+    if (best := found.best) is not None:
+        yield _error_bar(found, best, cluster)
     for sketch in found.sketches:
         opened = "; ".join(f"{p.name} in {listed(p.tried)} ({p.why})" for p in sketch.open) or "nothing"
         fixed = "".join(f", {param} = {value}" for param, value in sketch.fixed.items())
@@ -176,13 +177,11 @@ def _notes(found: SearchResult, cluster: Cluster) -> Iterator[str]:
     yield "for the sizes of this example's batch"
 
 
-def _error_bar(found: SearchResult, cluster: Cluster) -> str:
+def _error_bar(found: SearchResult, best: Tried, cluster: Cluster) -> str:
     if cluster.error is None:
         return f"how wrong simulated steps are on {cluster.name} is unknown"
-    best, bar = found.best, cluster.error.step
+    bar = cluster.error.step
     known = f"simulated steps are up to {bar:.0%} wrong there ({cluster.error.source})"
-    if best is None:
-        return known
     others = sum(t.setting.device_s <= best.setting.device_s * (1 + bar) for t in found.ranked) - 1
     equal = f"{others + 1} plans count as equal" if others else "no other plan counts as equal"
     return f"{known}: {equal}"

@@ -197,6 +197,9 @@ WRONG: dict[str, dict[str, Callable[[Path], str]]] = {
     "E0307": {
         "misspelt": lambda folder: user(folder, GOOD, "modle"),
         "none given": lambda folder: user(folder, GOOD).removesuffix(":model"),
+        "none given, beside helpers": lambda folder: user(
+            folder, "def _hidden(): ...\ndef helper(x): ...\n" + textwrap.dedent(GOOD)
+        ).removesuffix(":model"),
         "none defined": lambda folder: user(folder, "x = 3\n"),
     },
     "E0308": {
