@@ -147,10 +147,10 @@ def _graph(model: "str | Model", meta: bool) -> Graph:
     """The graph of a model. For a name, the cached graph where a command has captured it before."""
     if isinstance(model, str):
         return captured(ModelRequest(model, meta=meta)).graph
-    from ssdsl.model.load.batch import kind
     from ssdsl.model.load.errors import BadModel
     from ssdsl.model.load.model import Model, computing  # which loads torch, as the model did
     from ssdsl.model.trace import capture
+    from ssdsl.runtime.data.batch import kind
 
     if not isinstance(model, Model):
         raise PlanError(BadModel(None, f"the model is {kind(model)}, not a model of ssdsl", MODEL))

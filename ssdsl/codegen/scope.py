@@ -111,9 +111,9 @@ class FileScope:
         return any(values[r.value].dtype in WHOLE for r in op.reads if r.value in values)
 
     @cached_property
-    def blocks(self) -> list[Function]:
+    def blocks(self) -> tuple[Function, ...]:
         """The functions that the role runs."""
-        return [self.program.functions[n] for n in sorted({a.function for a in self.role.computes()})]
+        return self.program.functions_of(self.role)
 
     def block(self, number: int) -> str:
         """The Python name of a function of the program."""

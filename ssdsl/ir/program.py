@@ -210,6 +210,10 @@ class Program:
         """The flat parameters of a role's devices."""
         return tuple(f for f in self.flats if role.is_in(f.submesh))
 
+    def functions_of(self, role: Role) -> tuple[Function, ...]:
+        """The functions that a role runs, in the order of their numbers."""
+        return tuple(self.functions[n] for n in sorted({task.function for task in role.computes()}))
+
     def prologues_of(self, role: Role) -> tuple[Prologue, ...]:
         """The prologues that a role's devices run."""
         return tuple(p for p in self.prologues if role.is_in(p.submesh))

@@ -347,6 +347,11 @@ Statement = (  # in the order in which they are listed to a user
 class Script(Node):
     statements: tuple[Statement, ...]
 
+    @property
+    def params(self) -> tuple[str, ...]:
+        """The names of its params, in the order of the text."""
+        return tuple(s.name.text for s in self.statements if isinstance(s, ParamStatement))
+
 
 def statements_by_keyword() -> dict[str, tuple[type[Keyworded], ...]]:
     """The kinds of statements that begin with each keyword; `order` has two."""

@@ -269,6 +269,19 @@ class Graph:
                 found.setdefault(operand.value, []).append(operator)
         return {value: tuple(operators) for value, operators in found.items()}
 
+    @property
+    def results(self) -> set[str]:
+        """The values for which a step runs: the loss, updates of buffers, and outputs."""
+        return {self.loss, *self.updates.values(), *self.outputs.values()}
+
+    def makers_of(self, operator: Operator) -> list[Operator]:
+        """The operators that make what an operator reads, in the order of its operands."""
+        return [self.makers[o.value] for o in operator.inputs if o.value in self.makers]
+
+    def readers_of(self, operator: Operator) -> list[Operator]:
+        """The operators that read what an operator makes, in the order of its results."""
+        return [reader for o in operator.outputs for reader in self.readers.get(o.value, ())]
+
     @cached_property
     def signatures(self) -> dict[str, int]:
         """A number for each operator: the same for equal calls (`signatures.py`)."""

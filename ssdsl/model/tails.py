@@ -38,7 +38,7 @@ def _tail(
     found: set[str] = set()
     for operator in reversed(graph.operators):
         if belongs(operator):
-            users = [c for o in operator.outputs for c in graph.readers.get(o.value, ())]
+            users = graph.readers_of(operator)
             if ends(operator, users) or (users and all(u.name in found for u in users)):
                 found.add(operator.name)
     return frozenset(found)

@@ -169,7 +169,7 @@ def _whole_in_time(facts: Facts, operator: Operator, record: OpPlan) -> tuple[In
 
 def unknown_params(script: nodes.Script, overrides: Mapping[str, int]) -> list[Diagnostic]:
     """The mistakes of `--set` with names that the plan does not have."""
-    known = tuple(s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement))
+    known = script.params
     return [UnknownParam(None, name, value, known) for name, value in overrides.items() if name not in known]
 
 

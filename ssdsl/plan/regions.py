@@ -2,20 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from ssdsl.runtime.layout.regions import Regions as Regions
 from ssdsl.runtime.layout.regions import Run as Run
 from ssdsl.runtime.layout.regions import Runs as Runs
 from ssdsl.runtime.layout.regions import parts_of as parts_of
 
+Number = TypeVar("Number", int, float)
 
-def merged(runs: Iterable[Run]) -> Runs:
+
+def merged(runs: Iterable[tuple[Number, Number]]) -> tuple[tuple[Number, Number], ...]:
     """The runs in order, with touching ones joined. The runs must be disjoint.
 
     >>> merged([(6, 8), (0, 2), (2, 4)])
     ((0, 4), (6, 8))
     """
-    found: list[Run] = []
+    found: list[tuple[Number, Number]] = []
     for start, end in sorted(runs):
         if found and found[-1][1] == start:
             start = found.pop()[0]

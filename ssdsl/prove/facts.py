@@ -156,6 +156,6 @@ def _alone(graph: Graph) -> frozenset[str]:
 
 
 def _read(graph: Graph) -> frozenset[str]:
-    """The values that operators read, and the purposes of a step: the loss, updates of buffers, and outputs."""
+    """The values that operators read, and the results of a step."""
     found = {i.value for operator in graph.operators for i in operator.inputs}
-    return frozenset(found | {graph.loss, *graph.updates.values(), *graph.outputs.values()})
+    return frozenset(found | graph.results)

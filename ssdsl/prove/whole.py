@@ -26,7 +26,7 @@ def check_operators(facts: ProofFacts) -> None:
     for function in facts.program.functions:
         for op in function.operators():
             found.setdefault(op.operator, []).append(function)
-    wanted = {facts.graph.loss, *facts.graph.updates.values(), *facts.graph.outputs.values()}
+    wanted = facts.graph.results
     for operator in reversed(facts.graph.operators):
         here = found.get(operator.name, [])
         is_needed = not wanted.isdisjoint(o.value for o in operator.outputs)

@@ -25,6 +25,7 @@ from ssdsl.ir.program import (
     WaitReduce,
 )
 from ssdsl.ir.steps import steps_of
+from ssdsl.plan.regions import merged
 from ssdsl.simulate.price.costs import Cost, Costs
 
 Interval = execute.Interval[Cost]
@@ -121,10 +122,4 @@ def _epilogue(intervals: list[Interval], stalls: list[execute.Stall], ended: flo
     for x in (x for x in ran if isinstance(x.action, Update)):
         updates = x.start + x.cost.communication_s
         reduces.append((x.start, updates))
-    merged: list[tuple[float, float]] = []
-    for begin, end in sorted((a, b) for a, b in reduces if b > a):
-        if merged and merged[-1][1] == begin:
-            merged[-1] = merged[-1][0], end
-        else:
-            merged.append((begin, end))
-    return Epilogue(start, updates, ended, gathered, tuple(merged))
+    return Epilogue(start, updates, ended, gathered, merged((a, b) for a, b in reduces if b > a))

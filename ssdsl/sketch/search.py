@@ -380,7 +380,7 @@ class Search:
     def _simulated(self, sketch: Sketch, values: Values) -> Tried:
         """A simulated setting, or a refused one. Its timeline is simulated again when it is asked for."""
         known = sketch.overrides(values)
-        words = {name: known[name] for name in sketch.params if name in known}
+        words = {name: known[name] for name in sketch.script.params if name in known}
         try:
             plan, report = self._step(sketch, values, words)
         except PlanError as error:

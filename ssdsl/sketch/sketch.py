@@ -69,11 +69,6 @@ class Sketch:
         return self.source.name
 
     @property
-    def params(self) -> list[str]:
-        """The names of all params, in the order of the text."""
-        return [s.name.text for s in self.script.statements if isinstance(s, nodes.ParamStatement)]
-
-    @property
     def default(self) -> Values:
         """The plan's own values of the open params."""
         return {p.name: p.default for p in self.open}
@@ -139,8 +134,7 @@ def sketch_of(
     is wrong with all params that the user does not set at their defaults.
     """
     script = parse(source)
-    names = {s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement)}
-    asked = {name: numbers for name, numbers in (asked or {}).items() if name in names}
+    asked = {name: numbers for name, numbers in (asked or {}).items() if name in script.params}
     chosen = {name: numbers[0] for name, numbers in asked.items()}
     params(script, chosen)  # a wrong one is no fact, and would be taken for one that is not open
     context = context_without_errors(script, model, chosen, folder)
@@ -170,7 +164,7 @@ def sketch_of(
 
 def unknown_params(asked: Mapping[str, Sequence[int]], sketches: Sequence[Sketch]) -> list[Diagnostic]:
     """The mistakes of params that the user sets and no plan has. It is enough that one of several plans has a param."""
-    known = tuple(sorted({name for sketch in sketches for name in sketch.params}))
+    known = tuple(sorted({name for sketch in sketches for name in sketch.script.params}))
     return [UnknownParam(None, name, numbers[0], known) for name, numbers in asked.items() if name not in known]
 
 

@@ -1,7 +1,7 @@
 """`ssdsl diff`: the changes from one plan to another in time, memory and bytes."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import complete_plan, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_views
-
-if TYPE_CHECKING:
-    from ssdsl.text.source import Source
 
 After = Annotated[
     str | None,
@@ -86,13 +83,8 @@ def _of_same_model(loaded: LoadedPlan, plan: str) -> LoadedPlan:
 
 def _known(loaded: LoadedPlan, overrides: dict[str, int], *both: LoadedPlan) -> dict[str, int]:
     """The settings for a plan: all but those of params that only the other one has."""
-    mine = _params(loaded.source)
-    other = {name for one in both for name in _params(one.source)} - mine
-    return {name: value for name, value in overrides.items() if name not in other}
-
-
-def _params(source: "Source") -> set[str]:
-    from ssdsl.lang import nodes
     from ssdsl.lang.parse import parse
 
-    return {s.name.text for s in parse(source).statements if isinstance(s, nodes.ParamStatement)}
+    mine = parse(loaded.source).params
+    other = {name for one in both for name in parse(one.source).params if name not in mine}
+    return {name: value for name, value in overrides.items() if name not in other}

@@ -218,23 +218,22 @@ class Within:
         leaves = with_shares(var.type.layout.travelling(), submesh, shares)
         if leaves == var.type.layout:
             return var
-        key = ("completed", var.name, leaves)
-        if key not in self.known:
-            gradient = var.gradient
-            if gradient is not None:
-                gradient = replace(gradient, layout=with_shares(gradient.layout.travelling(), submesh, shares))
-            self.known[key] = self.make(self._reshard(var, shape, leaves, gradient))
-        return self.known[key]
+        gradient = var.gradient
+        if gradient is not None:
+            gradient = replace(gradient, layout=with_shares(gradient.layout.travelling(), submesh, shares))
+        return self._in_layout(var, shape, leaves, gradient)
 
     def owing(self, var: Var, shape: Shape, gradient: Type) -> Var:
         """A version of equal layout whose gradient may come as addends (`gradient`), so that they are summed over
         devices once for all readers."""
         assert var.gradient is not None
-        if gradient == var.gradient:
-            return var
-        key = ("owing", var.name, gradient)
+        return var if gradient == var.gradient else self._in_layout(var, shape, var.type.layout, gradient)
+
+    def _in_layout(self, var: Var, shape: Shape, layout: Layout, gradient: Type | None) -> Var:
+        """The version of these types, made once."""
+        key = ("layout", var.name, layout, gradient)
         if key not in self.known:
-            self.known[key] = self.make(self._reshard(var, shape, var.type.layout, gradient))
+            self.known[key] = self.make(self._reshard(var, shape, layout, gradient))
         return self.known[key]
 
     def _reshard(self, var: Var, shape: Shape, layout: Layout, gradient: Type | None) -> Reshard:

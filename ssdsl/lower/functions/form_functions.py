@@ -60,7 +60,7 @@ def _able(lowering: Lowering) -> frozenset[str]:
         return frozenset()
     recomputed = frozenset(n for n, record in lowering.plan.operators.items() if record.checkpoint is not None)
     kept = _kept(graph, alone, recomputed)
-    once = {*graph.updates.values(), *graph.outputs.values(), graph.loss, *graph.running}
+    once = graph.results | graph.running
     return frozenset(
         o.name
         for o in made

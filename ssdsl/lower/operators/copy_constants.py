@@ -24,7 +24,7 @@ def with_copies(plan: Plan) -> Plan:
     """The plan in which each place that reads a repeated constant has an operator of its own for it, with what the plan
     says of the original. Plans for one graph in which the same readers are together get the same graph object."""
     graph = plan.graph
-    results = {graph.loss, *graph.updates.values(), *graph.outputs.values()}
+    results = graph.results
     repeated = (graph.by_name[name] for name in graph.repeated if not plan.of(name).stays)
     moving = {operator.name for operator in repeated if results.isdisjoint(o.value for o in operator.outputs)}
     if all(plan.of(name).home == plan.of(reader).home for name in moving for reader in _readers(graph, name)):
@@ -43,7 +43,7 @@ def with_copies(plan: Plan) -> Plan:
 
 def _readers(graph: Graph, name: str) -> list[str]:
     """The operators that read a result of an operator."""
-    return [reader.name for operand in graph.by_name[name].outputs for reader in graph.readers.get(operand.value, ())]
+    return [reader.name for reader in graph.readers_of(graph.by_name[name])]
 
 
 def _beside(host: Operator, there: OpPlan, operator: Operator, own: OpPlan) -> OpPlan:

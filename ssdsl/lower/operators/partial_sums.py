@@ -106,7 +106,7 @@ class _Walk:
         if kept != own:
             self.late[operator.name] = own = kept
             splits = self.lowering.cut.of(operator, own, submesh)
-        taken = self._taken(operator, own, sums, submesh)
+        taken = self._taken(operator, own, sums)
         self.splits[operator.name] = tuple(carried for carried, _ in taken.values())
         left = {coordinate_of(i, submesh): i for i in own if operator.summed(i.dim)}
         left |= {coordinate: index for coordinate, (_, index) in taken.items()}
@@ -130,7 +130,7 @@ class _Walk:
         }
 
     def _taken(
-        self, operator: Operator, own: tuple[Index, ...], sums: list[Partial], submesh: Submesh
+        self, operator: Operator, own: tuple[Index, ...], sums: list[Partial]
     ) -> dict[Coordinate, tuple[Carried, Index]]:
         """The sums that an operator carries, by coordinate. Its operands are addends then; one that is whole is the
         addend of the first part."""
@@ -211,12 +211,12 @@ def _ordered_indices(plan: Plan) -> dict[str, frozenset[str]]:
 def sink_grad_reductions(lowering: Lowering) -> Lowering:
     """Adds `sunk`: for each such operator, the axes and indices in time along which its outputs' gradients stay
     partial."""
-    readers, alone, moving = lowering.graph.readers, lowering.graph.alone, lowering.graph.tails.dispatched
+    alone, moving = lowering.graph.alone, lowering.graph.tails.dispatched
     sunk: dict[str, frozenset[str]] = {}
     for operator in reversed(lowering.graph.computing):
         if not (operator.name in moving or all(o.value in alone for o in operator.outputs)):
             continue
-        users = [c for o in operator.outputs for c in readers.get(o.value, ())]
+        users = lowering.graph.readers_of(operator)
         if any(lowering.submeshes[c.name] != lowering.submeshes[operator.name] for c in users):
             continue
         split = {*names_along(lowering.splits[operator.name])}

@@ -210,9 +210,7 @@ class _Rewriting:
     def _is_read_outside(self, value: str, region: ExpertRegion) -> bool:
         graph = self.source.graph
         readers = {o.name for o in graph.readers.get(value, ())}
-        return bool(readers - region.operators.keys()) or value in {graph.loss, *graph.outputs.values()} | {
-            *graph.updates.values()
-        }
+        return bool(readers - region.operators.keys()) or value in graph.results
 
     # -- there and back ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import torch
 
 from ssdsl.lang.suggest import suggest
 from ssdsl.model.load.errors import BadAxes, BadInputs
+from ssdsl.runtime.data.batch import kind, text
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Span
 
@@ -129,7 +130,7 @@ def difference(first: Batch, other: Batch) -> str:
         return f"it has {', '.join(other)} and not {', '.join(first)}"
     for name, tensor in other.items():
         if (tensor.shape, tensor.dtype) != (first[name].shape, first[name].dtype):
-            return f"`{name}` is {shape(tensor)} and not {shape(first[name])}"
+            return f"`{name}` is {_shape(tensor)} and not {_shape(first[name])}"
     return ""
 
 
@@ -168,7 +169,7 @@ def _wrong_axes(
             span, f"the axes of input `{name}` are {names!r}", 'give a tuple of words, such as ("batch", "seq")'
         )
     elif len(names) != tensor.dim():
-        fact = f"input `{name}` is {shape(tensor)}, but {len(names)} of its axes have names: {', '.join(names)}"
+        fact = f"input `{name}` is {_shape(tensor)}, but {len(names)} of its axes have names: {', '.join(names)}"
         yield BadAxes(span, fact, "give each axis one name")
     else:
         for axis, size in zip(names, tensor.shape, strict=True):
@@ -183,17 +184,8 @@ def _is_word(word: Any, name: str, axis: int) -> bool:
     return isinstance(word, str) and (word.isidentifier() or word == automatic(name, axis))
 
 
-def shape(tensor: torch.Tensor) -> str:
-    """A tensor's dtype and sizes: `float32[8, 16]`."""
-    return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
-
-
-def kind(value: Any) -> str:
-    """The type of a value in words: `a list`."""
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+def _shape(tensor: torch.Tensor) -> str:
+    return text(tensor.dtype, tuple(tensor.shape))
 
 
 def axes_of(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ssdsl.model.load.batch import Batch, difference, kind, named_axes, named_batch
+from ssdsl.model.load.batch import Batch, difference, named_axes, named_batch
 from ssdsl.model.load.errors import (
     BadInputs,
     BadModel,
@@ -21,6 +21,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import Deferred, Fewer, TooMany, initial_draws
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.model.ops.registry import use_rows
+from ssdsl.runtime.data.batch import kind
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span

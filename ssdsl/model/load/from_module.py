@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ssdsl.model.load.batch import kind, named_axes, named_batch
+from ssdsl.model.load.batch import named_axes, named_batch
 from ssdsl.model.load.errors import BadModel, NoInitialiser, NumbersNeeded
 from ssdsl.model.load.from_file import checked_loss
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
 from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, tensors_in, with_tensors
+from ssdsl.runtime.data.batch import kind
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import Diagnostic, PlanError

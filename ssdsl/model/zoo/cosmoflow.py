@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from ssdsl.model.load.spec import option_text
-from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
 CHANNELS, TARGETS = 4, 4
 LEFT = 4  # voxels that the last pooling leaves along each axis, if no convolution has a stride
@@ -49,7 +49,7 @@ class Cosmoflow(ModelSize):
             return f"stride = {self.stride} has to be 1, 2 or {LEFT}"
         if len(self.hidden) != 2:
             return f"hidden = {option_text(self.hidden)} has to be two widths, as 2048-256"
-        return group_problem(self.batch, self.statistics)
+        return super().problem()
 
     @property
     def blocks(self) -> int:

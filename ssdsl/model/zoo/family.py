@@ -43,8 +43,10 @@ class ModelSize:
         return replace(self, **numbers)
 
     def problem(self) -> str:
-        """The reason why no model can be built from these numbers, or ""."""
-        return ""
+        """The reason why no model can be built from these numbers, or "". Batch norms may have statistics of their own
+        for each of `statistics` equal parts of the batch."""
+        batch, groups = self.numbers.get("batch", 0), self.numbers.get("statistics", 1)
+        return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
 
     def describe(self) -> str:
         """The most important numbers in words, for a table."""
@@ -65,11 +67,6 @@ class ModelSize:
         """A batch of random numbers; with `meta` the module has no numbers, and large inputs need none either."""
         found: dict[str, torch.Tensor] = resolve_name(f"ssdsl.model.zoo.nets.{self.NET}").example(self, draws, meta)
         return found
-
-
-def group_problem(batch: int, groups: int) -> str:
-    """The reason why a batch has no `groups` equal parts, or ""."""
-    return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
 
 
 @dataclass(frozen=True, slots=True)

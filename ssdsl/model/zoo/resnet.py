@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.model.load.spec import option_text
-from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
 CHANNELS = 3
 EXPANSION = {"basic": 1, "bottleneck": 4}  # channels out of a block, for each channel inside it
@@ -50,9 +50,6 @@ class Resnet(ModelSize):
     factor: int = 1
     statistics: int = 1
     dtype: str = "fp32"
-
-    def problem(self) -> str:
-        return group_problem(self.batch, self.statistics)
 
     @property
     def features(self) -> int:

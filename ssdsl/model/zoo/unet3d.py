@@ -14,7 +14,7 @@ The batch is ours.
 
 from typing import ClassVar
 
-from ssdsl.model.zoo.family import ModelFamily, ModelSize, group_problem
+from ssdsl.model.zoo.family import ModelFamily, ModelSize
 
 
 class Unet3d(ModelSize):
@@ -41,7 +41,7 @@ class Unet3d(ModelSize):
     def problem(self) -> str:
         if self.width % (1 << self.levels):
             return f"width = {self.width} is no multiple of {1 << self.levels}, as {self.levels} poolings halve it"
-        return group_problem(self.batch, self.statistics)
+        return super().problem()
 
     def widths(self) -> list[tuple[int, int, int]]:
         """Channels of the double convolution of each level on the way down: into it, between its two and out of it."""

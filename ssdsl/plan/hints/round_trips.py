@@ -48,10 +48,8 @@ class _Flows:
         graph = model.graph
         for operator in graph.operators:
             if operator.name in places and operator.path in graph.parents:
-                makers = {graph.makers[o.value].name for o in operator.inputs if o.value in graph.makers}
-                readers = {r.name for o in operator.outputs for r in graph.readers.get(o.value, ())}
-                self.makers[operator.name] = makers & places.keys()
-                self.readers[operator.name] = readers & places.keys()
+                self.makers[operator.name] = {o.name for o in graph.makers_of(operator)} & places.keys()
+                self.readers[operator.name] = {o.name for o in graph.readers_of(operator)} & places.keys()
 
 
 def _runs(model: ModelIndex, places: dict[str, str], flows: _Flows) -> Iterator[Sequence[Operator]]:

@@ -216,15 +216,13 @@ class _Carried:
         """Puts each operator without a twin beside a neighbour: an operator that it reads from, else one that reads
         it."""
         left = [o for o in self.graph.operators if o.stage is Stage.COMPUTE and self._place(o) is None]
-        makers, users = self.graph.makers, self.graph.readers
         readers = self._places_of_readers()
         for operator in left:
-            operands = [makers[o.value] for o in reversed(operator.inputs) if o.value in makers]
             at = next((readers[o.value] for o in operator.inputs if o.value in readers), None)
-            self._join(operator, operands, at)
+            self._join(operator, self.graph.makers_of(operator)[::-1], at)
         for operator in reversed(left):
             if self._place(operator) is None:
-                self._join(operator, [u for o in operator.outputs for u in users.get(o.value, ())], None)
+                self._join(operator, self.graph.readers_of(operator), None)
         first = next(record.place for record in self.plan.operators.values() if record.place is not None)
         for operator in left:  # without neighbours: an output that follows from nothing placed
             if self._place(operator) is None:

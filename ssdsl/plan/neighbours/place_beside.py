@@ -21,14 +21,14 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         return []
     parents = model.graph.parents
     left = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None and op.path in parents]
-    makers, readers = model.graph.makers, model.graph.readers
+
     found: dict[str, None] = {}  # the operators that got a place, in the order in which they got it
     for op in left:
-        given = [makers[o.value].name for o in op.inputs if o.value in makers]
+        given = [maker.name for maker in model.graph.makers_of(op)]
         _place(facts, model, found, op, sorted(given, key=model.position.__getitem__, reverse=True))
     for op in reversed(left):
         if op.name not in found:
-            users = [reader.name for o in op.outputs for reader in readers.get(o.value, ())]
+            users = [reader.name for reader in model.graph.readers_of(op)]
             _place(facts, model, found, op, sorted(users, key=model.position.__getitem__))
     return [_warning(facts, model, found)] if found else []
 

@@ -29,7 +29,7 @@ def is_earlier(given: FunctionInput) -> bool:
 
 def before(local: Local, merge: Earlier, shape: Factors) -> Local:
     """The type of the earlier parts of a tensor along an index. Raises Wrong unless its parts are runs, end to end."""
-    time, digit = Time(merge.index.name), _digit(local, Time(merge.index.name))
+    time, digit = Time(merge.index.name), local.part(Time(merge.index.name), Rule.MERGE)
     free = local.freeing(time)
     found = designated(shape, frozenset(free.fixed()), merge.cut)
     if found != digit:
@@ -44,9 +44,8 @@ def extended(instr: Extend, local: Local, earlier: Local, shape: Factors) -> Loc
     wanted = before(local, Earlier(instr.index, instr.cut), shape)
     if earlier != wanted:
         raise Wrong(Rule.READ, wanted, earlier)
-    digit = _digit(local, time)
-    size = [n for axis in shape for n in axis][digit.factor]
-    behind = in_parts(digit.factor, size, tuple(((0, end),) for _, end in _runs(digit, shape)))
+    digit = local.part(time, Rule.MERGE)
+    behind = in_parts(digit.factor, digit.size_in(shape), tuple(((0, end),) for _, end in _runs(digit, shape)))
     return local.freeing(time) if behind is None else local.freeing(time).fixing(time, behind)
 
 
@@ -61,15 +60,8 @@ def check_returned(function: Function, given: FunctionInput, name: Name, merge: 
     raise Wrong(Rule.COUNTED, f"an extension of {name} by its own earlier parts", given.var.name)
 
 
-def _digit(local: Local, time: Time) -> Digit:
-    digit = local.digit(time)
-    if digit is None or time in local.partial:
-        raise Wrong(Rule.MERGE, f"parts along {time.name}", local)
-    return digit
-
-
 def _runs(digit: Digit, shape: Factors) -> tuple[tuple[int, int], ...]:
-    size = [n for axis in shape for n in axis][digit.factor]
+    size = digit.size_in(shape)
     if digit.at is None:
         found = tuple((k * digit.stride, (k + 1) * digit.stride) for k in range(digit.parts))
     else:
@@ -154,12 +146,9 @@ class Flow:
             time = Time(merge.index.name)
             match merge:
                 case Concat():
-                    digit = local.digit(time)
-                    local = local.freeing(time)
+                    digit, local = local.part(time, Rule.MERGE), local.freeing(time)
                     shape = self.facts.shape(given.var.name.value)
                     check_apart(self.facts.graph, given.var.name.value, merge.cut.dim)
-                    if digit is None or time in local.partial:
-                        raise Wrong(Rule.MERGE, f"parts along {time.name}", local)
                     found = designated(shape, frozenset(local.fixed()), merge.cut)
                     if _plain(found, shape) != digit:
                         raise Wrong(Rule.MERGE, digit, f"{merge.cut}: {found}")
@@ -273,8 +262,7 @@ class Flow:
 
 def _plain(digit: Digit, shape: Factors) -> Digit | None:
     """A digit with regions as the plain digit, if they are equal; None if each part is the whole factor."""
-    size = [n for axis in shape for n in axis][digit.factor]
-    return digit if digit.at is None else in_parts(digit.factor, size, digit.at)
+    return digit if digit.at is None else in_parts(digit.factor, digit.size_in(shape), digit.at)
 
 
 def _region_read(merge: Concat, function: Function, joined: Local, shape: Factors) -> Local:

@@ -41,6 +41,10 @@ class Digit:
         """The number of positions in each region; empty for a plain digit."""
         return tuple(sum(end - start for start, end in runs) for runs in self.at or ())
 
+    def size_in(self, shape: Factors) -> int:
+        """The size of its factor in a whole value."""
+        return [n for axis in shape for n in axis][self.factor]
+
 
 def in_parts(factor: int, size: int, at: Regions) -> Digit | None:
     """The digit of parts that are these regions: a plain one if that is the same; None if each part is the whole
@@ -129,6 +133,13 @@ class Local:
     def digit(self, coordinate: Coordinate) -> Digit | None:
         """The digit that a coordinate fixes."""
         return next((d for c, d in self.digits if c == coordinate), None)
+
+    def part(self, coordinate: Coordinate, rule: Rule) -> Digit:
+        """The digit that a coordinate fixes. Raises Wrong unless the tensor is one of several parts along it."""
+        digit = self.digit(coordinate)
+        if digit is None or coordinate in self.partial:
+            raise Wrong(rule, f"parts along {coordinate.name}", self)
+        return digit
 
     def along(self, digit: Digit) -> frozenset[Coordinate]:
         """The coordinates that fix a digit."""

@@ -39,10 +39,7 @@ def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient:
             _payload(step, shape, local)
         case AllGather():
             axis = _one(over)
-            digit = local.digit(axis)
-            if digit is None or axis in local.partial:
-                raise Wrong(Rule.STEP, f"parts along {axis.name}", local)
-            result = local.freeing(axis)
+            digit, result = local.part(axis, Rule.STEP), local.freeing(axis)
             _is_there(digit, result, shape, step.source)
             _payload(step, shape, result)
         case ReduceScatter():
@@ -58,9 +55,7 @@ def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient:
             _payload(step, shape, local)
         case AllToAll():
             axis = _one(over)
-            digit = local.digit(axis)
-            if digit is None or axis in local.partial:
-                raise Wrong(Rule.STEP, f"parts along {axis.name}", local)
+            digit = local.part(axis, Rule.STEP)
             result = local.freeing(axis).fixing(axis, _cut_out(step.target, sizes[axis.name], local, shape))
             _is_there(digit, result, shape, step.source)
             _payload(step, shape, local)
@@ -76,7 +71,7 @@ def _narrowed(step: Narrow, over: tuple[Axis, ...], counts: tuple[int, ...], loc
     if len(over) == 1:
         return local.fixing(over[0], _cut_out(step.target, counts[0], local, shape))
     at, _ = _regions(step.target, math.prod(counts), local, shape)
-    for axis, digit in zip(over, on_axes(at.factor, _size(at, shape), at.at or (), counts), strict=True):
+    for axis, digit in zip(over, on_axes(at.factor, at.size_in(shape), at.at or (), counts), strict=True):
         local = local if digit is None else local.fixing(axis, digit)
     return local
 
@@ -90,7 +85,7 @@ def _exchanged(
     for axis in over:
         without = without.freeing(axis)
     have, need = (_regions(place, math.prod(counts), without, shape) for place in (step.source, step.target))
-    factor, size = have[0].factor, _size(have[0], shape)
+    factor, size = have[0].factor, have[0].size_in(shape)
     fixed = [(axis, d) for axis, d in zip(over, digits, strict=True) if d is not None]
     names = ", ".join(a.name for a in over)
     if (
@@ -146,10 +141,6 @@ def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digi
     return digit, [covered(runs) for runs in digit.at]
 
 
-def _size(digit: Digit, shape: Factors) -> int:
-    return [n for axis in shape for n in axis][digit.factor]
-
-
 def _one(over: tuple[Axis, ...]) -> Axis:
     if len(over) != 1:
         raise Wrong(Rule.STEP, "one axis", ", ".join(a.name for a in over))
@@ -167,7 +158,7 @@ def _cut_out(place: Cut, parts: int, local: Local, shape: Factors) -> Digit:
     if digit.parts != parts:
         raise Wrong(Rule.CUT, f"{parts} parts", place)
     if digit.at is not None:  # a plain digit, if that has the same parts
-        digit = in_parts(digit.factor, _size(digit, shape), digit.at) or digit
+        digit = in_parts(digit.factor, digit.size_in(shape), digit.at) or digit
     return digit
 
 

@@ -41,7 +41,7 @@ def named(batch: Any, names: Sequence[str]) -> Tensors:
         )
     for name, value in found.items():
         if not isinstance(value, torch.Tensor):
-            reason = f"`{name}` of the batch is {_kind(value)}, not a tensor"
+            reason = f"`{name}` of the batch is {kind(value)}, not a tensor"
             raise EngineError(reason, "make tensors in the data set or in collate_fn")
     return {name: found[name] for name in names}
 
@@ -77,7 +77,7 @@ def _pairs(batch: Any, names: Sequence[str]) -> dict[str, Any]:
     if isinstance(batch, torch.Tensor):
         batch = (batch,)
     if not isinstance(batch, tuple | list):
-        reason = f"the batch is {_kind(batch)}"
+        reason = f"the batch is {kind(batch)}"
         raise EngineError(reason, f"give a dictionary of tensors, or a tuple of them: {_listed(names)}")
     if len(batch) != len(names):
         reason = f"the batch has {len(batch)} values, and the model takes {len(names)}: {_listed(names)}"
@@ -89,7 +89,10 @@ def _listed(names: Any) -> str:
     return ", ".join(f"`{name}`" for name in names) or "nothing"
 
 
-def _kind(value: Any) -> str:
+def kind(value: Any) -> str:
+    """The type of a value in words: `a list`."""
+    if value is None:
+        return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 

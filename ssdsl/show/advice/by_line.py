@@ -137,7 +137,7 @@ class _Lines:
         them."""
         activations, found = Activations(self.facts, Fusion(self.facts)), Shares(float)
         events = [e for e in self.report.timeline.events if e.row == memory.row]
-        for function in self._functions(role):
+        for function in self.program.functions_of(role):
             alive = self._alive(function, events, memory.peak_s)
             for storage, size in activations.storages(function).items() if alive else ():
                 maker = self._makers.get(storage.split(" ")[0].partition("@")[0])
@@ -161,7 +161,7 @@ class _Lines:
         """The seconds of a step for which tasks and the optimizer wait for collectives and transfers, by statement."""
         role, network, found = self._role(device), Network(self.cluster), Shares(float)
         events = [e for e in self.report.timeline.events if self._row(e.row) == device.name]
-        for function in self._functions(role):
+        for function in self.program.functions_of(role):
             own = [e for e in events if e.function == function.number]
             for phase, kind in KINDS.items():
                 waited = sum(e.communication_s for e in own if e.kind is kind)
@@ -238,9 +238,6 @@ class _Lines:
 
     def _row(self, number: int) -> str:
         return self.report.timeline.rows[number].name
-
-    def _functions(self, role: Role) -> list[Function]:
-        return [self.program.functions[n] for n in dict.fromkeys(c.function for c in role.computes())]
 
 
 def _add(found: Shares, shares: Mapping[str, float], amount: float) -> None:

@@ -149,10 +149,8 @@ class _Advice:
         return f"--set {e.text}={times * value}" if isinstance(e, nodes.NameExpression) and value is not None else ""
 
     def _of_activations(self) -> Iterator[str]:
-        functions = [self.program.functions[n] for n in dict.fromkeys(c.function for c in self.role.computes())]
-        parts = dict(self.device.peak_parts)
-        keeps = [f for f in functions if not any(s.recompute for s in f.sections)]
-        if keeps and (held := parts.get("activations", 0)):
+        keeps = [f for f in self.program.functions_of(self.role) if not any(s.recompute for s in f.sections)]
+        if keeps and (held := dict(self.device.peak_parts).get("activations", 0)):
             most = max(keeps, key=lambda f: sum(1 for _ in f.operators()))
             stage = "" if len(self.program.roles) == 1 else f", or the stage of `{most.submesh}` alone"
             kept = "little more than the inputs of blocks is kept"

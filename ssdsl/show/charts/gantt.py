@@ -14,6 +14,7 @@ from textwrap import wrap
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ssdsl.lang.suggest import joined
 from ssdsl.show.view import seconds
 from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline
 
@@ -268,8 +269,7 @@ def _names(rows: set[int], roles: Roles) -> str:
     if len(names) == len(roles) > 1:
         return "every role"
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
-    words = names[:NAMED] + more
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return joined(names[:NAMED] + more, "and")
 
 
 def _dense_note(events: list[Event], drawn: set[Event], span: Span, cells: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ Nothing from a plan or a model becomes markup: the data is JSON in a script elem
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -80,24 +80,24 @@ def _row(row: TimelineRow) -> dict[str, Any]:
 def _events(events: tuple[Event, ...]) -> dict[str, Any]:
     """A list per field. Names, coordinates and lines repeat, so they are numbers in lists of the distinct ones."""
     kinds, streams = list(EventKind), list(Stream)
-    names = _Different()
-    coordinates = _Different()
-    lines = _Different()
+    names, different_names = _numbered(event.name for event in events)
+    coordinates, different_coordinates = _numbered(event.coordinate for event in events)
+    lines, different_lines = _numbered(event.lines for event in events)
     return {
         "row": [event.row for event in events],
         "stream": [streams.index(event.stream) for event in events],
         "kind": [kinds.index(event.kind) for event in events],
         "start": [round(event.start_s, DIGITS) for event in events],
         "end": [round(event.end_s, DIGITS) for event in events],
-        "name": [names.number(event.name) for event in events],
-        "coordinate": [coordinates.number(event.coordinate) for event in events],
+        "name": names,
+        "coordinate": coordinates,
         "communication": [round(event.communication_s, DIGITS) for event in events],
         "bytes": [event.size_bytes for event in events],
-        "lines": [lines.number(event.lines) for event in events],
+        "lines": lines,
         "fromPlan": [int(event.from_plan) for event in events],
-        "names": names.values(),
-        "coordinates": coordinates.values(),
-        "lineSets": lines.values(),
+        "names": different_names,
+        "coordinates": different_coordinates,
+        "lineSets": different_lines,
     }
 
 
@@ -126,14 +126,7 @@ def _by_line(timeline: Timeline, view: View | None) -> dict[str, Any] | None:
     return {"rows": rows, "notes": view.notes}
 
 
-class _Different:
-    """Numbers distinct values in the order in which they are first seen."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-
-    def number(self, value: Any) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
-
-    def values(self) -> list[Any]:
-        return list(self._numbers)
+def _numbered(values: Iterable[Hashable]) -> tuple[list[int], list[Any]]:
+    """The number of each value among the distinct ones, and these in the order in which they are first seen."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values], list(numbers)

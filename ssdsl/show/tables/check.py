@@ -7,13 +7,14 @@ from typing import Any
 
 from ssdsl.ir.function import names_along
 from ssdsl.ir.program import Compute, Program, Role, Start
-from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.model.graph import Operator
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
 from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.communication import communication_view
 from ssdsl.show.view import Column, ColumnKind, View, as_json
+from ssdsl.simulate.memory.memory import state_of
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.workspace import Compiled
@@ -119,20 +120,18 @@ def roles_view(program: Program) -> View:
 
 def _role(program: Program, role: Role) -> tuple[str | int | float, ...]:
     flops = {o.name: o.flops for o in program.graph.operators}
-    functions = {c.function for c in role.computes()}
-    mine = sum(flops[op.operator] for n in sorted(functions) for op in program.functions[n].operators())
+    mine = sum(flops[op.operator] for function in program.functions_of(role) for op in function.operators())
     tasks = sum(isinstance(action, Compute | Start) for action in role.actions)
     return role.name, role.submesh.size, tasks, mine / max(1, sum(flops.values())), *_state(program, role)
 
 
 def _state(program: Program, role: Role) -> tuple[int, int, int]:
     """The bytes per device of weights and buffers; of gradients; of master copies and AdamW's moments."""
-    flats = program.flats_of(role)
-    fixed = [p for p in program.params_of(role) if not p.trained]
-    weights = sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in fixed)
-    weights += sum(f.elements_over(f.sharded.weights) * ITEMSIZE.get(f.dtype, 4) for f in flats)
-    gradients = sum(f.elements_over(f.sharded.grads) * MIXED.gradient_bytes(f.dtype) for f in flats)
-    return weights, gradients, sum(f.elements_over(f.sharded.optimizer) * MIXED.optimizer_bytes(f.dtype) for f in flats)
+    learned = dict.fromkeys((w for flat in program.flats_of(role) for w in flat.weights), 0.0)
+    sizes = Counter[str]()
+    for change in state_of(program, MIXED, role, learned):
+        sizes[change.part] += change.size_bytes
+    return sizes["weights"], sizes["gradients"], sizes["optimizer"]
 
 
 def repeated_view(program: Program) -> View:

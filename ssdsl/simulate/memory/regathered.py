@@ -12,17 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ssdsl.ir.comm import Narrow, Step
-from ssdsl.ir.function import (
-    Function,
-    Instr,
-    OpPart,
-    Reshard,
-    Section,
-    Slice,
-    reads_of,
-    results_of,
-    saved_names,
-)
+from ssdsl.ir.function import Function, Instr, OpPart, Reshard, Section, Slice, reads_of, results_of, saved_names
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.value import Name, Var

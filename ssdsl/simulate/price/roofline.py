@@ -20,12 +20,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
 from ssdsl.plan.plan import Phase
-from ssdsl.simulate.price.collectives import (
-    ProgramIndex,
-    SizedCollective,
-    of_action,
-    of_task,
-)
+from ssdsl.simulate.price.collectives import ProgramIndex, SizedCollective, of_action, of_task
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.launch_time import LaunchTime

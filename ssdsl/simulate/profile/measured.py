@@ -13,17 +13,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Signal
-from ssdsl.ir.program import (
-    Action,
-    Compute,
-    Free,
-    OnFlat,
-    Program,
-    Role,
-    Start,
-    Update,
-    Wait,
-)
+from ssdsl.ir.program import Action, Compute, Free, OnFlat, Program, Role, Start, Update, Wait
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost
 

@@ -1,7 +1,7 @@
 """A profile as JSON (docs/profiles.md): seconds by words, and [size, seconds] where they grow with a size."""
 
+import sys
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Any, TypeVar
 
 from ssdsl.simulate.profile.profile import GROWING, PHASES, VERSION, Curve, Profile, ProfiledMachine
@@ -97,7 +97,12 @@ def _kind(key: str) -> tuple[str, int]:
 
 
 def _seconds(place: str, found: Any) -> float:
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    if not is_number or found < 0 or not isfinite(found):
+    if not is_time(found):
         raise NoProfileError(place, f"is {found!r}, and a time is a number that is not negative")
     return float(found)
+
+
+def is_time(found: Any) -> bool:
+    """Whether a JSON value is a time: a number that is not negative, and that a float can hold."""
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return is_number and 0 <= found <= sys.float_info.max

@@ -3,7 +3,6 @@ profile. What does not fit is refused."""
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from ssdsl.simulate.profile.errors import CostsUnreadable, MachinesMixed, Profil
 from ssdsl.simulate.profile.kernel_key import kernel_key
 from ssdsl.simulate.profile.measured import UNITS, Measured, Times
 from ssdsl.simulate.profile.profile import Profile, ProfiledMachine
-from ssdsl.simulate.profile.profile_json import NoProfileError, profile_json, read_profile
+from ssdsl.simulate.profile.profile_json import NoProfileError, is_time, profile_json, read_profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.text.diagnostic import PlanError
 
@@ -98,8 +97,7 @@ def _table(path: Path, name: str, value: Any, unit: float) -> dict[str, float]:
 
 
 def _time(path: Path, key: str, value: Any, unit: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= sys.float_info.max:
+    if not is_time(value):
         raise _wrong(path, f"`{key}` is {json.dumps(value)}", "a time is a number that is not negative")
     return float(value) * unit
 

@@ -205,8 +205,7 @@ def _allowed(sketch: Sketch, values: Values, model: ModelIndex) -> tuple[int, ..
 def _call(script: nodes.Script) -> nodes.Call | None:
     """The one call that gives stages their widths, if it has no `each` yet and its number of stages is a param."""
     calls = [call for _, call in nodes.calls_of(script, (WIDTHS,))]
-    names = {s.name.text for s in script.statements if isinstance(s, nodes.ParamStatement)}
-    if len(calls) != 1 or len(calls[0].arguments) != 3 or _name(calls[0].arguments[1]) not in names:
+    if len(calls) != 1 or len(calls[0].arguments) != 3 or _name(calls[0].arguments[1]) not in script.params:
         return None
     return calls[0]
 

@@ -440,7 +440,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "more": (lambda x, y: {"x": x, "y": y, "z": y}, "the batch has `z`, which the plan was not compiled with"),
     "count": (lambda x, y: (x, y, y), "the batch has 3 values, and the model takes 2: `x`, `y`"),
     "kind": (lambda x, y: {"x": x, "y": y.tolist()}, "`y` of the batch is a list, not a tensor"),
-    "none": (lambda x, y: None, "the batch is a NoneType"),
+    "none": (lambda x, y: None, "the batch is None"),
 }
 
 

@@ -65,7 +65,13 @@ def test_wrong_files(golden: Callable[[Path, str], None], tmp_path: Path, monkey
     golden(ERRORS / "E0651.err", text + "\n")
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"TF": 1' + "0" * 400 + "}", '{"TF": 1' + "0" * 9999 + "}", ""])
+ABSURD = (
+    *("[" * 100_000, '{"TF": 1' + "0" * 400 + "}", '{"TF": 1' + "0" * 9999 + "}", ""),
+    f'{{"profile": {{"version": 1, "machine": {MACHINE}, "step": 1{"0" * 400}}}}}',
+)
+
+
+@pytest.mark.parametrize("text", ABSURD)
 def test_absurd_files(text: str, tmp_path: Path) -> None:
     (tmp_path / "costs.json").write_text(text)
     assert [d.code for d in said(tmp_path / "costs.json")] == ["E0651"]
