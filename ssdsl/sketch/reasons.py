@@ -47,7 +47,7 @@ def spent(report: Report) -> SpentSeconds:
 
 def reason(report: Report, best: Report) -> str:
     """The largest cost of a plan that the better plan does not have: `bubble 22 %, not 7 %`, `sends 2.1 times as much
-    over nodes`. Empty if there is none."""
+    over cluster links`. Empty if there is none."""
     here, there = spent(report), spent(best)
     more = {kind: getattr(here, kind) - getattr(there, kind) for kind in (*WORDS, "waiting")}
     worst = max(more, key=lambda kind: more[kind])
@@ -76,9 +76,9 @@ def _level(report: Report, best: Report) -> str:
     here, there = _by_level(report), _by_level(best)
     for level in reversed(here):
         if here[level] > MUCH * there.get(level, 0):
-            return f"sends over {level}, the best hardly does"
+            return f"sends over {level} links, the best hardly does"
         if here[level] > 1.2 * there[level]:
-            return f"sends {here[level] / there[level]:.1f} times as much over {level}"
+            return f"sends {here[level] / there[level]:.1f} times as much over {level} links"
     return ""
 
 

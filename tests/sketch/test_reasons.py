@@ -47,4 +47,4 @@ def test_of_two_levels_that_carry_more_the_outer_one_is_named() -> None:
     best = replace(report(4, "[1, 1]"), traffic=(inner, outer))
     slower = tuple(replace(device, communication_s=device.communication_s + 1.0) for device in best.devices)
     more = (replace(inner, size_bytes=300), replace(outer, size_bytes=200))
-    assert reason(replace(best, devices=slower, traffic=more), best) == "sends 2.0 times as much over cluster"
+    assert reason(replace(best, devices=slower, traffic=more), best) == "sends 2.0 times as much over cluster links"

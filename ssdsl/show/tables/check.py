@@ -129,8 +129,8 @@ def _state(program: Program, role: Role) -> tuple[int, int, int]:
     """The bytes per device of weights and buffers; of gradients; of master copies and AdamW's moments."""
     learned = dict.fromkeys((w for flat in program.flats_of(role) for w in flat.weights), 0.0)
     sizes = Counter[str]()
-    for change in state_of(program, MIXED, role, learned):
-        sizes[change.part] += change.size_bytes
+    for _, size_bytes, part in state_of(program, MIXED, role, learned):
+        sizes[part] += size_bytes
     return sizes["weights"], sizes["gradients"], sizes["optimizer"]
 
 
