@@ -6,12 +6,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.preloaded import Preloaded
 
 # Tensors are small and processors few: a process per processor, a thread each, in the commands that tests run too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -145,6 +148,38 @@ def quick_comparisons() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ssdsl.run.verify.verify.SingleDevice", single_device)
         patch.setattr("ssdsl.run.verify.error_growth.RUNS", 1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[Preloaded]:
+    """An interpreter with torch loaded."""
+    with closing(Preloaded()) as found:
+        yield found
+
+
+@pytest.fixture
+def python(preloaded: Preloaded) -> str:
+    """The command `python`, of processes that have torch loaded."""
+    return preloaded.executable
+
+
+@pytest.fixture
+def python_of_ranks(python: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same; torchrun starts its ranks by it, too."""
+    monkeypatch.setenv("PYTHON_EXEC", python)
+    return python
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_experiments(preloaded: Preloaded) -> Iterator[None]:
+    """Experiments with operators are processes that have torch loaded. Tests of experiments have a fixture of this name
+    that does nothing."""
+    if "ssdsl.model.discover.discover" not in sys.modules:  # nothing here captures
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ssdsl.model.discover.discover.sys", preloaded)
         yield
 
 
