@@ -1,5 +1,6 @@
 """What all tests share: goldens, rewritten by `pytest --update-golden`; a last line that says what was left out."""
 
+import functools
 import gc
 import os
 import sys
@@ -180,6 +181,19 @@ def quick_experiments(preloaded: Preloaded) -> Iterator[None]:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ssdsl.model.discover.discover.sys", preloaded)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_commands() -> Iterator[None]:
+    """Commands and their options are read from the functions of the app once, not by each call of a command."""
+    if "typer" not in sys.modules:  # nothing here calls a command
+        yield
+        return
+    from typer import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "get_command", functools.cache(main.get_command))
         yield
 
 
