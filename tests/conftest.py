@@ -131,6 +131,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
+        if shared != base:
+            patch.setenv("SSDSL_TEST_GRAPHS", str(shared / "graphs"))  # of tests/captured.py
         yield
 
 
