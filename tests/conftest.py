@@ -1,17 +1,21 @@
 """What all tests share: goldens, rewritten by `pytest --update-golden`; a last line that says what was left out."""
 
+import functools
 import gc
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.preloaded import Preloaded
 
 # Tensors are small and processors few: a process per processor, a thread each, in the commands that tests run too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -127,6 +131,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
+        if shared != base:
+            patch.setenv("SSDSL_TEST_GRAPHS", str(shared / "graphs"))  # of tests/captured.py
         yield
 
 
@@ -145,6 +151,51 @@ def quick_comparisons() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ssdsl.run.verify.verify.SingleDevice", single_device)
         patch.setattr("ssdsl.run.verify.error_growth.RUNS", 1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[Preloaded]:
+    """An interpreter with torch loaded."""
+    with closing(Preloaded()) as found:
+        yield found
+
+
+@pytest.fixture
+def python(preloaded: Preloaded) -> str:
+    """The command `python`, of processes that have torch loaded."""
+    return preloaded.executable
+
+
+@pytest.fixture
+def python_of_ranks(python: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same; torchrun starts its ranks by it, too."""
+    monkeypatch.setenv("PYTHON_EXEC", python)
+    return python
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_experiments(preloaded: Preloaded) -> Iterator[None]:
+    """Experiments with operators are processes that have torch loaded. Tests of experiments have a fixture of this name
+    that does nothing."""
+    if "ssdsl.model.discover.discover" not in sys.modules:  # nothing here captures
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ssdsl.model.discover.discover.sys", preloaded)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_commands() -> Iterator[None]:
+    """Commands and their options are read from the functions of the app once, not by each call of a command."""
+    if "typer" not in sys.modules:  # nothing here calls a command
+        yield
+        return
+    from typer import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "get_command", functools.cache(main.get_command))
         yield
 
 

@@ -1,5 +1,6 @@
 """The last line of a run says how many slow tests were left out, whether one process ran the others or several."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -44,7 +45,8 @@ def test_left_out(tmp_path: Path, options: list[str], said: str) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  thinned\n  covering\n")
     command = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}  # of what conftest.py imports
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert re.search(said, done.stdout, re.MULTILINE), done.stdout
     assert ("left out" in done.stdout) == bool(options)
 

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -42,10 +41,10 @@ assert not any(name.split(".")[0] == "ssdsl" for name in sys.modules)
 """
 
 
-def test_torch_reads_it(tmp_path: Path) -> None:
+def test_torch_reads_it(tmp_path: Path, python: str) -> None:
     together(3, lambda control: Saver(control).save(tmp_path, 4, parts.content(4, control.rank, 3), wait=True))
     folder = Checkpoint.open(tmp_path).folder
-    command = [sys.executable, "-c", READ, str(folder), str(tmp_path / "file.pt")]
+    command = [python, "-c", READ, str(folder), str(tmp_path / "file.pt")]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from ssdsl.runtime.checkpoints.reader import Checkpoint
@@ -48,10 +47,10 @@ saver.save(run, 3, parts.content(3, rank, 2))  # the script ends
 """
 
 
-def processes(folder: Path, how: str) -> list[tuple[int, str]]:
+def processes(python: str, folder: Path, how: str) -> list[tuple[int, str]]:
     """The exit status and the words of each rank."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", RUN, str(folder / "run"), str(folder / "store")]
+    command = [python, "-c", RUN, str(folder / "run"), str(folder / "store")]
     started = [
         subprocess.Popen(
             [*command, str(rank), how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -66,14 +65,14 @@ def processes(folder: Path, how: str) -> list[tuple[int, str]]:
     return [(one.returncode, said) for one, said in zip(started, words, strict=True)]
 
 
-def test_a_save_beside_training(tmp_path: Path) -> None:
-    ended = processes(tmp_path, "lives")
+def test_a_save_beside_training(tmp_path: Path, python: str) -> None:
+    ended = processes(python, tmp_path, "lives")
     assert [status for status, _ in ended] == [0, 0], ended
     parts.check(Checkpoint.open(tmp_path / "run").whole, 3)
     parts.check(Checkpoint.open(tmp_path / "run" / "step-00000002").whole, 2)
 
 
-def test_a_rank_is_killed(tmp_path: Path) -> None:
-    (status, said), (killed, _) = processes(tmp_path, "dies")
+def test_a_rank_is_killed(tmp_path: Path, python: str) -> None:
+    (status, said), (killed, _) = processes(python, tmp_path, "dies")
     assert (status, killed) == (7, -signal.SIGKILL) and "a checkpoint was not saved: " in said
     parts.check(Checkpoint.open(tmp_path / "run").whole, 1)

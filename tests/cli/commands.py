@@ -64,6 +64,7 @@ def call(*words: str, folder: Path, **environment: str) -> Done:
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, chdir(folder), redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["ssdsl", *words])
+        patch.setattr(sys, "path", sys.path.copy())  # as each command has it, whatever others have added
         for name, value in environment.items():
             patch.setenv(name, value)
         with pytest.raises(SystemExit) as ended:

@@ -43,8 +43,11 @@ def ssdsl(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Co
 def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
     """Run the command in this process, where torch is loaded already."""
 
+    path = sys.path.copy()
+
     def run(*words: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["ssdsl", *words])
+        monkeypatch.setattr(sys, "path", path.copy())  # as each command has it, whatever others have added
         with pytest.raises(SystemExit) as ended:
             main()
         return Done(int(ended.value.code or 0), *capsys.readouterr())

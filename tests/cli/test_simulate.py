@@ -69,14 +69,14 @@ def here(
     yield run
 
 
-def test_the_environment_sets_width_and_colour(tmp_path: Path) -> None:
+def test_the_environment_sets_width_and_colour(tmp_path: Path, python: str) -> None:
     """As a user runs it, in a process of its own, which finds the graph that the call before it kept."""
     (tmp_path / "net.py").write_text(MODEL)
     assert call("show", "data_parallel", "dims", "--model", "net.py:net", folder=tmp_path).returncode == 0
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
     words = ["show", "data_parallel", "schedule", "--model", "net.py:net"]
     done = subprocess.run(
-        [sys.executable, "-m", "ssdsl", *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        [python, "-m", "ssdsl", *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "") and fits(done.stdout)
     assert max(map(len, done.stdout.splitlines())) > 60

@@ -143,6 +143,7 @@ def _ssdsl(words: list[str], typed: str) -> tuple[int, str]:
     out = io.StringIO()
     with (
         patch.object(sys, "argv", ["ssdsl", *words]),
+        patch.object(sys, "path", sys.path.copy()),  # as each command has it, whatever others have added
         patch.object(sys, "stdin", io.StringIO(typed)),
         redirect_stdout(out),
         redirect_stderr(out),

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 COPIED = (
-    *("ssdsl", "grammar", "stdlib"),
+    *("ssdsl", "grammar", "stdlib", "tests/preloaded"),
     *("tests/conftest.py", "tests/plan/conftest.py", "tests/models/tiny.py", "tests/model/rule_cases.py"),
 )
 COMMIT = re.compile(r"<!-- commit: (\w+) -->\n```diff\n(.*?)```", re.DOTALL)
@@ -73,31 +72,37 @@ assign model - model["layers.0"] to gpus[pp = 1]
 """
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources with all commits, each of which applies to the sources alone, too. Compiled sources are
+    copied, too: a file keeps its time, so Python compiles again what the commits change."""
+    folder = tmp_path_factory.mktemp("extended")
+    for each in COPIED:
+        source, target = ROOT / each, folder / each
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.pyc.*"))  # which others are writing
+        else:
+            shutil.copy(source, target)
+    for name, text in COMMITS.items():
+        (folder / f"{name}.diff").write_text(text)
+    for check in ("--check",), ():
+        for name in COMMITS:
+            _run(folder, "git", "apply", "-C1", *check, f"{name}.diff")
+    return folder
+
+
 @pytest.fixture
-def applied(tmp_path: Path) -> Callable[[str], Run]:
-    """A copy of the sources with a commit, as a function that runs Python there and returns what it prints. Compiled
-    sources are copied, too: a file keeps its time, so Python compiles again what the commit changes."""
-
-    def apply(name: str) -> Run:
-        for each in COPIED:
-            source, target = ROOT / each, tmp_path / each
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.pyc.*"))  # which others are writing
-            else:
-                shutil.copy(source, target)
-        (tmp_path / "commit.diff").write_text(COMMITS[name])
-        _run(tmp_path, "git", "apply", "-C1", "commit.diff")
-        return lambda *arguments: _run(tmp_path, sys.executable, *arguments)
-
-    return apply
+def run(folder: Path, python: str) -> Run:
+    """Runs Python in the copy, and returns what it prints."""
+    return lambda *arguments: _run(folder, python, *arguments)
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> Callable[[Run, str, str], str]:
-    def train(run: Run, model: str, plan: str) -> str:
-        (tmp_path / "plan.ssp").write_text(plan)
-        (tmp_path / "products.py").write_text(PRODUCTS)
+def trained(folder: Path, run: Run) -> Callable[[str, str], str]:
+    def train(model: str, plan: str) -> str:
+        (folder / "plan.ssp").write_text(plan)
+        (folder / "products.py").write_text(PRODUCTS)
         said = run("-c", TRAINED, model, "plan.ssp")
         assert said.endswith("equal\n")
         return said
@@ -105,44 +110,38 @@ def trained(tmp_path: Path) -> Callable[[Run, str, str], str]:
     return train
 
 
-def test_an_operator(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
-    said = trained(applied("operator"), "products.py:net", BY_BATCH_AND_WIDTH)
+def test_an_operator(trained: Callable[[str, str], str]) -> None:
+    said = trained("products.py:net", BY_BATCH_AND_WIDTH)
     assert "torch.addbmm(" in said and "all_reduce" in said
 
 
-def test_a_collective(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
-    run = applied("collective")
+def test_a_collective(run: Run, trained: Callable[[str, str], str]) -> None:
     assert "2 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/lower/test_one_shot.py")
-    assert "one_shot_all_reduce(tp)" in trained(run, "tests/models/tiny.py:chain", BY_FFN)
+    assert "one_shot_all_reduce(tp)" in trained("tests/models/tiny.py:chain", BY_FFN)
 
 
 @pytest.mark.slow
-def test_a_pass(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
-    run = applied("pass")
+def test_a_pass(run: Run, trained: Callable[[str, str], str]) -> None:
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/lower/test_name_functions.py")
-    assert "def block0_layers_0(" in trained(run, "tests/models/tiny.py:chain", IN_STAGES)
+    assert "def block0_layers_0(" in trained("tests/models/tiny.py:chain", IN_STAGES)
 
 
 @pytest.mark.slow
-def test_a_view(applied: Callable[[str], Run]) -> None:
-    run = applied("view")
+def test_a_view(run: Run) -> None:
     assert "1 passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/show/tables/test_weights.py")
     assert "weights" in run("-m", "ssdsl", "show", "--help")
 
 
-def test_a_model(applied: Callable[[str], Run], trained: Callable[[Run, str, str], str]) -> None:
-    run = applied("model")
-    trained(run, "mlp:tiny,hidden=32", BY_FFN)
+def test_a_model(run: Run, trained: Callable[[str, str], str]) -> None:
+    trained("mlp:tiny,hidden=32", BY_FFN)
     assert "mlp:large" in run("-m", "ssdsl", "models")
 
 
-def test_a_cluster(applied: Callable[[str], Run]) -> None:
-    found = applied("cluster")("-c", "from ssdsl.cluster.load import load_cluster; print(load_cluster('l4x4').size)")
-    assert found == "4\n"
+def test_a_cluster(run: Run) -> None:
+    assert run("-c", "from ssdsl.cluster.load import load_cluster; print(load_cluster('l4x4').size)") == "4\n"
 
 
-def test_a_statement(applied: Callable[[str], Run]) -> None:
-    run = applied("statement")
+def test_a_statement(run: Run) -> None:
     run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/plan")
     said = run("-c", SAID)
     assert "did you mean `colocate`?" in said and "Put operators where others are." in said

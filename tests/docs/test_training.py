@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tests.cli.commands import call
+from tests.preloaded import Preloaded
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")
@@ -40,12 +41,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> Run:
+def run(folder: Path, preloaded: Preloaded) -> Run:
     """Runs Python in the folder of the page's files."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": preloaded.executable}
+    environment = {**os.environ, **own}
 
     def python(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *words]
+        command = [preloaded.executable, *words]
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
     return python

@@ -18,6 +18,7 @@ from ssdsl.run import launch as launching
 from ssdsl.run.results import RunResult, read_result
 from ssdsl.runtime.options import Training
 from tests.cli.commands import commands
+from tests.preloaded import Preloaded
 
 KEPT = Path(__file__).parent
 CALLS = dict(line.split(": ") for line in (KEPT / "calls.txt").read_text("utf-8").splitlines())
@@ -30,7 +31,7 @@ Call = Callable[[str], Any]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def once() -> Iterator[None]:
+def once(preloaded: Preloaded) -> Iterator[None]:
     """Models are captured once; `verify` and `run` have one run, of a single process that needs no torchrun."""
     graphs: dict[str, Graph] = {}
     trained: list[RunResult] = []
@@ -43,7 +44,7 @@ def once() -> Iterator[None]:
         if not trained:
             out.mkdir()
             words = [str(folder / "main.py"), *training.arguments(), "--out", str(out), "--dump"]
-            subprocess.run([sys.executable, *words], check=True, env=os.environ | ALONE, timeout=120)
+            subprocess.run([preloaded.executable, *words], check=True, env=os.environ | ALONE, timeout=120)
             trained.append(read_result(out, training.steps, range(1)))
         return trained[0]
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -52,9 +51,9 @@ def step_of_today(run: Path, saves: Path) -> float:
     return run_ranks(program.table.world_size, body)[0]
 
 
-def resumed(folder: Path, run: Path, steps: int, out: Path) -> list[float]:
+def resumed(python: str, folder: Path, run: Path, steps: int, out: Path) -> list[float]:
     """The losses of a compiled folder that goes on from a checkpoint, with nothing but torch on the path."""
-    agent = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    agent = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     words = [str(folder / "main.py"), "--steps", f"{steps}", "--resume", str(run), "--out", str(out)]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
     ended = subprocess.run([*agent, *words], env=environment, capture_output=True, text=True, timeout=120)
@@ -63,10 +62,11 @@ def resumed(folder: Path, run: Path, steps: int, out: Path) -> list[float]:
     return losses
 
 
-def test_a_compiled_folder_and_todays_code_take_turns(kept: Path, tmp_path: Path) -> None:
+def test_a_compiled_folder_and_todays_code_take_turns(kept: Path, tmp_path: Path, python_of_ranks: str) -> None:
     third, fourth = json.loads((kept / "losses.json").read_text())
     assert step_of_today(kept / "run", tmp_path / "run") == pytest.approx(third, rel=1e-5)
-    assert resumed(kept / "program", tmp_path / "run", 4, tmp_path / "out") == pytest.approx([fourth], rel=1e-5)
+    losses = resumed(python_of_ranks, kept / "program", tmp_path / "run", 4, tmp_path / "out")
+    assert losses == pytest.approx([fourth], rel=1e-5)
 
 
 def test_another_runtime_says_that_the_program_is_not_its_own(kept: Path) -> None:

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -56,15 +55,16 @@ def lives(pid: int) -> bool:
         return False
 
 
-def torchrun(folder: Path, *arguments: str) -> list[str]:
-    agent = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+def torchrun(python: str, folder: Path, *arguments: str) -> list[str]:
+    agent = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     return [*agent, str(folder / "main.py"), *arguments]
 
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 STOP = """\
+    __import__("time").sleep(0.05)  # a step takes little of the processors that all ranks share
     run.since = getattr(run, "since", None) or __import__("time").monotonic()
     if run.world.rank == {rank} and __import__("time").monotonic() - run.since > {after_s}:
         __import__("os").kill(__import__("os").getpid(), __import__("signal").SIGSTOP)
@@ -81,12 +81,13 @@ def stopping(program: Path, folder: Path, role: str, rank: int, before: str) -> 
     return folder
 
 
-def test_torchrun_ends_when_a_rank_hangs(mlp_program: Path, tmp_path: Path) -> None:
+def test_torchrun_ends_when_a_rank_hangs(mlp_program: Path, tmp_path: Path, python: str) -> None:
     """Rank 3 is stopped: rank 2 waits for it in an all_reduce, and rank 0 for rank 2's gradient."""
     program = stopping(mlp_program, tmp_path / "program", "gpus_pp1", 3, "forward(block1, m=0)")
     out = tmp_path / "out"
     arguments = ("--steps", "1000000", "--timeout", str(LIMIT_S), "--out", str(out))
-    run = subprocess.Popen(torchrun(program, *arguments), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    command = torchrun(python, program, *arguments)
+    run = subprocess.Popen(command, env=os.environ | ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: trains(out, step=1) or run.poll() is not None)
         assert run.poll() is None, run.communicate()

@@ -38,11 +38,11 @@ def ran(tmp_path: Path) -> dict[str, str]:
 ALL = {str(rank): "it's $HOME; two words" for rank in range(4)}
 
 
-def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+def environment(tmp_path: Path, python: str, **more: str) -> dict[str, str]:
     """One in which programs of the test come first, and torchrun is this interpreter's."""
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
-    tool(tools / "torchrun", f'exec {shlex.quote(sys.executable)} -m torch.distributed.run "$@"')
+    tool(tools / "torchrun", f'exec {shlex.quote(python)} -m torch.distributed.run "$@"')
     path = f"{tools}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
 
@@ -80,9 +80,9 @@ def test_slurm_options(job: Job) -> None:
     assert "gpus-per-node" not in options and "account" not in options
 
 
-def test_slurm_starts_all_processes(job: Job, tmp_path: Path) -> None:
+def test_slurm_starts_all_processes(job: Job, tmp_path: Path, python: str) -> None:
     """With an srun that runs each task here, and tells it the number of its node."""
-    env = environment(tmp_path, SLURM_JOB_NODELIST="n[1-2]", SLURM_SUBMIT_DIR=str(tmp_path))
+    env = environment(tmp_path, python, SLURM_JOB_NODELIST="n[1-2]", SLURM_SUBMIT_DIR=str(tmp_path))
     tool(tmp_path / "bin" / "scontrol", "echo localhost; echo other")
     body = """while [[ $1 == --* ]]; do shift; done
 for node in 0 1; do SLURM_NODEID=$node "$@" & tasks+=($!); done
@@ -170,7 +170,7 @@ def test_gpus_and_a_volume() -> None:
     assert {"name": "programs", "persistentVolumeClaim": {"claimName": "data"}} in pod["volumes"]
 
 
-def test_torchrun_reads_what_the_operator_sets(job: Job, tmp_path: Path) -> None:
+def test_torchrun_reads_what_the_operator_sets(job: Job, tmp_path: Path, python: str) -> None:
     """Each pod runs the same command; two processes stand for the pods."""
     (command,) = {
         tuple(r["template"]["spec"]["containers"][0]["command"])
@@ -183,7 +183,7 @@ def test_torchrun_reads_what_the_operator_sets(job: Job, tmp_path: Path) -> None
         "PET_MASTER_PORT": "29633",
     }
     pods = [
-        subprocess.Popen(list(command), env=environment(tmp_path, **operator, PET_NODE_RANK=str(rank)))
+        subprocess.Popen(list(command), env=environment(tmp_path, python, **operator, PET_NODE_RANK=str(rank)))
         for rank in range(2)
     ]
     assert [pod.wait(120) for pod in pods] == [0, 0]
@@ -213,12 +213,12 @@ def test_names_that_kubernetes_takes() -> None:
 # -- Ray ---------------------------------------------------------------------------------------------------------------
 
 
-def test_ray_starts_all_processes(job: Job, tmp_path: Path) -> None:
+def test_ray_starts_all_processes(job: Job, tmp_path: Path, python: str) -> None:
     """With a stand-in for Ray, whose tasks are threads of one machine."""
     text = ray_text(job)
     ast.parse(text)
     (tmp_path / "job.py").write_text(text)
-    env = environment(tmp_path, PYTHONPATH=str(HERE / "fake_ray"))
+    env = environment(tmp_path, python, PYTHONPATH=str(HERE / "fake_ray"))
     subprocess.run([sys.executable, str(tmp_path / "job.py")], env=env, check=True, timeout=120, capture_output=True)
     assert ran(tmp_path) == ALL
 

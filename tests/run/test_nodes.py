@@ -1,7 +1,6 @@
 """Several nodes: what the command line may say, and how a rank judges what others have said."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +77,9 @@ dist.destroy_process_group()  # threads of gloo that still run when the interpre
 """
 
 
-def test_staged_tensors_arrive_as_others_do(tmp_path: Path) -> None:
+def test_staged_tensors_arrive_as_others_do(tmp_path: Path, python: str) -> None:
     """The way of gloo between GPUs, on the CPU."""
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", EXCHANGE, str(rank), str(tmp_path / "store")]) for rank in range(2)
-    ]
+    ranks = [subprocess.Popen([python, "-c", EXCHANGE, str(rank), str(tmp_path / "store")]) for rank in range(2)]
     assert [rank.wait(90) for rank in ranks] == [0, 0]
 
 

@@ -1,0 +1,8 @@
+"""These tests are of the experiments themselves: each is a process as a user's."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_experiments() -> None:
+    pass
