@@ -352,6 +352,11 @@ class RunDiffers(Diagnostic):
     A changed run that is infinite or NaN where the single device is not is ignored. A gradient of which nothing but
     rounding is left may differ by 16 units in the last place of the largest gradient.
 
+    A choice among equal numbers is no rounding. torch leaves open which of them `topk` takes; along a dimension that is
+    split over devices it takes those of the first part. So a model that gives equal tokens equal scores, and takes
+    the best of them, may differ here without a mistake: tell them apart, for instance by their positions, or leave
+    `topk` whole (`split model - model.topk by seq into tp`), and compare again.
+
     If the allowed difference is more than a thousandth of a tensor's largest element, as in bfloat16, a mistake could
     hide. Then the program and the single device train once more in this process, with everything computed in float64;
     results marked `in float64` are from there. The allowed rounding is the same, in units of float64. This is left out
@@ -363,7 +368,10 @@ class RunDiffers(Diagnostic):
     code = "E0512"
     title = "{what} `{name}` differs from the single device's"
     note = "{where}: {got:.9g} instead of {expected:.9g}\n{reason}\n{summary}"
-    help = "this is a bug of ssdsl: report it with the plan and the model"
+    help = (
+        "unless `topk` chooses among equal numbers (`ssdsl explain E0512`), this is a bug of ssdsl: report it with the "
+        "plan and the model"
+    )
     what: str
     name: str
     where: str

@@ -412,6 +412,7 @@ def matrices(p: Probe) -> Results:
         torch.linalg.matrix_exp(x / 4),
         torch.linalg.solve_triangular(x, p.weight(4, 2, 3, 2), upper=True),
         torch.linalg.solve_triangular(x, p.weight(2, 3, 2), upper=True),
+        torch.linalg.solve_triangular(x, p.weight(4, 2, 6, 3), upper=False, left=False),
     ]
 
 

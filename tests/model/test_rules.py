@@ -155,3 +155,9 @@ def test_every_row_is_covered() -> None:
     covered = {o.row.name for o in operators if o.stage is not Stage.CONSTANT}
     needed = {name for name, op in ROWS.items() if op.dims is not regroup} | {"aten::reshape"}
     assert needed <= covered, f"no family of rule_cases.py calls {sorted(needed - covered)}"
+
+
+def test_right_sides_of_a_triangular_system_may_be_split() -> None:
+    systems = [o for o in captured("matrices")[0].operators if o.kind == "linalg_solve_triangular"]
+    sides = {next(d.name for d in o.dims if d.size == size) for o, size in zip(systems, (2, 2, 6), strict=True)}
+    assert all(not d.fixed for o in systems for d in o.dims if d.name in sides), sides

@@ -231,6 +231,9 @@ def test_what_nobody_places_stays_whole_where_it_does_not_divide(graph: Graph) -
     four = split_into(4)
     assert isinstance(four, str) and "has heads = 6\n" in four and "write `where possible`" in four
     assert isinstance(split_into(4, "where possible"), Plan)
+    sizes = split_into(2, "= [5, 7]")  # of 12 heads: no sizes add up to 6 too
+    assert isinstance(sizes, str) and "`heads` has 6" in sizes and "write `where possible`" in sizes
+    assert isinstance(split_into(2, "= [5, 7] where possible"), Plan)
     hidden = with_dims(graph, {"shift_1": Dim("rows", 2, 90)})
     with pytest.raises(PlanError) as caught:
         interpret_all(parse(Source("plan.ssp", "split model by rows into tp = 3\n")), hidden)

@@ -24,7 +24,7 @@ from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
 CHECK = "_linalg_check_errors"
-UNCHECKED = "replace it by an operator that checks nothing, such as `torch.linalg.inv_ex` for `torch.linalg.inv`"
+UNCHECKED = "replace it by `torch.linalg.{}_ex`, which checks nothing"
 NO_EFFECT = "leave it out of the forward"
 
 
@@ -286,7 +286,9 @@ def _effect(model: str, graph: fx.Graph) -> CaptureFailed:
     node = next(n for n in graph.nodes if isinstance(n.target, torch._ops.HigherOrderOperator))
     kind = kind_of(node.args[1])
     if kind == CHECK:
-        return CaptureFailed(span_of(node), model, f"`{node.args[-1]}` checks numbers, and may stop the run", UNCHECKED)
+        name = str(node.args[-1]).rpartition(".")[2]  # torch says `inv`, `linalg.inv` or `torch.linalg.solve`
+        reason = f"`linalg.{name}` checks numbers, and may stop the run"
+        return CaptureFailed(span_of(node), model, reason, UNCHECKED.format(name))
     return CaptureFailed(span_of(node), model, f"`{kind}` has an effect beside its result", NO_EFFECT)
 
 

@@ -99,12 +99,19 @@ class BadSizes(Traced):
     code = "E0209"
     title = "the parts' sizes add up to {total}, but `{dim}` has {size}"
     note = "{where}"
-    help = "give sizes that add up to {size}, or a number of equal parts: `into {index} = 2`"
+    help = "{change}"
     index: str
     total: int
     dim: str
     size: int
     paths: tuple[str, ...]
+    has_others: bool  # whether the statement names operators that can be cut so
+
+    @property
+    def change(self) -> str:
+        if self.has_others:
+            return "leave these whole: write `where possible` behind the statement"
+        return f"give sizes that add up to {self.size}, or a number of equal parts: `into {self.index} = 2`"
 
     @property
     def where(self) -> str:

@@ -369,7 +369,7 @@ def _not_so(
     op, at = where[0]
     name, index = s.dim.text, parts.cut.name.text
     if parts.total is not None:
-        return BadSizes(parts.cut.span, index, parts.total, name, left, _modules(where))
+        return BadSizes(parts.cut.span, index, parts.total, name, left, _modules(where), has_others)
     cuts = [i for i in ctx.facts.of(op.name).indices if i.dim == at and i.count > 1]
     taken = tuple(Division(i.name, i.count, ctx.facts.cut_origins.get(i.span)) for i in cuts)
     taken = () if any(i.at for i in cuts) else taken

@@ -135,7 +135,8 @@ class StepEnd:
         if not (math.isfinite(self._loss) or self.options.allow_nan):
             raise EngineError(
                 f"the loss of step {step} is {self._loss}; nothing was updated",
-                "lower the learning rate, clip the gradients (`clip=1.0`), or go on with `allow_nan=True`",
+                "lower the learning rate, clip the gradients (`clip=1.0`, `--clip 1`), "
+                "or go on with `allow_nan=True`, `--allow-nan`",
             )
         return self._loss
 

@@ -302,6 +302,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
         "an assertion": finite,
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
+        "a check of equations": lambda net, x: torch.linalg.solve(net.fc.weight, net.fc.weight).sum() + x.sum(),
         "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),
         "a derivative of draws": lambda net, x: flow(F.dropout(net.fc(x)).sum(), net.fc.weight).square().sum(),
         "a derivative of a norm": lambda net, x: flow(net.norm(net.fc(x)).sum(), net.fc.weight).square().sum(),

@@ -1,6 +1,7 @@
-"""The rows of decompositions of matrices: the batch of matrices may be split, the matrices may not."""
+"""The rows of decompositions of matrices: the batch of matrices may be split, the matrices may not. A triangular
+system's right sides may be split too."""
 
-from ssdsl.model.dims.signature import Axis, Misfit, Signature, axes, signature, whole_axes
+from ssdsl.model.dims.signature import Axis, Misfit, Signature, axes, parse_signature, signature, whole_axes
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.reader import Shape, TypedCall
 
@@ -18,6 +19,15 @@ def matrices(call: TypedCall) -> Signature:
     return signature(given, [row(t.shape, f"b{i}_") for i, t in enumerate(call.outputs)])
 
 
-KINDS = "linalg_inv_ex linalg_cholesky_ex _linalg_eigh linalg_qr linalg_matrix_exp linalg_solve_triangular"
+def triangular(call: TypedCall) -> Signature:
+    """The right sides of a system, columns or with `left=False` rows, are solved each by itself."""
+    left = call.argument("left")
+    return parse_signature("... i! j!, ... i! of -> ... j! of" if left else "... i! j!, ... of j! -> ... of i!")
 
-OPS = tuple(Op(f"aten::{kind}", matrices) for kind in KINDS.split())
+
+KINDS = "linalg_inv_ex linalg_cholesky_ex _linalg_eigh linalg_qr linalg_matrix_exp"
+
+OPS = (
+    *(Op(f"aten::{kind}", matrices) for kind in KINDS.split()),
+    Op("aten::linalg_solve_triangular", triangular, linear_in=("B",)),
+)
