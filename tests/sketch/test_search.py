@@ -277,8 +277,7 @@ def test_without_a_simulation_there_is_no_best_to_compare_with() -> None:
     said = shown(searching, found := next(searching.run()))
     assert f"no plan fits so far: 0 of {found.settings} settings are simulated" in said
     assert f"{found.settings} left, not simulated" in said
-    assert "best" not in said.replace("how wrong", "")
-    assert "simulated steps are up to" in said and "equal" not in said
+    assert not any(word in said for word in ("best", "simulated steps are up to", "equal"))
 
 
 def test_where_all_settings_are_refused_it_says_what_would_do() -> None:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.cluster.link import MeshLinks
-from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step, travels
+from ssdsl.ir.comm import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    KeepFirst,
+    Narrow,
+    ReduceScatter,
+    Step,
+    travels,
+)
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
 from ssdsl.runtime.layout.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
