@@ -73,12 +73,12 @@ def read_batches(folder: Path) -> list[Batch]:
 
 
 def _narrowed(batch: Batch) -> Batch:
-    """The batch in small dtypes, with tensors that are equal then as one; reading makes two of it again."""
+    """The batch in small dtypes, with equal tensors as one, of which reading makes two again."""
     found: Batch = {}
     for name, tensor in batch.items():
-        small = _narrow(tensor)
-        equal = (other for other in found.values() if other.dtype == small.dtype and torch.equal(other, small))
-        found[name] = tensor if small is tensor else next(equal, small)
+        equal = (n for n in found if batch[n].dtype == tensor.dtype and torch.equal(batch[n], tensor))
+        small = found.get(next(equal, ""), tensor)
+        found[name] = _narrow(tensor) if small.dtype == tensor.dtype else small
     return found
 
 
