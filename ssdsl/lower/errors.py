@@ -369,9 +369,9 @@ class StateLeftWhole(Diagnostic):
 
     code = "E0272"
     severity = "warning"
-    title = "{what} stay whole on every device"
+    title = "{what} {stay} whole on every device"
     label = "{reason}"
-    note = "these are {names}"
+    note = "namely {names}"
     state: str
     weights: tuple[str, ...]
     is_trained: bool
@@ -380,6 +380,11 @@ class StateLeftWhole(Diagnostic):
     def what(self) -> str:
         count = f"{len(self.weights)} of these weights"
         return count if self.state == "weights" else f"the {self.state} of {count}"
+
+    @property
+    def stay(self) -> str:
+        is_one = len(self.weights) == 1 if self.state == "weights" else self.state == "optimizer"
+        return "stays" if is_one else "stay"
 
     @property
     def names(self) -> str:

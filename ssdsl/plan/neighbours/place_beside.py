@@ -21,7 +21,6 @@ def place_beside(facts: Facts, model: ModelIndex) -> list[Diagnostic]:
         return []
     parents = model.graph.parents
     left = [op for op in model.ordered(model.compute) if facts.of(op.name).place is None and op.path in parents]
-
     found: dict[str, None] = {}  # the operators that got a place, in the order in which they got it
     for op in left:
         given = [maker.name for maker in model.graph.makers_of(op)]
