@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from ssdsl.ir.layout import PARTIAL, Layout, Shape, Submesh
+from ssdsl.ir.layout import PARTIAL, Layout, Shape, Shard, Submesh
 from ssdsl.plan.plan import State
 
 
@@ -39,6 +39,12 @@ class Param:
         """The axes along which all devices have the same part of it."""
         places = zip(self.submesh.axes, self.layout.places, strict=True)
         return tuple(axis for (axis, _), place in places if place not in self.layout.shards())
+
+    @property
+    def unequal(self) -> tuple[str, ...]:
+        """The axes along which its parts differ in size."""
+        places = zip(self.submesh.axes, self.layout.places, strict=True)
+        return tuple(a for (a, _), place in places if isinstance(place, Shard) and len({*(place.lengths or ())}) > 1)
 
     def cut_over(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The axes among these over which its state can be sharded, in the mesh's order: the weight is replicated along

@@ -663,6 +663,18 @@ split model by seq into t = 2
 assign model to gpus
 """,
     ),
+    "weights_behind_unequal_parts": Found(  # copies of these had unlike addresses, and products round by those
+        Recipe(2, 4, 8, 6, "linear", (("Quantized", (8, True)), ("Grouped", (8, 2, 1, 4, "dropped"))), "squares", 1),
+        """\
+mesh gpus(cp = 3, dp = 2)
+split model by batch into m = 2
+split model by seq into t = 3
+split model by "hidden.0" into cp = [1, 1, 6]
+assign model to gpus
+split model.linear.grads by row into dp
+""",
+        optimizer="adamw",
+    ),
     "zero_mixed_axes": Found(
         Recipe(6, 3, 6, 6, "linear", (), "squares", 1, precision="float32"),
         """\

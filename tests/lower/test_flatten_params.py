@@ -78,6 +78,14 @@ def test_weights_of_other_devices_dtypes_or_sums_are_apart() -> None:
         assert weights(param("a"), other) == [("b",), ("a",)]
 
 
+def test_weights_whose_parts_differ_in_size_are_apart() -> None:
+    """Behind them, copies of another weight would not lie at one address on all devices."""
+    equal, unequal = Shard(0, 512, 2), Shard(0, 1, 2, (((0, 100),), ((100, 1024),)))
+    for along_tp, expected in ((equal, [("c", "b", "a")]), (unequal, [("c", "a"), ("b",)])):
+        cut = replace(param("b"), layout=Layout((REPLICATE, along_tp)))
+        assert weights(param("a"), cut, param("c")) == expected
+
+
 def test_a_program_that_does_not_train_keeps_the_flat_parameters_that_it_was_given() -> None:
     held = Held(flats=flats(param("a")))
     lowering = Lowering(plan_of(GRAPH, AXES), held=held, trains=False, params=(param("b"),))

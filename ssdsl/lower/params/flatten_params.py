@@ -46,7 +46,11 @@ _Reader = tuple[str, int]  # a function, and the number of one of its sections
 class _Kind(NamedTuple):
     """The properties that weights share to be in one flat parameter. `where`: with ZeRO-3, the module whose weights are
     gathered together; for a tied weight, its own name; else empty. `readers`: with ZeRO-3, the sections that gather
-    them: where a layer is in several, as one that is recomputed in part, each gathers no more than it reads."""
+    them: where a layer is in several, as one that is recomputed in part, each gathers no more than it reads.
+
+    `unequal`: the axes along which parts of a weight differ in size. What lies behind such a part has another address
+    on each device, and a matrix product may round otherwise where its operand is aligned otherwise: copies of a weight
+    would drift apart."""
 
     submesh: Submesh
     partial: tuple[str, ...]
@@ -54,6 +58,7 @@ class _Kind(NamedTuple):
     tied: tuple[Submesh, ...]
     where: str
     dtype: str
+    unequal: tuple[str, ...]
     readers: tuple[_Reader, ...] = ()
     shares: tuple[str, ...] = ()  # the axes along which copies share a reduction
 
@@ -101,7 +106,8 @@ def flatten_params(lowering: Lowering) -> Lowering:
             layer = layer_of(param.weight, layers)
             where = layer or param.weight.rpartition(".")[0]
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
-        kinds.append((_Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, read), param))
+        kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read)
+        kinds.append((kind, param))
     elements_of = _Elements()
     shares = _shares(lowering, kinds, elements_of)
     groups: dict[_Kind, list[Param]] = {}
