@@ -3,6 +3,7 @@
 For tests of the start itself, or of what is imported, there is `sys.executable`.
 """
 
+import os
 import shlex
 import subprocess
 import sys
@@ -23,7 +24,9 @@ class Preloaded:
 
     @cached_property
     def executable(self) -> str:
-        """The path of the command, until `close`."""
+        """The path of the command, until `close`; of `python` itself where no process can wait for another's end."""
+        if not hasattr(os, "pidfd_open"):  # it is Linux's
+            return sys.executable
         folder = self.opened.enter_context(TemporaryDirectory())
         command, address = Path(folder, "python"), Path(folder, "socket")
         words = [sys.executable, "-IS", str(HERE / "client.py"), str(address)]

@@ -19,12 +19,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main(path: str, arguments: list[str]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
-        request = {
-            "arguments": arguments,
-            "folder": os.getcwd(),
-            "environment": dict(os.environ),
-            "parent": os.getpid(),
-        }
+        request = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
         text = json.dumps(request).encode()
         socket.send_fds(server, [struct.pack("!I", len(text))], [0, 1, 2])
         server.sendall(text)
