@@ -15,8 +15,10 @@ def bounded(counting: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     def counts(input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
         if not minlength:
             return counting(input, weights, minlength)
-        each = torch.ones_like(input, dtype=torch.int64) if weights is None else weights
-        each = each if each.dtype in (torch.int64, torch.float32) else each.double()
+        if weights is None:
+            each = torch.ones_like(input, dtype=torch.int64)
+        else:
+            each = weights if weights.dtype is torch.float32 else weights.double()  # as torch does
         return each.new_zeros(minlength).scatter_add(0, input.long(), each)
 
     return counts

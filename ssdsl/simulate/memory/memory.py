@@ -27,8 +27,6 @@ from ssdsl.simulate.run import Interval, Trace, by_role
 from ssdsl.simulate.timeline import Memory
 
 PARTS = ("weights", "gradients", "optimizer", "inputs", "activations", "transfers", "scratch")
-
-
 Change = tuple[float, int, str]  # a moment, and the bytes of a part that are allocated, or freed if negative
 
 

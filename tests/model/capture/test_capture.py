@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import func, nn
+from torch import Tensor, func, nn
 from torch.distributions import Distribution, Normal
 from torch.func import vmap
 
 from ssdsl.model.capture.errors import GENERATOR, CaptureFailed
+from ssdsl.model.capture.preserve import patched
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.load.model import Model
+from ssdsl.model.rewrite.bounded_counts import bounded
 from ssdsl.model.trace import capture
 from ssdsl.plan.eval.paths import match_paths
 from ssdsl.text.diagnostic import PlanError
@@ -250,10 +252,16 @@ def test_functions_of_torch_func_are_traced_away(compute: Callable[[Net, torch.T
         lambda numbers, each: torch.bincount(numbers, minlength=4),
         lambda numbers, each: numbers.bincount(each, minlength=4),
         lambda numbers, each: numbers.int().bincount(each.bfloat16(), 4),
+        lambda numbers, each: numbers.bincount((each > 0).long(), 4),
     ],
-    ids=["function", "method", "half precision"],
+    ids=["function", "method", "half precision", "whole weights"],
 )
 def test_counts_of_bounded_numbers(count: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    numbers, each = torch.tensor([3, 1, 1]), torch.tensor([0.5, -1.0, 2.0])
+    known = count(numbers, each)
+    with patched(torch, "bincount", bounded(torch.bincount)), patched(Tensor, "bincount", bounded(Tensor.bincount)):
+        torch.testing.assert_close(count(numbers, each), known)  # of one type, too
+
     def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
         most, at = net.fc(x).topk(2, -1)
         counted = count(at.flatten(), most.detach().flatten())
