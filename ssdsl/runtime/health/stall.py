@@ -94,12 +94,10 @@ def find_stall(
 
 
 def _how(state: State, silent: bool, busy: bool) -> str:
+    if state["host"] == socket.gethostname() and process_state(state["pid"]) in ("T", "t"):
+        return "its process is stopped, by a signal or a debugger"
     if silent:
-        return (
-            "its process is stopped, by a signal or a debugger"
-            if state["host"] == socket.gethostname() and process_state(state["pid"]) in ("T", "t")
-            else "its process does not run, or cannot be reached"
-        )
+        return "its process does not run, or cannot be reached"
     if busy:
         return "it works, or hangs, and waits for no other rank"
     return "it waits for other ranks, and so do all: they wait for each other"

@@ -1,5 +1,10 @@
 """Which rank is at fault, from what each wrote of itself."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 from typing import Any
 
 from ssdsl.runtime.health.stall import StalledRank, find_stall
@@ -38,6 +43,15 @@ def test_the_one_that_waits_for_nobody() -> None:
     found = stall(state(0), state(1), state(2, waits=False, line="role_gpus.py, line 31"))
     assert found is not None and found.rank == 2 and "waits for no other rank" in found.how
     assert found.doing.endswith("(role_gpus.py, line 31)") and len(found.waiting) == 2
+
+
+def test_the_one_that_is_stopped_though_it_wrote_a_moment_ago() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        found = stall(state(0), state(1, waits=False, pid=process.pid, host=socket.gethostname()))
+        process.kill()
+    assert found is not None and found.rank == 1 and "is stopped" in found.how
 
 
 def test_all_wait() -> None:
