@@ -38,7 +38,7 @@ class Param:
     def copied(self) -> tuple[str, ...]:
         """The axes along which all devices have the same part of it."""
         places = zip(self.submesh.axes, self.layout.places, strict=True)
-        return tuple(axis for (axis, _), place in places if place not in self.layout.shards())
+        return tuple([axis for (axis, _), place in places if not isinstance(place, Shard)])
 
     @property
     def unequal(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Param:
         """The axes among these over which its state can be sharded, in the mesh's order: the weight is replicated along
         them."""
         ways = dict(self.submesh.axes)
-        return tuple(axis for axis in self.copied if axis in axes and ways[axis] != 1)
+        return tuple([axis for axis in self.copied if axis in axes and ways[axis] != 1])
 
     @property
     def elements(self) -> int:

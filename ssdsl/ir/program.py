@@ -13,7 +13,7 @@ named tuples, which Python creates, hashes and compares fastest.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ssdsl.ir.comm import Message
 from ssdsl.ir.function import Function, Prologue
@@ -204,11 +204,11 @@ class Program:
 
     def params_of(self, role: Role) -> tuple[Param, ...]:
         """The weights and buffers of a role's devices."""
-        return tuple(p for p in self.params if role.is_in(p.submesh))
+        return _on_devices(role, self.params)
 
     def flats_of(self, role: Role) -> tuple[FlatParam, ...]:
         """The flat parameters of a role's devices."""
-        return tuple(f for f in self.flats if role.is_in(f.submesh))
+        return _on_devices(role, self.flats)
 
     def functions_of(self, role: Role) -> tuple[Function, ...]:
         """The functions that a role runs, in the order of their numbers."""
@@ -217,3 +217,13 @@ class Program:
     def prologues_of(self, role: Role) -> tuple[Prologue, ...]:
         """The prologues that a role's devices run."""
         return tuple(p for p in self.prologues if role.is_in(p.submesh))
+
+
+Placed = TypeVar("Placed", Param, FlatParam)
+
+
+def _on_devices(role: Role, things: Sequence[Placed]) -> tuple[Placed, ...]:
+    """Those of thousands of things, most of which share their submesh, that are on a role's devices."""
+    submeshes = {id(thing.submesh): thing.submesh for thing in things}
+    here = {number for number, submesh in submeshes.items() if role.is_in(submesh)}
+    return tuple([thing for thing in things if id(thing.submesh) in here])

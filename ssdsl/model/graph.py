@@ -131,7 +131,8 @@ class Operator:
     place in the model's code ("modeling_gpt2.py:123"). `args` begin with the overload that is called. `flops` counts
     the multiply-adds of the forward twice. `found` is the rule that experiments showed, if the operator has no row.
     `orders` has the memory order of each tensor in its arguments on one device, if the operator asks for it. `row` is
-    the operator's entry in the table of operators, `observed` what torch showed of the call.
+    the operator's entry in the table of operators, `observed` what torch showed of the call. `signature` is the same
+    number for equal calls of a graph (`signatures.py`), and None for an operator that a plan has made of others.
     """
 
     name: str
@@ -150,6 +151,7 @@ class Operator:
     found: FoundRule | None = None
     orders: tuple[Order, ...] = ()
     observed: "Observed | None" = field(default=None, repr=False, compare=False)
+    signature: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def module(self) -> str:
@@ -289,11 +291,6 @@ class Graph:
 
         return signatures(self)
 
-    def with_signatures(self, known: dict[str, int]) -> "Graph":
-        """This graph, whose signatures are known from the one that it was made of: they are not computed again."""
-        vars(self)["signatures"] = known
-        return self
-
     @cached_property
     def alone(self) -> frozenset[str]:
         """Weights, buffers, constants, and values computed from these alone: no data reaches them, and their gradients
@@ -312,7 +309,9 @@ class Graph:
         found: set[str] = set()
         values = {v.name for v in self.values.values() if v.origin is Origin.CONSTANT}
         for operator in self.operators:
-            if operator.stage is not Stage.DATA and values.issuperset(operator.refs()):
+            if operator.stage is Stage.DATA or not all(o.value in values for o in operator.inputs):
+                continue
+            if values.issuperset(operator.refs()):  # a constant has no inputs
                 values.update(o.value for o in operator.outputs)
                 if operator.stage is Stage.COMPUTE:
                     found.add(operator.name)
@@ -392,7 +391,7 @@ class Graph:
         """For each buffer that a step changes, the operators that read it or compute its new value, in order."""
         found: dict[str, list[str]] = {buffer: [] for buffer in self.updates}
         found |= {buffer: [] for operator in self.operators for buffer in operator.statistics}
-        for operator in self.operators:
+        for operator in self.operators if found else ():
             read, made = {i.value for i in operator.inputs}, {o.value for o in operator.outputs}
             for buffer, names in found.items():
                 if buffer in read or self.updates.get(buffer) in made:

@@ -11,9 +11,16 @@ from ssdsl.model.graph import Graph, Operator, numbered
 
 
 def signatures(graph: Graph) -> dict[str, int]:
-    """The signature of each operator of a graph; the numbers mean nothing in another one."""
+    """The signature of each operator of a graph; the numbers mean nothing in another one. Operators that have none yet
+    get further numbers."""
+    given = {o.name: o.signature for o in graph.operators}
+    first = 1 + max((n for n in given.values() if n is not None), default=-1)
     known: dict[tuple[Any, ...], int] = {}
-    return {o.name: known.setdefault(signature(o, graph), len(known)) for o in graph.operators}
+
+    def number(operator: Operator) -> int:
+        return known.setdefault(signature(operator, graph), first + len(known))
+
+    return {o.name: number(o) if o.signature is None else o.signature for o in graph.operators}
 
 
 def signature(operator: Operator, graph: Graph) -> tuple[Any, ...]:

@@ -1,12 +1,12 @@
 """Finds the operators at the ends of a model: only linear operators, or no products with weights, come after them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ssdsl.model.graph import Graph, Operator, Origin
+from ssdsl.model.graph import Graph, Operand, Operator, Origin
 
-DISPATCH = "ssdsl::dispatch"
+DISPATCH, COMBINE = "ssdsl::dispatch", "ssdsl::combine"
 
 
 class Tails(NamedTuple):
@@ -27,20 +27,20 @@ def tails(graph: Graph) -> Tails:
     return Tails(_linear_tail(graph) | _to_smaller(graph), _loss_tail(graph), _dispatched(graph))
 
 
-Readers = list[Operator]
-
-
 def _tail(
-    graph: Graph, belongs: Callable[[Operator], bool], ends: Callable[[Operator, Readers], bool]
+    graph: Graph, belongs: Callable[[Operator], bool], ends: Callable[[Operator, Sequence[str]], object]
 ) -> frozenset[str]:
     """The operators that belong to a tail: those that are an end of it, or whose readers, if there are any, all belong
-    to it."""
-    found: set[str] = set()
+    to it. `ends` is given an operator and its results."""
+    found, read = set[str](), set[str]()  # `read` are the values that these operators read
     for operator in reversed(graph.operators):
-        if belongs(operator):
-            users = graph.readers_of(operator)
-            if ends(operator, users) or (users and all(u.name in found for u in users)):
-                found.add(operator.name)
+        made = [o.value for o in operator.outputs]
+        is_end = ends(operator, made)
+        if not is_end and read.isdisjoint(made):
+            continue
+        if belongs(operator) and (is_end or all(user.name in found for user in graph.readers_of(operator))):
+            found.add(operator.name)
+            read.update([o.value for o in operator.inputs])
     return frozenset(found)
 
 
@@ -49,25 +49,32 @@ def _linear_tail(graph: Graph) -> frozenset[str]:
     return _tail(
         graph,
         lambda operator: bool(operator.row.linear_in),
-        lambda operator, users: not users and any(o.value == graph.loss for o in operator.outputs),
+        lambda _, made: graph.loss in made and graph.readers.keys().isdisjoint(made),
     )
 
 
 def _to_smaller(graph: Graph) -> frozenset[str]:
     """The linear operators behind a `combine` from which only linear ones lead to a tensor smaller than its operand."""
-    sizes = {v.name: math.prod(v.shape) * v.itemsize for v in graph.values.values()}
+    if not any(operator.target == COMBINE for operator in graph.operators):
+        return frozenset()
+
+    def bytes_of(operands: Iterable[Operand]) -> list[int]:
+        return [math.prod(v.shape) * v.itemsize for v in (graph.values[o.value] for o in operands)]
+
     smaller = _tail(
         graph,
         lambda operator: bool(operator.row.linear_in and operator.inputs),
         lambda operator, _: (
-            max(sizes[i.value] for i in operator.inputs) > sum(sizes[o.value] for o in operator.outputs)
+            operator.row.linear_in
+            and operator.inputs
+            and max(bytes_of(operator.inputs)) > sum(bytes_of(operator.outputs))
         ),
     )
     behind, found = set[str](), set[str]()
     for operator in graph.operators:
         if operator.name in smaller and any(i.value in behind for i in operator.inputs):
             found.add(operator.name)
-        if operator.name in found or operator.target == "ssdsl::combine":
+        if operator.name in found or operator.target == COMBINE:
             behind.update(o.value for o in operator.outputs)
     return frozenset(found)
 
@@ -78,11 +85,13 @@ def _loss_tail(graph: Graph) -> frozenset[str]:
     return _tail(
         graph,
         lambda operator: weights.isdisjoint(o.value for o in operator.inputs) or not operator.row.contraction,
-        lambda _, users: not users,
+        lambda _, made: graph.readers.keys().isdisjoint(made),
     )
 
 
 def _dispatched(graph: Graph) -> frozenset[str]:
     dispatches = frozenset(o.name for o in graph.computing if o.target == DISPATCH)
+    if not dispatches:
+        return dispatches
     repeats = {o.name for o in graph.computing if o.row.regroups or o.kind == "expand"} | dispatches
     return _tail(graph, lambda o: o.name in repeats, lambda o, _: o.name in dispatches) - dispatches

@@ -10,6 +10,7 @@ from ssdsl.plan.eval.paths import match_paths
 Units = tuple[frozenset[str], ...]
 Stages = int | tuple[int, ...]  # how many of equal shares, or the share of each in least whole numbers
 Places = list[tuple[Operator, int]]  # operators, each with the number of a dimension
+NamedDim = tuple[str, int]  # a dimension's name and class
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,13 @@ class ModelIndex:
         constant = {op.name for op in self.graph.operators if op.stage is Stage.CONSTANT}
         return cache(lambda names: names if constant.isdisjoint(names) else names - constant)
 
+    @cached_property
+    def dims(self) -> list[tuple[NamedDim, ...]]:
+        """The dimensions of each operator, by its number; equal ones are one object."""
+        same: dict[tuple[NamedDim, ...], tuple[NamedDim, ...]] = {}
+        every = [tuple([(d.name, d.cls) for d in op.dims]) for op in self.graph.operators]
+        return [same.setdefault(dims, dims) for dims in every]
+
     def dim_places(self, places: Places) -> DimPlaces:
         """The table of these operators with a dimension, with the groups of operators that a plan may cut alike."""
         groups: dict[tuple[int, int], list[int]] = {}
@@ -83,7 +91,6 @@ def index_model(graph: Graph) -> ModelIndex:
     by_path: dict[str, list[str]] = {}
     for op in graph.operators:
         by_path.setdefault(op.path, []).append(op.name)
-    calls: dict[Hashable, int] = {}
     return ModelIndex(
         graph=graph,
         operators={op.name: op for op in graph.operators},
@@ -91,8 +98,20 @@ def index_model(graph: Graph) -> ModelIndex:
         compute=frozenset(compute),
         compute_position={name: i for i, name in enumerate(compute)},
         paths={path: frozenset(names) for path, names in by_path.items()},
-        calls={op.name: calls.setdefault(_call(op, graph.windowed), len(calls)) for op in graph.operators},
+        calls=_calls(graph),
     )
+
+
+def _calls(graph: Graph) -> dict[str, int]:
+    """A number for each operator, found once for operators of one signature with the same windowed dimensions."""
+    calls, known, windowed = dict[Hashable, int](), dict[Hashable, int](), graph.windowed
+    found: dict[str, int] = {}
+    for op in graph.operators:
+        key = op.name if op.signature is None else (op.signature, *[d.cls in windowed for d in op.dims if windowed])
+        if (number := known.get(key)) is None:
+            number = known[key] = calls.setdefault(_call(op, windowed), len(calls))
+        found[op.name] = number
+    return found
 
 
 def _call(op: Operator, windowed: frozenset[int]) -> Hashable:

@@ -32,14 +32,14 @@ from ssdsl.plan.plan import HALVES
 
 
 Joined = dict[str, tuple[TimeIndex, ...]]  # by operator, the indices in time of its readers that it has not itself
-Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an operator
+Readers = dict[str, list[tuple[Operator, Operand]]]  # of the results of an operator, each at least once
 
 
 def join_readers(lowering: Lowering) -> Lowering:
     """Adds `joined`, and its indices to `sunk`, as gradients stay addends along them; also `kinds` and `levels` of all
     operators, with the joined ones in their new functions."""
     able: Collection[str] = _able(lowering)
-    readers, kinds = _readers(lowering) if able else {}, kinds_of(lowering)
+    readers, kinds = _readers(lowering.graph, able), kinds_of(lowering)
     while True:
         joined, those = _of_one_kind(lowering, kinds, able, readers)
         found = replace(lowering, joined=joined, kinds=those)
@@ -89,11 +89,11 @@ def _kept(graph: Graph, alone: frozenset[str], recomputed: frozenset[str]) -> fr
     return frozenset(v for v in fresh if places[v].root in roots)
 
 
-def _readers(lowering: Lowering) -> Readers:
-    found: Readers = {operator.name: [] for operator in lowering.graph.computing}
-    for operator in lowering.graph.computing:
-        for number, source, _ in lowering.graph.sources[operator.name]:
-            found[source.name].append((operator, operator.inputs[number]))
+def _readers(graph: Graph, operators: Collection[str]) -> Readers:
+    made = {o.value: (name, graph.readers.get(o.value, ())) for name in operators for o in graph.by_name[name].outputs}
+    found: Readers = {name: [] for name in operators}
+    for value, (name, readers) in made.items():
+        found[name] += ((reader, operand) for reader in readers for operand in reader.inputs if operand.value == value)
     return found
 
 

@@ -170,6 +170,7 @@ class _Rewriting:
             dims=tuple(dims),
             row=ROWS[target] if is_product else operator.row,
             observed=None if is_product else operator.observed,
+            signature=None,
         )
         self.operators.append(found)
         self.moved |= {(region.ids, value): name for value, name in made.items()}

@@ -75,6 +75,9 @@ class _Kind(NamedTuple):
         return tuple(axis for axis in axes if axis not in self.partial and axis not in self.sharded.optimizer)
 
 
+_Copied = tuple[_Kind, tuple[str, ...], Param]  # a parameter, its kind, and the axes along which it has copies
+
+
 def flatten_params(lowering: Lowering) -> Lowering:
     """Adds the flat parameters, in the order in which backward completes their gradients (last layers first).
 
@@ -92,7 +95,7 @@ def flatten_params(lowering: Lowering) -> Lowering:
     cuts = _cuts(lowering)
     _check_nested(lowering, cuts)
     readers = _readers(lowering)
-    kinds: list[tuple[_Kind, Param]] = []
+    kinds: list[_Copied] = []
     for param, cut in zip(reversed(lowering.params), reversed(cuts), strict=True):
         if not param.trained:
             continue
@@ -107,12 +110,12 @@ def flatten_params(lowering: Lowering) -> Lowering:
             where = layer or param.weight.rpartition(".")[0]
             read = readers.get((param.weight, param.submesh), ()) if layer else ()
         kind = _Kind(param.submesh, param.partial, sharded, tied, where, param.dtype, param.unequal, read)
-        kinds.append((kind, param))
+        kinds.append((kind, kind.copies(param), param))
     elements_of = _Elements()
     shares = _shares(lowering, kinds, elements_of)
     groups: dict[_Kind, list[Param]] = {}
-    for kind, param in kinds:
-        groups.setdefault(kind._replace(shares=shares[kind, kind.copies(param)]), []).append(param)
+    for kind, copies, param in kinds:
+        groups.setdefault(kind._replace(shares=shares[kind, copies]), []).append(param)
     buckets = [(kind, bucket) for kind, params in groups.items() for bucket in _buckets(kind, params, elements_of)]
     return replace(
         lowering, flats=tuple(_flat(n, kind, bucket, elements_of) for n, (kind, bucket) in enumerate(buckets))
@@ -140,12 +143,12 @@ class _Elements(dict[tuple[int, int], int]):
 
 
 def _shares(
-    lowering: Lowering, kinds: list[tuple[_Kind, Param]], elements_of: _Elements
+    lowering: Lowering, kinds: list[_Copied], elements_of: _Elements
 ) -> dict[tuple[_Kind, tuple[str, ...]], tuple[str, ...]]:
     """For the weights of each kind that have the same copies, the axes along which these share a reduction."""
     sizes: dict[tuple[_Kind, tuple[str, ...]], int] = {}
-    for kind, param in kinds:
-        key = kind, kind.copies(param)
+    for kind, copies, param in kinds:
+        key = kind, copies
         sizes[key] = sizes.get(key, 0) + elements_of(param) * ITEMSIZE.get(param.dtype, 4)
     unlike = Counter(kind for kind, _ in sizes)
     return {

@@ -21,16 +21,18 @@ _KNOWN: Known = {}
 
 
 def observed(graph: Graph) -> Graph:
-    """The graph with the memory of its values, and with the observed facts of each operator."""
+    """The graph with the memory of its values, and with the signature and the observed facts of each operator."""
     graph = replace(graph, storages=storages(graph))
     own: Known = {}
+    numbers: dict[Any, int] = {}
     operators = []
     for operator in graph.operators:
         known = _KNOWN if operator.target.startswith("aten::") else own
-        key = signature(operator, graph), operator.row
+        called = signature(operator, graph)
+        key, number = (called, operator.row), numbers.setdefault(called, len(numbers))
         if key not in known:
             known[key] = observe(operator, graph)
-        operators.append(replace(operator, observed=known[key]))
+        operators.append(replace(operator, observed=known[key], signature=number))
     return replace(graph, operators=tuple(operators))
 
 

@@ -72,9 +72,7 @@ class _Copying:
         for operator in operators:
             self._lay(self.source.by_name[sources.get(operator.name, operator.name)], operator)
         graph = replace(self.source, operators=operators, values=self.values, storages=self.storages)
-        signatures = self.source.signatures  # which names are not part of
-        known = {o.name: signatures[sources.get(o.name, o.name)] for o in operators}
-        return Copied(graph.with_signatures(known), tuple(self.copies))
+        return Copied(graph, tuple(self.copies))
 
     def _copy(self, operator: Operator) -> None:
         """Adds the operator once for each place in which it is read; the first of them keeps its name."""

@@ -182,12 +182,14 @@ def find_dims(ctx: Context, operators: frozenset[str], name: str) -> DimPlaces:
     """
     key = operators, name, ctx.facts.aliases.get(name)
     if (known := ctx.model.places.get(key)) is None:
-        known = ctx.model.places[key] = ctx.model.dim_places(_find_dims(ctx, ctx.model.ordered(operators), name))
+        known = ctx.model.places[key] = ctx.model.dim_places(_find_dims(ctx, operators, name))
     return known
 
 
-def _find_dims(ctx: Context, operators: Sequence[Operator], name: str) -> Places:
-    named = {(dim.name, dim.cls) for op in operators for dim in op.dims}
+def _find_dims(ctx: Context, operators: frozenset[str], name: str) -> Places:
+    numbers, dims = ctx.model.numbers(operators), ctx.model.dims
+    distinct = {id(dims[number]): dims[number] for number in numbers}
+    named = {*itertools.chain.from_iterable(distinct.values())}
     own = match_names({own for own, _ in named}, name, anywhere=True)
     names = ctx.model.graph.dim_names
     plain = match_names({names.get(cls, own) for own, cls in named}, name, anywhere=True)
@@ -197,14 +199,21 @@ def _find_dims(ctx: Context, operators: Sequence[Operator], name: str) -> Places
         {key for key in named if names.get(key[1], key[0]) in plain},
         {key for key in named if key[1] in classes},
     )
-    some = [way for way in ways if way]
-    found: Places = []
-    for op in operators if some else ():
-        keys = [(dim.name, dim.cls) for dim in op.dims]
-        if (at := next((at for way in some for at, key in enumerate(keys) if key in way), None)) is not None:
-            dim = op.dims[at]  # what is windowed is cut as the results need it; keys may be cut by themselves
-            found.append((op, at if dim.window is None or dim.beside is not None else dim.window.of))
-    return found
+    rank = {key: n for n, way in reversed([*enumerate(ways)]) for key in way}  # the first way counts
+    first = {
+        same: min((rank[key], at) for at, key in enumerate(keys) if key in rank)[1]
+        for same, keys in distinct.items()
+        if not rank.keys().isdisjoint(keys)
+    }
+    having = ((ctx.model.graph.operators[n], first[id(dims[n])]) for n in numbers if id(dims[n]) in first)
+    return [(op, _cut_dim(op, at)) for op, at in having]
+
+
+def _cut_dim(op: Operator, at: int) -> int:
+    """The dimension that is cut for one that is named: what is windowed is cut as the results need it; keys may be cut
+    by themselves."""
+    dim = op.dims[at]
+    return at if dim.window is None or dim.beside is not None else dim.window.of
 
 
 def base_name(ctx: Context, dim: Dim) -> str:

@@ -212,11 +212,11 @@ def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:
 
 def write_recipes(recipes: Recipes, path: Path) -> None:
     """Writes recipes as JSON, a line per step and per weight, and the given memories as tensors beside it."""
+    encoded = json.JSONEncoder(default=_view_json).encode
     steps = ",\n".join(
-        "  " + json.dumps([s.target, s.args, dict(s.kwargs), s.makes, s.writes, s.draw], default=_view_json)
-        for s in recipes.steps
+        [f"  {encoded([s.target, s.args, dict(s.kwargs), s.makes, s.writes, s.draw])}" for s in recipes.steps]
     )
-    weights = ",\n".join(f"  {json.dumps(n)}: {json.dumps(_view_json(v))}" for n, v in recipes.weights.items())
+    weights = ",\n".join([f"  {encoded(name)}: {encoded(view)}" for name, view in recipes.weights.items()])
     head = f'"seed": {recipes.seed}, "generator": {json.dumps(recipes.generator)}'
     path.write_text(f'{{{head},\n"steps": [\n{steps}\n],\n"weights": {{\n{weights}\n}}}}\n')
     if recipes.given:
