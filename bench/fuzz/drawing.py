@@ -28,6 +28,7 @@ class Drawing:
     axes: dict[str, int] = field(default_factory=dict)  # which operators are split over; not those of stages
     meshes: list[str] = field(default_factory=list)
     stages: int = 0
+    places: list[int] = field(default_factory=list)  # of each stage, along the axis of stages
     micro: dict[str, int] = field(default_factory=dict)  # indices in time that all operators with a batch have
     slices: int = 0  # of the sequence, within each of the micro-batches `m`
     taken: dict[tuple[str, str], str] = field(default_factory=dict)  # (operator, index) -> dimension

@@ -25,6 +25,8 @@ def draw_plan(draw: Random, graph: Graph, dim: str = "") -> tuple[str, ...]:
         _recompute(plan)
     for _ in range(draw.choice([0, 0, 0, 1, 1, 2])):
         _state(plan)
+    if plan.stages and draw.random() < 0.1:
+        plan.statements.append(f"prefetch {plan.selection().text} by {draw.choice([0, 1, 3])}")
     if plan.slices and draw.random() < 0.8:
         _schedule(plan)
     elif draw.random() < 0.5:
@@ -57,9 +59,24 @@ def _devices(plan: Drawing) -> None:
         where = draw.choice([0, 0, len(names)])
         items = list(plan.axes.items())
         plan.meshes = [_mesh("gpus", dict([*items[:where], ("pp", plan.stages), *items[where:]]))]
+        plan.places = _places(draw, plan.stages)
+        plan.stages = len(plan.places)
     plan.statements += plan.meshes
     plan.meshes = []
     plan.statements.append(_stages(plan))
+
+
+def _places(draw: Random, devices: int) -> list[int]:
+    """The place of each stage: mostly one on each, in order or not; or two on each, in turns or there and back."""
+    order = list(range(devices))
+    match draw.choice(["one"] * 5 + ["turns", "v"]):
+        case "turns":
+            return order * 2
+        case "v":
+            return [*order, *reversed(order)]
+    if draw.random() < 0.2:
+        draw.shuffle(order)
+    return order
 
 
 def _mesh(name: str, axes: dict[str, int]) -> str:
@@ -153,10 +170,7 @@ def _assign(plan: Drawing) -> None:
     if any(s.startswith("mesh g0") for s in plan.statements):
         plan.statements += [f"assign stage[{s}] to g{s}" for s in range(plan.stages)]
         return
-    order = list(range(plan.stages))
-    if draw.random() < 0.2:
-        draw.shuffle(order)
-    places = [f"gpus[pp = {p}]" for p in order]
+    places = [f"gpus[pp = {p}]" for p in plan.places]
     if draw.random() < 0.1:
         places[draw.randrange(plan.stages)] = "gpus"  # interlaced: a stage on all devices
     plan.statements += [f"assign stage[{s}] to {place}" for s, place in enumerate(places)]
@@ -188,13 +202,22 @@ def _state(plan: Drawing) -> None:
 
 
 SCHEDULES = ("gpipe", "one_f_one_b", "eager_one_f_one_b", "zb_h1", "zb_h2")
+V_SHAPED = ("zb_v", "dual_pipe_v", "v_half", "v_min")
 
 
 def _schedule(plan: Drawing) -> None:
-    if plan.stages and "m" in plan.micro:
-        name = plan.draw.choice([*SCHEDULES, *["terapipe"] * 9] if plan.slices else SCHEDULES)
-        slices = f", {plan.slices}" if name == "terapipe" else ""
-        plan.statements += [f"use pipeline: {name}", f"{name}(stage, {plan.micro['m']}{slices})"]
+    if not plan.stages or "m" not in plan.micro:
+        return
+    devices = len({*plan.places})
+    if plan.slices:
+        known = [*SCHEDULES, *["terapipe"] * 9]
+    elif len(plan.places) > devices:  # two stages on each
+        known = ["interleaved"] if plan.places[-1] else [*V_SHAPED]
+    else:
+        known = [*SCHEDULES]
+    name = plan.draw.choice(known)
+    more = {"terapipe": f", {plan.slices}", "interleaved": ", 2"}.get(name, "")
+    plan.statements += [f"use pipeline: {name}", f"{name}(stage, {plan.micro['m']}{more})"]
 
 
 def _clock(plan: Drawing) -> None:

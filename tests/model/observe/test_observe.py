@@ -13,6 +13,7 @@ from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.observe import observe, saved
 from ssdsl.model.observe.saved import SavedMeasurement, saved_by
 from ssdsl.model.ops.reader import Reader
+from ssdsl.model.signatures import signature
 from ssdsl.model.trace import capture
 from tests.captured import captured_family, graph_of
 from tests.model.rule_cases import CASES
@@ -54,6 +55,14 @@ def test_equal_layers_are_observed_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_equal_calls_of_two_models_are_observed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     known: observe.Known = {}
     assert runs(2, monkeypatch, known) and not runs(3, monkeypatch, known)
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize("family", CASES)
+def test_operators_get_one_number_where_their_calls_are_equal(family: str) -> None:
+    _, graph = captured_family(family)
+    pairs = {(o.signature, signature(o, graph)) for o in graph.operators}
+    assert len(pairs) == len({number for number, _ in pairs}) == len({call for _, call in pairs})
 
 
 @pytest.mark.thinned(5)
