@@ -368,10 +368,7 @@ class RunDiffers(Diagnostic):
     code = "E0512"
     title = "{what} `{name}` differs from the single device's"
     note = "{where}: {got:.9g} instead of {expected:.9g}\n{reason}\n{summary}"
-    help = (
-        "unless `topk` chooses among equal numbers (`ssdsl explain E0512`), this is a bug of ssdsl: report it with the "
-        "plan and the model"
-    )
+    help = "{unless}this is a bug of ssdsl: report it with the plan and the model"
     what: str
     name: str
     where: str
@@ -379,3 +376,8 @@ class RunDiffers(Diagnostic):
     expected: float
     reason: str
     summary: str
+    chooses: bool  # the model has a `topk`
+
+    @property
+    def unless(self) -> str:
+        return "unless `topk` chooses among equal numbers (`ssdsl explain E0512`), " if self.chooses else ""

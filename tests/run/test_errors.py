@@ -1,6 +1,7 @@
 """The texts of the diagnostics of running: a golden for each, made from values as they occur."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,9 @@ SHOWN: tuple[Diagnostic, ...] = (
     errors.NothingCompared(None, "nan", "the first NaN is in the result of `linear` in module `o`, bug.py:14"),
     errors.PiecesDisagree(None, "weight", "fc.weight", 0, 3, "[2, 3]", 1.0, 1.001),
     errors.PiecesIncomplete(None, "weight", "fc.weight", "no rank holds element [0, 0] of [4, 2]"),
-    errors.RunDiffers(None, "gradient", "step 0 fc.bias", "largest error 0.1 at [2]", 0.2, 0.1, REASON, SUMMARY),
+    errors.RunDiffers(
+        None, "gradient", "step 0 fc.bias", "largest error 0.1 at [2]", 0.2, 0.1, REASON, SUMMARY, chooses=False
+    ),
 )
 
 
@@ -53,6 +56,11 @@ def test_each_is_shown_and_explained() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == errors.__name__}
     assert own == {d.code for d in SHOWN}
     assert all(REGISTRY[code].__doc__ for code in own)
+
+
+def test_choices_are_only_named_where_the_model_makes_some() -> None:
+    differs = next(d for d in SHOWN if isinstance(d, errors.RunDiffers))
+    assert "topk" not in render(differs) and "unless `topk` chooses" in render(replace(differs, chooses=True))
 
 
 def test_without_a_gpu_none_can_be_shared() -> None:

@@ -47,7 +47,7 @@ def verify(
         result = train(loaded, program, training, folder, processes, dump=True)
         with working("training on a single device"):
             comparisons = compare(loaded.model, training, result, folder / "program")
-    wrong = difference(comparisons) or nothing_compared(comparisons, loaded.model, loaded.graph)
+    wrong = difference(comparisons, loaded.graph) or nothing_compared(comparisons, loaded.model, loaded.graph)
     if compared_steps(comparisons)[0]:
         warn_of_losses(result, lr)
     if json:

@@ -224,7 +224,8 @@ def base_name(ctx: Context, dim: Dim) -> str:
 def no_such_dimension(ctx: Context, name: nodes.Word, operators: frozenset[str]) -> NoSuchDimension:
     """The mistake of a name that no operator has, with the names that they have, the most frequent first."""
     dims = (dim for op in ctx.model.ordered(operators) if op.stage is Stage.COMPUTE for dim in op.dims)
-    times = Counter(starred(base_name(ctx, dim)) for dim in dims if dim.size > 1 and dim.window is None)
+    own = (dim for dim in dims if dim.size > 1 and (dim.window is None or dim.beside is not None))
+    times = Counter(starred(base_name(ctx, dim)) for dim in own)
     known = tuple(word for word, _ in times.most_common())
     return NoSuchDimension(
         name.span, name.text, known, tuple(ctx.facts.aliases), tuple(dict.fromkeys(_called(ctx, name.text)))

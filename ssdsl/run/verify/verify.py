@@ -132,15 +132,17 @@ def _disagreement(comparisons: tuple[Comparison, ...], spreads: Spreads) -> Piec
     return None
 
 
-def difference(comparisons: tuple[Comparison, ...]) -> RunDiffers | None:
-    """The diagnostic of the first tensor that differs; None if all are equal."""
+def difference(comparisons: tuple[Comparison, ...], graph: Graph | None = None) -> RunDiffers | None:
+    """The diagnostic of the first tensor that differs; None if all are equal. The graph shows whether the model makes
+    choices."""
     wrong = [c for c in comparisons if c.differs]
     if not wrong:
         return None
     first = wrong[0]
     summary = f"{len(wrong)} of {sum(c.in_float64 == first.in_float64 for c in comparisons)} tensors differ"
     where = f"largest error {first.error:.3g} at {list(first.index)}"
-    return RunDiffers(None, first.what, first.name, where, first.got, first.expected, reason(first), summary)
+    chooses = graph is not None and any(operator.kind == "topk" for operator in graph.operators)
+    return RunDiffers(None, first.what, first.name, where, first.got, first.expected, reason(first), summary, chooses)
 
 
 def reason(comparison: Comparison) -> str:
