@@ -82,6 +82,11 @@ class Type:
     time: tuple[tuple[str, Shard], ...] = ()
     owed: tuple[str, ...] = ()
 
+    @property
+    def digits(self) -> tuple[Shard, ...]:
+        """The digits that a tensor has one value of, along axes and in time."""
+        return (*self.layout.shards(), *(digit for _, digit in self.time))
+
 
 @dataclass(frozen=True, slots=True)
 class Varying:

@@ -7,7 +7,8 @@ operators, and others that read the statistics, must run in the order of the mod
 
 from collections.abc import Iterable
 
-from ssdsl.ir.function import Function, Instr, OpPart, Slice, Write
+from ssdsl.ir.comm import Narrow
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write
 from ssdsl.ir.program import Compute, Free, Role
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, Type
 from ssdsl.model.graph import Operator, Stage
@@ -119,11 +120,12 @@ def _check_in_place(facts: ProofFacts, one: TypedFunction, name: Name) -> None:
     homes = [p.submesh for p in facts.program.params if p.weight == name.value]
     if homes != [one.function.submesh]:
         raise Wrong(Rule.UPDATED_BUFFER, f"{name.value} on {one.function.submesh} only", [str(h) for h in homes])
-    slices = {i.result.name: i for i in one.function.body() if isinstance(i, Slice) and i.cut.outer == 1}
+    steps = {i.result.name: (i.source, s) for i in one.function.body() if isinstance(i, Conversion) for s in i.forward}
+    views = {n: (a, s) for n, (a, s) in steps.items() if isinstance(s, Narrow) and s.in_time and s.target.outer == 1}
     parts: set[str] = set()
-    while name in slices:  # the outermost digit is cut out as a view
-        parts.add(slices[name].index.name)
-        name = slices[name].source
+    while name in views:  # the outermost digit is cut out as a view
+        name, step = views[name]
+        parts.update(step.axes)
     if name not in {p.var.name for p in one.function.parameters}:
         raise Wrong(Rule.UPDATED_BUFFER, "the buffer itself", f"a copy, {name}")
     if late := [index.name for index in one.function.time if index.parts > 1 and index.name not in parts]:

@@ -8,12 +8,11 @@ functions' inputs alone; the order of tasks plays no role.
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.comm import Signal, Transfer
-from ssdsl.ir.function import Backward, Concat, Earlier, Function, Merge, Sum
+from ssdsl.ir.comm import Exchange, Signal, Transfer
+from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.parts import coordinates
 from ssdsl.ir.program import (
@@ -60,12 +59,13 @@ def parts_of(facts: ProofFacts) -> TaskReads:
         back = function.phases[1:2]
         for given in function.inputs:
             learns = given.gradient
-            shared = {t.name for t in given.time} - {m.index.name for m in given.merges}
+            regions = [m for m in given.merges if isinstance(m, Exchange)]
+            shared = {t.name for t in given.time} - {axis for m in given.merges for axis in m.axes}
             for at in coordinates(function.time):
                 here = dict(zip((t.name for t in function.time), at, strict=True))
                 if not shared <= here.keys():
                     continue  # the forward walk has added a failure
-                some = {m.index.name: _parts_for(m, here) for m in given.merges}
+                some = {a: _parts_for(m, here.get(a, 0)) for m in regions for a in m.axes}
                 for part in itertools.product(
                     *([here[t.name]] if t.name in shared else some.get(t.name, range(t.parts)) for t in given.time)
                 ):
@@ -84,20 +84,10 @@ def parts_of(facts: ProofFacts) -> TaskReads:
     return found
 
 
-def _parts_for(merge: Merge, here: dict[str, int]) -> Sequence[int]:
-    """The parts along an index that a task at the coordinates `here` reads, of a value whose parts along it are
-    merged."""
-    at = here.get(merge.index.name, 0)
-    match merge:
-        case Earlier():
-            return range(at)
-        case Concat() if merge.reads is not None and merge.cut.at is not None and at < len(merge.reads):
-            wanted = covered(merge.reads[at])
-            return [k for k, own in enumerate(merge.cut.at) if not wanted.isdisjoint(covered(own))]
-        case Concat() | Sum():
-            return range(merge.index.parts)
-        case _:
-            assert_never(merge)
+def _parts_for(merge: Exchange, at: int) -> list[int]:
+    """The parts that part `at` of a reader reads, of a value whose parts are merged."""
+    wanted = covered(runs[at]) if at < len(runs := merge.target.at or ()) else frozenset[int]()
+    return [k for k, own in enumerate(merge.source.at or ()) if not wanted.isdisjoint(covered(own))]
 
 
 # -- tasks and messages ------------------------------------------------------------------------------------------------
