@@ -79,31 +79,37 @@ class Within:
                 var = self._sliced(var, name, digit, before, need)
             elif own != digit:
                 var = self._extended(var, name, digit, need)
-        for name in _addends(var, need):
-            var = self._addend(var, name, need)
+        for name in need.type.owed:
+            var = var if name in var.type.owed else self._addend(var, name, need)
         return var
 
     def _sliced(self, var: Var, name: str, digit: Shard, before: tuple[tuple[str, Shard], ...], need: Need) -> Var:
-        """The running part along an index; `before` are the digits in time that the value had before any was cut out.
+        """The running part along an index; `before` are the digits in time that the value had before any was cut
+        out."""
+        had = tuple(d for _, d in before)
+        check_even(self.lowering.plan, need.shape, digit, var.type.digits)
+        cut_out = tuple(d for n, d in var.type.time if n not in dict(before))
+        here, *others = inside(Layout((digit, *var.type.layout.places, *cut_out)), had).shards()
+        part, fixed = need.shape.local(had), tuple(others)
+        step = Narrow((name,), part.local(fixed).numel, cut(part, here, fixed), in_time=True)
+        return self._stepped(var, step, replace(var.type, time=(*var.type.time, (name, digit))), need)
 
-        Its gradient is the need's, still an addend of a sum along the indices that the next slices cut.
-        """
-        key = ("slice", var.name, name, digit, need.gradient is None)
+    def _addend(self, var: Var, name: str, need: Need) -> Var:
+        """A value that is the same for all parts along an index, as addends of a sum over them: the first part has the
+        value, the others zeros."""
+        step = KeepFirst((name,), need.shape.local(var.type.digits).numel, in_time=True)
+        return self._stepped(var, step, replace(var.type, owed=(*var.type.owed, name)), need)
+
+    def _stepped(self, var: Var, step: Step, type_: Type, need: Need) -> Var:
+        """The version of this type that one step in time makes. Its gradient is the need's, still an addend of a sum
+        along the indices of the steps that follow."""
+        key = ("in time", var.name, step, need.gradient is None)
         if key not in self.known:
-            type_ = replace(var.type, time=(*var.type.time, (name, digit)))
             gradient = None
             if var.gradient is not None and need.gradient is not None:
-                left = tuple(i for i, _ in need.type.time if i not in dict(type_.time))  # still to be sliced
-                gradient = replace(
-                    need.gradient, time=type_.time, owed=(*need.gradient.owed, *left, *_addends(var, need))
-                )
-            had = tuple(d for _, d in before)
-            check_even(self.lowering.plan, need.shape, digit, var.type.digits)
-            cut_out = tuple(d for n, d in var.type.time if n not in dict(before))
-            here, *fixed = inside(Layout((digit, *var.type.layout.places, *cut_out)), had).shards()
-            part = need.shape.local(had)
-            place, elements = cut(part, here, tuple(fixed)), part.local(tuple(fixed)).numel
-            step = Narrow((name,), elements, place, in_time=True)
+                left = [i for i, _ in need.type.time if i not in dict(type_.time)]
+                left += [i for i in need.type.owed if i not in type_.owed]
+                gradient = replace(need.gradient, time=type_.time, owed=(*need.gradient.owed, *left))
             self.known[key] = self.make(Conversion(var.name, self.version(need.shape, type_, gradient), (step,)))
         return self.known[key]
 
@@ -133,20 +139,6 @@ class Within:
         if var.gradient is not None and need.gradient is not None:
             gradient = replace(var.gradient, time=time)
         return self.version(need.shape, replace(var.type, time=time), gradient)
-
-    def _addend(self, var: Var, name: str, need: Need) -> Var:
-        """A value that is the same for all parts along an index, as addends of a sum over them: the first part has the
-        value, the others zeros."""
-        key = ("first", var.name, name, need.gradient is None)
-        if key not in self.known:
-            type_ = replace(var.type, owed=(*var.type.owed, name))
-            gradient = None
-            if var.gradient is not None and need.gradient is not None:
-                left = tuple(i for i in need.type.owed if i not in type_.owed)
-                gradient = replace(need.gradient, owed=(*need.gradient.owed, *left))
-            step = KeepFirst((name,), need.shape.local(var.type.digits).numel, in_time=True)
-            self.known[key] = self.make(Conversion(var.name, self.version(need.shape, type_, gradient), (step,)))
-        return self.known[key]
 
     # -- other layouts -----------------------------------------------------------------------------------------------
 
@@ -256,11 +248,6 @@ class Within:
 def _cuts_rows(place: Placement, shape: Shape) -> bool:
     """Whether a placement cuts the first axis of a tensor."""
     return isinstance(place, Shard) and shape.axis_of(place.factor) == 0
-
-
-def _addends(var: Var, need: Need) -> tuple[str, ...]:
-    """The indices in time along which a value is needed as an addend, but is not one yet."""
-    return tuple(i for i in need.type.owed if i not in var.type.owed)
 
 
 # -- reads between functions -------------------------------------------------------------------------------------------
