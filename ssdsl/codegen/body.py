@@ -128,7 +128,8 @@ class Body:
         buffer = self.changed(write.buffer)
         if not write.slices:
             return f"{buffer}.copy_({value}.detach())"
-        cuts = ", ".join(f"({c.dim}, {c.outer}, {c.at or c.count}, {i.name})" for i, c in write.slices)
+        places = ((step.target, step.axes[0]) for step in write.slices)
+        cuts = ", ".join(f"({cut.dim}, {cut.outer}, {cut.at or cut.count}, {index})" for cut, index in places)
         return f"put({buffer}, {value}, [{cuts}])"
 
     def _word(self, source: Name) -> str:

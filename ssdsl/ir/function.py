@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Step
-from ssdsl.ir.layout import Cut, Submesh
+from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Narrow, Step
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
@@ -211,14 +211,14 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Writes a value to a buffer, in the buffer's layout; along the indices of `slices`, only the running part.
+    """Writes a value to a buffer, in the buffer's layout; only to the running part that `slices`, steps in time, give.
 
     Until the end of the step all readers see the old value. Recomputation does not write again.
     """
 
     buffer: str
     source: Name
-    slices: tuple[tuple[TimeIndex, Cut], ...] = ()
+    slices: tuple[Narrow, ...] = ()
 
 
 Instr = OpPart | Conversion | Write

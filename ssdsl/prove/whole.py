@@ -15,7 +15,8 @@ from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts, TypedFunction
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Local, designated, of_type
+from ssdsl.prove.types.local import Local, of_type
+from ssdsl.prove.types.steps import after
 
 # -- operators, loss and results ---------------------------------------------------------------------------------------
 
@@ -141,11 +142,7 @@ def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:
         raise Wrong(Rule.UPDATED_BUFFER, f"{write.buffer} on {function.submesh} only", sorted(map(str, homes)))
     param = facts.params.get((write.buffer, function.submesh))
     home = Local() if param is None else of_type(Type(param.layout), function.submesh.axes)
-    shape = facts.shape(write.source.value)
-    for index, cut in write.slices:
-        if index not in function.time:
-            raise Wrong(Rule.INDEX, function.time, index)
-        home = home.fixing(Time(index.name), designated(shape, frozenset(home.fixed()), cut))
+    home = after(write.slices, home, facts.shape(write.source.value), (), function.time)
     if one.types.get(write.source) != home:
         raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(write.source))
 

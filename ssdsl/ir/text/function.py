@@ -18,7 +18,7 @@ from ssdsl.ir.function import (
     Split,
     Write,
 )
-from ssdsl.ir.text.comm import cut_text, steps_text
+from ssdsl.ir.text.comm import steps_text
 from ssdsl.ir.text.types import Axes, coordinate_text, digits_text, names_text, regions_text, time_text, var_text
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Order
@@ -78,7 +78,7 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
                 again = "; again in backward" if instr.again else ""
                 yield f"%{instr.result.name} = {steps}{also} %{instr.source} : {types}{back}{again}"
             case Write():
-                parts = "".join(f" at part<{index.name}>({cut_text(cut)})" for index, cut in instr.slices)
+                parts = "".join(f" at {steps_text((step,))}" for step in instr.slices)
                 yield f"write {instr.buffer}{parts} = %{instr.source}"
             case _:
                 assert_never(instr)

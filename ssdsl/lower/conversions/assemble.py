@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import Narrow, Transfer
 from ssdsl.ir.function import (
     Backward,
     Conversion,
@@ -17,9 +17,8 @@ from ssdsl.ir.function import (
     Write,
     reads_of,
 )
-from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Loss, Result
-from ssdsl.ir.value import Name, TimeIndex, Var
+from ssdsl.ir.value import Name, Var
 from ssdsl.lower.conversions.convert import in_order, makers_of
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.errors import UpdateInParts
@@ -98,11 +97,11 @@ class _Assembling:
         if type_.owed:
             raise PlanError(UpdateInParts(None, buffer, type_.owed[0], operator.module, operator.source))
         source = self._reached(draft, ask)
-        indices, held = {t.name: t for t in draft.segment.time}, [*type_.layout.shards()]
-        slices = list[tuple[TimeIndex, Cut]]()
+        shape, held, slices = ask.need.shape, type_.layout.shards(), list[Narrow]()
         for index, digit in type_.time:
-            slices.append((indices[index], even_cut(self.lowering.plan, ask.need.shape, digit, held)))
-            held.append(digit)
+            place = even_cut(self.lowering.plan, shape, digit, held)
+            slices.append(Narrow((index,), shape.local(held).numel, place, in_time=True))
+            held = (*held, digit)
         draft.body.append(Write(buffer, source, tuple(slices)))
 
     def _loss(self) -> Loss:

@@ -16,7 +16,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.prove.facts import ProofFacts, TypedFunction, Walked
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.alike import Classes
-from ssdsl.prove.types.local import Factors, Local, designated, of_type, positions
+from ssdsl.prove.types.local import Factors, Local, designated, end_to_end, of_type
 from ssdsl.prove.types.moves import check_move
 from ssdsl.prove.types.rows import check_apart
 from ssdsl.prove.types.steps import after
@@ -28,7 +28,7 @@ def check_in_time(graph: Graph, instr: Conversion, types: Mapping[Name, Local], 
     """Raises Wrong unless the only step of a conversion is one in time, of what its task has: with an `Exchange` the
     parts of `also`, which the running part is joined to."""
     step, is_alone = instr.forward[0], len(instr.forward) == 1 and not instr.backward
-    if not is_alone or len(step.axes) != 1 or not isinstance(step, Narrow | KeepFirst | Exchange):
+    if not is_alone or not isinstance(step, Narrow | KeepFirst | Exchange):
         raise Wrong(Rule.STEP, "one step in time, of what a task has", (*instr.forward, *instr.backward))
     for cut in cuts_of(step):
         check_apart(graph, instr.source.value, cut.dim)
@@ -42,8 +42,8 @@ def check_in_time(graph: Graph, instr: Conversion, types: Mapping[Name, Local], 
     before = earlier[0].digit(time) if len(earlier) == 1 and earlier[0] is not None else None
     if before is None or instr.also[0].value != instr.source.value or earlier != [without.fixing(time, before)]:
         raise Wrong(Rule.READ, f"earlier parts of {instr.source.value}", earlier)
-    joined = [positions((*behind, *runs)) for behind, runs in zip(before.at or (), own, strict=False)]
-    if step.sums or joined != [positions(runs) for runs in all_]:
+    joined = [end_to_end((*behind, *runs)) for behind, runs in zip(before.at or (), own, strict=False)]
+    if step.sums or joined != [end_to_end(runs) for runs in all_]:
         raise Wrong(Rule.NEST, f"parts behind those before them: {all_}", before)
 
 
@@ -119,7 +119,7 @@ class Flow:
         """The type of an input, derived from its producer's result. Raises Wrong."""
         local, value = self._delivered(given, function), given.var.name.value
         names = [axis for m in given.merges for axis in m.axes]
-        if len(set(names)) != len(names) or len(names) != len(given.merges) or not all(m.in_time for m in given.merges):
+        if len(set(names)) != len(names) or not all(m.in_time for m in given.merges):
             raise Wrong(Rule.MERGE, "each index once", given.merges)
         for merge in given.merges:
             for cut in cuts_of(merge):
@@ -136,9 +136,9 @@ class Flow:
         """Raises Wrong unless each part of a function reads a region, as the runtime joins it: of the function's own
         results all parts before the running one, and of others positions of an axis that is not in blocks."""
         have, need = merge.source.at or (), merge.target.at or ()
-        before = [positions(tuple(run for runs in have[:part] for run in runs)) for part in range(len(need))]
+        before = [end_to_end(run for runs in have[:part] for run in runs) for part in range(len(need))]
         is_own = given.producer == function.number
-        fits = [positions(runs) for runs in need] == before if is_own else merge.target.outer == 1
+        fits = before == [end_to_end(runs) for runs in need] if is_own else merge.target.outer == 1
         if {t.name: t.parts for t in function.time}.get(merge.axes[0]) != len(need) or not fits or merge.sums:
             raise Wrong(Rule.MERGE, f"a region for each part of {function.time}", merge)
 

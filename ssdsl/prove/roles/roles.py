@@ -9,6 +9,7 @@ functions' inputs alone; the order of tasks plays no role.
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import assert_never
 
 from ssdsl.ir.comm import Exchange, Signal, Transfer
@@ -59,13 +60,13 @@ def parts_of(facts: ProofFacts) -> TaskReads:
         back = function.phases[1:2]
         for given in function.inputs:
             learns = given.gradient
-            regions = [m for m in given.merges if isinstance(m, Exchange)]
+            regions = {a: _parts_read(m) for m in given.merges if isinstance(m, Exchange) for a in m.axes}
             shared = {t.name for t in given.time} - {axis for m in given.merges for axis in m.axes}
             for at in coordinates(function.time):
                 here = dict(zip((t.name for t in function.time), at, strict=True))
                 if not shared <= here.keys():
                     continue  # the forward walk has added a failure
-                some = {a: _parts_for(m, here.get(a, 0)) for m in regions for a in m.axes}
+                some = {a: read[here.get(a, 0)] for a, read in regions.items() if here.get(a, 0) < len(read)}
                 for part in itertools.product(
                     *([here[t.name]] if t.name in shared else some.get(t.name, range(t.parts)) for t in given.time)
                 ):
@@ -84,10 +85,12 @@ def parts_of(facts: ProofFacts) -> TaskReads:
     return found
 
 
-def _parts_for(merge: Exchange, at: int) -> list[int]:
-    """The parts that part `at` of a reader reads, of a value whose parts are merged."""
-    wanted = covered(runs[at]) if at < len(runs := merge.target.at or ()) else frozenset[int]()
-    return [k for k, own in enumerate(merge.source.at or ()) if not wanted.isdisjoint(covered(own))]
+@lru_cache(maxsize=1024)
+def _parts_read(merge: Exchange) -> tuple[list[int], ...]:
+    """For each part of a reader, the parts that it reads, of a value whose parts are merged."""
+    have = [covered(runs) for runs in merge.source.at or ()]
+    needs = (covered(runs) for runs in merge.target.at or ())
+    return tuple([k for k, own in enumerate(have) if not own.isdisjoint(need)] for need in needs)
 
 
 # -- tasks and messages ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import lru_cache
 from typing import assert_never
 
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
@@ -27,6 +28,8 @@ def after(
     Where regions overlap, devices have the same positions of a value, and addends of a gradient.
     """
     for step in steps:
+        if step.in_time and len(step.axes) != 1:
+            raise Wrong(Rule.STEP, "one index in time", step.axes)
         sizes = {t.name: t.parts for t in time} if step.in_time else dict(axes)
         local = _after(step, local, shape, sizes, is_gradient=is_gradient)
     return local
@@ -86,6 +89,7 @@ def _narrowed(step: Narrow, over: Over, counts: tuple[int, ...], local: Local, s
     return local
 
 
+@lru_cache(maxsize=4096)
 def _exchanged(
     step: Exchange,
     over: Over,

@@ -51,10 +51,13 @@ def write_changed(program: Program) -> Found:
         if isinstance(instr, Write):
             for other in sorted(values - {instr.source}):
                 yield f"{where} {other}", become(replace(instr, source=other))
-            for k, (index, cut) in enumerate(instr.slices):
-                yield f"{where} not of {index.name}", become(replace(instr, slices=put(instr.slices, k)))
-                for new in cuts(cut):
-                    yield f"{where} {new}", become(replace(instr, slices=put(instr.slices, k, (index, new))))
+            for k, step in enumerate(instr.slices):
+                yield f"{where} not {step}", become(replace(instr, slices=put(instr.slices, k)))
+                for new in cuts(step.target):
+                    yield (
+                        f"{where} {new}",
+                        become(replace(instr, slices=put(instr.slices, k, replace(step, target=new)))),
+                    )
             yield f"{where} of another buffer", become(replace(instr, buffer=f"{instr.buffer}.other"))
             yield f"{where} twice", become(instr, instr)
 
