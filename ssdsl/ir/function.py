@@ -190,9 +190,10 @@ class OpPart:
 class Conversion:
     """Brings a value to another layout by the `forward` steps; its gradient takes the `backward` steps.
 
-    A step in time is the only one of its conversion, and autograd takes it back: `Narrow` gives the running part of a
-    value, and the others get an addend of zeros; `KeepFirst` lets a term that is the same for all parts join a sum of
-    which each part computes an addend; `Exchange` joins the running part to parts before it.
+    A step in time is alone in its conversion, and has no steps backward, as autograd differentiates it. `Narrow` gives
+    the running part of a value. `KeepFirst` gives the first part the value, and the others zeros: so a term that is the
+    same for all parts joins a sum of which each part computes an addend. `Exchange` joins the running part to those
+    before it.
 
     `in_place`: whether the first step may overwrite the value, and the gradient. `again`: backward takes the `forward`
     steps again where it reads the result, and only the source is kept until then. `also` are further values that the
@@ -285,8 +286,9 @@ class FunctionInput:
     the parts. `gradient`: whether a gradient flows back. `message` is the number of the transfer that brings the value
     from other devices.
 
-    A function may be its own producer: each part then reads what the parts before it have left, and the gradient of a
-    part that later parts read is the sum of theirs."""
+    A function may be its own producer: each part then reads what the parts before it have left. A part that later parts
+    read gets the sum of their gradients.
+    """
 
     var: Var
     producer: int
