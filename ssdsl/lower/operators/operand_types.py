@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of, regions_over
-from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying, digits_of
+from ssdsl.ir.value import Axis, Size, Type, Varying, digits_of
 from ssdsl.model.dims.window import around
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.plan.regions import Regions, lengths_of
@@ -197,8 +197,7 @@ def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
     """
     known: list[int] = list(shape.factors)
     varying: dict[int, list[Varying]] = {}
-    held: tuple[tuple[Coordinate, Shard], ...] = digits_of(type_.layout, axes)
-    for coordinate, shard in (*held, *((Time(name), shard) for name, shard in type_.time)):
+    for coordinate, shard in digits_of(type_, axes):
         lengths = shard.lengths
         if lengths is None:
             known[shard.factor] //= shard.parts
