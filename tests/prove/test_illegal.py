@@ -98,7 +98,9 @@ def test_what_refers_to_nothing_is_our_mistake(program_of: Callable[[str], Progr
         check_references(replace(program, loss=replace(program.loss, name=Name("nothing"))))
 
 
-@pytest.mark.parametrize("name", ["pipeline", "interlaced", "halves", "tied", "zero_3", "travelling", "prologue"])
+@pytest.mark.parametrize(
+    "name", ["pipeline", "interlaced", "halves", "tied", "zero_3", "travelling", "prologue", "slices"]
+)
 def test_nothing_makes_it_crash(program_of: Callable[[str], Program], name: str) -> None:
     program, chance = program_of(name), random.Random(name)
     refuted = sum(bool(failures(spoil(program, chance)[0])) for _ in range(60))
