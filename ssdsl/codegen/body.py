@@ -7,17 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ssdsl.codegen.expressions import GroupName, assignment, expression, extend_text, reshard_text, slice_text
+from ssdsl.codegen.expressions import GroupName, assignment, conversion_text, expression
 from ssdsl.codegen.python_words import Identifiers, tuple_of
 from ssdsl.ir.function import (
-    Extend,
-    First,
+    Conversion,
     FunctionOutput,
     Instr,
     OpPart,
-    Reshard,
     Side,
-    Slice,
     Write,
     reads_of,
     results_of,
@@ -96,19 +93,13 @@ class Body:
 
     def _line(self, instr: Instr, reads: list[str], used: frozenset[Name]) -> str:
         match instr:
-            case Reshard():
-                right = reshard_text(instr, reads[0], self.group, reads[1:])
-            case Slice():
-                right = slice_text(instr, reads[0])
-            case First():
-                right = f"first_time({reads[0]}, {instr.index.name})"
-            case Extend():
-                right = extend_text(instr, reads[0], reads[1])
+            case Conversion():
+                right = conversion_text(instr, reads[0], self.group, reads[1:])
+                return f"{self.make(instr.result.name, self._word(instr.source))} = {right}"
             case OpPart():
                 return self._operator(instr, reads, used)
             case Write():
                 return self._written(instr, reads[0])
-        return f"{self.make(instr.result.name, self._word(instr.source))} = {right}"
 
     def _operator(self, op: OpPart, reads: list[str], used: frozenset[Name]) -> str:
         """The line of an operator; results that nothing uses are called `_`."""
@@ -137,7 +128,8 @@ class Body:
         buffer = self.changed(write.buffer)
         if not write.slices:
             return f"{buffer}.copy_({value}.detach())"
-        cuts = ", ".join(f"({c.dim}, {c.outer}, {c.at or c.count}, {i.name})" for i, c in write.slices)
+        places = ((step.target, step.axes[0]) for step in write.slices)
+        cuts = ", ".join(f"({cut.dim}, {cut.outer}, {cut.at or cut.count}, {index})" for cut, index in places)
         return f"put({buffer}, {value}, [{cuts}])"
 
     def _word(self, source: Name) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, Step, cuts_of
-from ssdsl.ir.function import Extend, Offset, OpPart, Reshard, Slice, WindowPart
+from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, KeepFirst, Narrow, Step, cuts_of
+from ssdsl.ir.function import Conversion, Offset, OpPart, WindowPart
+from ssdsl.ir.layout import Cut
 from ssdsl.ir.value import Axis, Coordinate, Size, Time
 from ssdsl.model.graph import Operator, Order, Ref
 from ssdsl.model.memory.storage import is_plain
@@ -235,30 +236,30 @@ def step_text(step: Step, group: GroupName, *, in_place: bool = False, rows: Seq
     return f"{step.kind}{mark}({', '.join([group(step.axes), *places])})"
 
 
-def reshard_text(instr: Reshard, value: str, group: GroupName, rows: Sequence[str] = ()) -> str:
-    """The right-hand side that brings a value to another layout; `rows` are the counts of its rows."""
+def conversion_text(instr: Conversion, value: str, group: GroupName, also: Sequence[str] = ()) -> str:
+    """The right-hand side that converts a value; `also` are the names of what else the steps read."""
+    match instr.forward:
+        case (Narrow(in_time=True) as step,):
+            return _part_text(value, step.target, step.axes[0])
+        case (KeepFirst(in_time=True) as step,):
+            return f"first_time({value}, {step.axes[0]})"
+        case (Exchange(in_time=True, source=cut),):
+            return f"extend({also[0]}, {value}, dim={cut.dim}{f', outer={cut.outer}' if cut.outer != 1 else ''})"
 
     def texts(steps: tuple[Step, ...], may: bool, rows: Sequence[str]) -> str:
         return ", ".join(step_text(s, group, in_place=n == 0 and may, rows=rows) for n, s in enumerate(steps))
 
-    forward = texts(instr.forward, instr.in_place[0], rows)
-    backward = texts(instr.backward, instr.in_place[1], rows[::-1])
+    forward = texts(instr.forward, instr.in_place[0], also)
+    backward = texts(instr.backward, instr.in_place[1], also[::-1])
     sides = [f"{side}=[{text}]" for side, text in (("forward", forward), ("backward", backward)) if text]
     return f"reshard({', '.join([value, *sides, *(['again=True'] if instr.again else [])])})"
 
 
-def slice_text(instr: Slice, value: str) -> str:
-    """The right-hand side that cuts out the running part."""
-    index, cut = instr.index, instr.cut
-    if cut.at is not None:
-        sizes = lengths_of(cut.at)
-        if cut.at == parts_of(sizes):
-            return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {index.name})"
-        return f"take_at({value}, {cut.dim}, {cut.outer}, {cut.at}, {index.name})"
-    return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index.name})"
-
-
-def extend_text(instr: Extend, value: str, earlier: str) -> str:
-    """The right-hand side that puts a part behind those before it."""
-    blocks = f", outer={instr.cut.outer}" if instr.cut.outer != 1 else ""
-    return f"extend({earlier}, {value}, dim={instr.cut.dim}{blocks})"
+def _part_text(value: str, cut: Cut, index: str) -> str:
+    """The running part along an index in time."""
+    if cut.at is None:
+        return f"take({value}, {cut.dim}, {cut.outer}, {cut.count}, {index})"
+    sizes = lengths_of(cut.at)
+    if cut.at == parts_of(sizes):
+        return f"take_sizes({value}, {cut.dim}, {cut.outer}, {sizes}, {index})"
+    return f"take_at({value}, {cut.dim}, {cut.outer}, {cut.at}, {index})"

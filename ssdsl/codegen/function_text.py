@@ -11,22 +11,21 @@ from ssdsl.codegen.body import Body
 from ssdsl.codegen.lifetimes import Lifetimes
 from ssdsl.codegen.python_words import quoted, quoted_tuple
 from ssdsl.codegen.scope import FileScope, SectionText, WeightTexts
+from ssdsl.ir.comm import AllReduce, Exchange
 from ssdsl.ir.function import (
     Backward,
-    Concat,
-    Earlier,
+    Conversion,
     Function,
     FunctionInput,
     FunctionOutput,
     Merge,
-    Reshard,
     Section,
-    Sum,
     Write,
     reads_of,
 )
 from ssdsl.ir.value import Name
 from ssdsl.model.dims.layers import module_of
+from ssdsl.plan.regions import lengths_of
 
 
 def function_text(function: Function, scope: FileScope) -> str:
@@ -100,40 +99,39 @@ def _decorator(function: Function) -> Iterator[str]:
     yield "@block("
     yield f"    number={function.number},"
     yield f"    time={{{counts}}},"
-    yield from _listing("inputs", [_input(i) for i in function.inputs])
+    yield from _listing("inputs", [_input(i, own=i.producer == function.number) for i in function.inputs])
     yield f"    prepared={quoted_tuple([str(p.source) for p in function.prepared])},"
     yield from _listing("outputs", [_output(o) for o in function.outputs])
     if function.loss is not None:
         yield f"    loss={function.loss},"
     if function.backward is not Backward.WHOLE:
         yield f"    backward={quoted(function.backward.value)},"
-    if any(isinstance(i, Reshard) and i.again for i in function.body()):
+    if any(isinstance(i, Conversion) and i.again for i in function.body()):
         yield "    again=True,"
     yield ")"
 
 
-def _input(given: FunctionInput) -> str:
+def _input(given: FunctionInput, *, own: bool) -> str:
     parts = [quoted(given.slot)]
     if given.time:
         parts.append(f"time={quoted_tuple([t.name for t in given.time])}")
     if given.merges:
-        parts.append(f"joins=({', '.join(map(_join, given.merges))},)")
+        parts.append(f"joins=({', '.join(_join(m, given, own=own) for m in given.merges)},)")
     if not given.gradient:
         parts.append("gradient=False")
     return f"Input({', '.join(parts)})"
 
 
-def _join(merge: Merge) -> str:
-    index = merge.index
+def _join(merge: Merge, given: FunctionInput, *, own: bool) -> str:
+    """The merge of an input; one of the function's own results joins the parts before the running one."""
+    index = next(t for t in given.time if t.name in merge.axes)
     parts = [quoted(index.name), str(index.parts)]
-    match merge:
-        case Concat() | Earlier():
-            parts += [f"dim={merge.cut.dim}", f"outer={merge.cut.outer}"]
-            parts += [f"at={merge.cut.at}"] if merge.cut.at is not None else []
-            parts += [f"reads={merge.reads}"] if isinstance(merge, Concat) and merge.reads is not None else []
-            parts += ["earlier=True"] if isinstance(merge, Earlier) else []
-        case Sum():
-            pass
+    if not isinstance(merge, AllReduce):
+        cut = merge.source
+        is_plain = cut.at is None or (own and len({*lengths_of(cut.at)}) == 1)
+        parts += [f"dim={cut.dim}", f"outer={cut.outer}", *([] if is_plain else [f"at={cut.at}"])]
+    if isinstance(merge, Exchange):
+        parts.append("earlier=True" if own else f"reads={merge.target.at}")
     return f"Join({', '.join(parts)})"
 
 

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from ssdsl.codegen.expressions import assignment, constant_expression, expression, reshard_text, slice_text
+from ssdsl.codegen.expressions import assignment, constant_expression, conversion_text, expression
 from ssdsl.codegen.function_text import function_text
 from ssdsl.codegen.python_words import quoted
 from ssdsl.codegen.scope import FileScope
 from ssdsl.codegen.step_text import step_text
-from ssdsl.ir.function import First, OpPart, Prologue, Reshard, Slice, Write
+from ssdsl.ir.function import Conversion, OpPart, Prologue, Write
 from ssdsl.ir.value import Name
 from ssdsl.runtime import NAMES
 from ssdsl.text.diagnostic import InternalError
@@ -103,13 +103,9 @@ def _prepared(prologue: Prologue, scope: FileScope) -> Iterator[str]:
                 right = expression(operator, instr, [_kept(r) for r in instr.reads], scope.group)
                 scope.stands[-1, ("prepare", "", targets)] = instr
                 yield f"    {targets} = {right}"
-            case Reshard():
+            case Conversion():
                 scope.stands[-1, ("prepare", "", _kept(instr.result.name))] = instr
-                yield f"    {_kept(instr.result.name)} = {reshard_text(instr, _kept(instr.source), scope.group)}"
-            case Slice():
-                yield f"    {_kept(instr.result.name)} = {slice_text(instr, _kept(instr.source))}"
-            case First():
-                raise InternalError(f"the prologue has no parts of {instr.source}")
+                yield f"    {_kept(instr.result.name)} = {conversion_text(instr, _kept(instr.source), scope.group)}"
             case Write():
                 raise InternalError(f"the prologue writes buffer {instr.buffer}")
 

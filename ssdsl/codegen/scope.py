@@ -9,7 +9,7 @@ from ssdsl.codegen.body import RESERVED, Body
 from ssdsl.codegen.expressions import GroupName
 from ssdsl.codegen.python_words import Identifiers
 from ssdsl.codegen.sites import Place
-from ssdsl.ir.function import Backward, Function, Instr, OpPart, Reshard
+from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
@@ -103,7 +103,7 @@ class FileScope:
     def _is_told(self, instr: Instr) -> bool:
         if isinstance(instr, OpPart):
             return bool(instr.kernel.axes) or self._looks_up(instr)
-        return isinstance(instr, Reshard)
+        return isinstance(instr, Conversion)
 
     def _looks_up(self, op: OpPart) -> bool:
         """Whether an operator reads integers, which may be out of range: tokens, classes."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ssdsl.ir.comm import travels
-from ssdsl.ir.function import Function, Instr, OpPart, Reshard
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program
 from ssdsl.model.graph import Operator
@@ -32,7 +32,7 @@ class Origins:
 
     def _site(self, instr: Instr, place: Place = ("", "", "")) -> Site | None:
         match instr:
-            case Reshard():
+            case Conversion():
                 axes = {a for step in (*instr.forward, *instr.backward) if travels(step) for a in step.axes}
                 value = instr.source.value
                 operators = [*self._made_by(value), *self._read_by(value)]

@@ -8,7 +8,7 @@ from ssdsl.ir.function import Instr
 from ssdsl.ir.layout import Layout, Shape, Shard, cut
 from ssdsl.ir.program import Program, Result
 from ssdsl.ir.program import Role as ProgramRole
-from ssdsl.ir.value import Type, digits_of
+from ssdsl.ir.value import Type, digits_of, names_of
 from ssdsl.model.capture.sparse_gradients import sparse_weights
 from ssdsl.model.graph import Origin
 from ssdsl.runtime.program.table import (
@@ -119,9 +119,9 @@ def _takes(shape: Shape, type_: Type, submesh: layout.Submesh) -> tuple[AxisTake
     takes: list[AxisTake] = []
     done: list[Shard] = []
     counts = dict(submesh.axes)
-    digits = [(c.names, s) for c, s in digits_of(type_.layout, submesh.axes)] + [((i,), s) for i, s in type_.time]
-    for names, digit in sorted(digits, key=lambda digit: digit[1].at is not None):  # unequal parts last
-        where = cut(shape, digit, tuple(done))
+    # unequal parts last
+    for coordinate, digit in sorted(digits_of(type_, submesh.axes), key=lambda digit: digit[1].at is not None):
+        where, names = cut(shape, digit, tuple(done)), names_of(coordinate)
         axis = names[0] if len(names) == 1 else tuple((name, counts[name]) for name in names)
         takes.append(AxisTake(axis, where.dim, where.outer, where.at or where.count))
         done.append(digit)

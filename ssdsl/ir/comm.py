@@ -3,26 +3,32 @@
 A step turns one layout of a tensor into another, along `axes` of its submesh. Its payload `elements` is the number of
 elements that an all_reduce sums, an all_gather returns, a reduce_scatter is given, or an all_to_all exchanges, on one
 device. docs/extending.md shows how to add a collective.
+
+A step may also be `in_time`: along an index, whose parts run one after another on the same devices. It relates the
+tensors of these tasks as a step along an axis relates those of devices, and nothing travels.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.value import TimeIndex
+from ssdsl.plan.regions import overlapping
 from ssdsl.runtime.layout.regions import length, pieces
 
 
 @dataclass(frozen=True, slots=True)
 class _Along:
-    """A step along axes, with its payload. `kind` is its name in the runtime, the simulator and the views."""
+    """A step along axes, or along an index in time (then `axes` is its name), with its payload. `kind` is its name in
+    the runtime, the simulator and the views."""
 
     kind: ClassVar[str]
 
     axes: tuple[str, ...]
     elements: int
+    in_time: bool = field(default=False, kw_only=True, repr=False)
 
 
 class AllReduce(_Along):
@@ -86,6 +92,11 @@ class Exchange(_Along):
         most = max((sum(n for _, to, n in received if to == me) for me in range(len(need))), default=0)
         yield from ((sender, to, n * self.elements // most) for sender, to, n in received)
 
+    @property
+    def read_by(self) -> tuple[tuple[int, ...], ...]:
+        """For each part, the numbers of the parts whose positions it needs."""
+        return overlapping(self.target.at or (), self.source.at or ())
+
 
 @dataclass(frozen=True, slots=True)
 class Narrow(_Along):
@@ -112,7 +123,7 @@ def cuts_of(step: Step) -> tuple[Cut, ...]:
 
 def travels(step: Step) -> bool:
     """Whether devices exchange any data in a step."""
-    return not isinstance(step, Narrow | KeepFirst) and step.elements > 0
+    return not isinstance(step, Narrow | KeepFirst) and not step.in_time and step.elements > 0
 
 
 # -- messages between devices ------------------------------------------------------------------------------------------

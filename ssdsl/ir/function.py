@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from ssdsl.ir.comm import Step
-from ssdsl.ir.layout import Cut, Submesh
+from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Narrow, Step
+from ssdsl.ir.layout import Submesh
 from ssdsl.ir.value import Coordinate, Name, TimeIndex, Var, names_of
 from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Phase
-from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, overlapping, parts_of
+from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, parts_of
 
 # -- operators ---------------------------------------------------------------------------------------------------------
 
@@ -187,73 +187,41 @@ class OpPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Reshard:
+class Conversion:
     """Brings a value to another layout by the `forward` steps; its gradient takes the `backward` steps.
 
-    `in_place`: whether the first step may overwrite the value, and the gradient. `rows`, for rows that are sorted by
-    experts and go to other devices: the numbers of rows of each run, in the layout of the source and in that of the
-    result. `again`: backward takes the `forward` steps again where it reads the result, and only the source is kept
-    until then.
+    A step in time is alone in its conversion, and has no steps backward, as autograd differentiates it. `Narrow` gives
+    the running part of a value. `KeepFirst` gives the first part the value, and the others zeros: so a term that is the
+    same for all parts joins a sum of which each part computes an addend. `Exchange` joins the running part to those
+    before it.
+
+    `in_place`: whether the first step may overwrite the value, and the gradient. `again`: backward takes the `forward`
+    steps again where it reads the result, and only the source is kept until then. `also` are further values that the
+    steps read: for rows that are sorted by experts and go to other devices, the numbers of rows of each run, in the
+    layout of the source and in that of the result; for an `Exchange` in time, an input with the earlier parts.
     """
 
     source: Name
     result: Var
     forward: tuple[Step, ...]
-    backward: tuple[Step, ...]
+    backward: tuple[Step, ...] = ()
     in_place: tuple[bool, bool] = (False, False)
-    rows: tuple[Name, Name] | None = None
+    also: tuple[Name, ...] = ()
     again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """The part of a value that belongs to the running part of an index in time."""
-
-    source: Name
-    result: Var
-    index: TimeIndex
-    cut: Cut
-
-
-@dataclass(frozen=True, slots=True)
-class First:
-    """A whole value as an addend along an index in time: the first part has it, the others have zeros.
-
-    It lets a term that is the same for all parts join a sum of which each part computes an addend.
-    """
-
-    source: Name
-    result: Var
-    index: TimeIndex
-
-
-@dataclass(frozen=True, slots=True)
-class Extend:
-    """The running part of a value along an index in time, joined to the parts before it.
-
-    `earlier` is an input with these parts (see `Earlier`); the first part has none.
-    """
-
-    source: Name
-    earlier: Name
-    result: Var
-    index: TimeIndex
-    cut: Cut
-
-
-@dataclass(frozen=True, slots=True)
 class Write:
-    """Writes a value to a buffer, in the buffer's layout; along the indices of `slices`, only the running part.
+    """Writes a value to a buffer, in the buffer's layout; only to the running part that `slices`, steps in time, give.
 
     Until the end of the step all readers see the old value. Recomputation does not write again.
     """
 
     buffer: str
     source: Name
-    slices: tuple[tuple[TimeIndex, Cut], ...] = ()
+    slices: tuple[Narrow, ...] = ()
 
 
-Conversion = Reshard | Slice | First | Extend
 Instr = OpPart | Conversion | Write
 
 
@@ -262,11 +230,9 @@ def reads_of(instr: Instr) -> tuple[Name, ...]:
     match instr:
         case OpPart():
             return instr.reads
-        case Extend():
-            return instr.source, instr.earlier
-        case Reshard():
-            return (instr.source, *(instr.rows or ()))
-        case Slice() | First() | Write():
+        case Conversion():
+            return (instr.source, *instr.also)
+        case Write():
             return (instr.source,)
 
 
@@ -275,7 +241,7 @@ def results_of(instr: Instr) -> tuple[Var, ...]:
     match instr:
         case OpPart():
             return instr.results
-        case Reshard() | Slice() | First() | Extend():
+        case Conversion():
             return (instr.result,)
         case Write():
             return ()
@@ -310,45 +276,7 @@ class Section:
 # -- inputs and outputs ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Concat:
-    """Joins the parts along an index in time, on the axis and at the places of `cut`.
-
-    With `reads`, part k of the reader along the same index gets only the region `reads[k]` of the joined axis: it reads
-    the parts that overlap it, and gives gradients for what it has read. `cut.at` then holds the regions of the parts.
-    """
-
-    index: TimeIndex
-    cut: Cut
-    reads: Regions | None = None
-
-    def read_by(self, part: int) -> tuple[int, ...]:
-        """The numbers of the parts that a part of the reader reads."""
-        if self.reads is None or self.cut.at is None:
-            return tuple(range(self.index.parts))
-        return overlapping(self.reads, self.cut.at)[part]
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Adds up the parts along an index in time."""
-
-    index: TimeIndex
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """Joins the parts before the running one along an index in time, at the places of `cut`.
-
-    They are the function's own: what it has left for those parts. A part that later parts read gets the sum of their
-    gradients.
-    """
-
-    index: TimeIndex
-    cut: Cut
-
-
-Merge = Concat | Sum | Earlier
+Merge = AllGather | AllReduce | Exchange  # in time: all parts joined, their sum, or the region that a part needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +284,11 @@ class FunctionInput:
     """A value of another function. `time` are its producer's indices in time: along those of `merges` its parts are
     merged into one; along the others the reader reads the part at its own coordinate. `slot` is where this device keeps
     the parts. `gradient`: whether a gradient flows back. `message` is the number of the transfer that brings the value
-    from other devices."""
+    from other devices.
+
+    A function may be its own producer: each part then reads what the parts before it have left. A part that later parts
+    read gets the sum of their gradients.
+    """
 
     var: Var
     producer: int

@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from ssdsl.ir.function import Concat, Earlier, Function, FunctionInput, Merge
+from ssdsl.ir.comm import Exchange
+from ssdsl.ir.function import Function, FunctionInput, Merge
 from ssdsl.ir.program import At
 from ssdsl.ir.value import TimeIndex
 
@@ -34,13 +35,10 @@ def _pairs(
 ) -> tuple[tuple[At, At], ...]:
     """`parts_read` for the indices of a producer (`given`) and of a consumer (`time`). Cached, as most inputs of a
     program have equal ones."""
-    merged = {m.index.name for m in merges}
+    merged = {axis for m in merges for axis in m.axes}
     names = [t.name for t in time]
-    within = [
-        ([t.name for t in given].index(m.index.name), names.index(m.index.name), m)
-        for m in merges
-        if isinstance(m, Earlier) or (isinstance(m, Concat) and m.reads is not None and m.index.name in names)
-    ]
+    regions = {axis: m.read_by for m in merges if isinstance(m, Exchange) for axis in m.axes}
+    within = [(k, names.index(t.name), regions[t.name]) for k, t in enumerate(given) if t.name in regions]
     shared = [(k, names.index(t.name)) for k, t in enumerate(given) if t.name not in merged]
     groups: dict[At, list[At]] = {}
     for b in coordinates(time):
@@ -49,10 +47,5 @@ def _pairs(
         (a, b)
         for a in coordinates(given)
         for b in groups.get(tuple(a[k] for k, _ in shared), ())
-        if all(_is_read(merge, a[k], b[n]) for k, n, merge in within)
+        if all(a[k] in read_by[b[n]] for k, n, read_by in within)
     )
-
-
-def _is_read(merge: Concat | Earlier, a: int, b: int) -> bool:
-    """Whether part `b` of a reader reads part `a` of the value that is merged."""
-    return a < b if isinstance(merge, Earlier) else a in merge.read_by(b)

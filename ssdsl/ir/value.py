@@ -64,16 +64,6 @@ class Name(NamedTuple):
         return f"{self.value}@{self.version}" if self.version else self.value
 
 
-def digits_of(layout: Layout, axes: tuple[tuple[str, int], ...]) -> tuple[tuple[Axis, Shard], ...]:
-    """The digits of a layout, each with the axis, or the axes together, that fix it; `axes` are the submesh's."""
-    names = [name for name, _ in axes]
-    return tuple(
-        (Axis(names[first], tuple(names[k] for k in inner)), shard)
-        for shard in layout.shards()
-        for first, *inner in (layout.axes_of(shard),)
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Type:
     """A region of a logical value, and its pending sums: along axes (PARTIAL in `layout`) and in time (`owed`)."""
@@ -81,6 +71,20 @@ class Type:
     layout: Layout
     time: tuple[tuple[str, Shard], ...] = ()
     owed: tuple[str, ...] = ()
+
+    @property
+    def digits(self) -> tuple[Shard, ...]:
+        """The digits that a tensor has one value of, along axes and in time."""
+        return (*self.layout.shards(), *(digit for _, digit in self.time))
+
+
+def digits_of(type_: Type, axes: tuple[tuple[str, int], ...]) -> tuple[tuple[Coordinate, Shard], ...]:
+    """The digits of a type, each with what fixes it: an axis, axes together, or an index in time; `axes` are the
+    submesh's."""
+    names = [name for name, _ in axes]
+    found = ((shard, type_.layout.axes_of(shard)) for shard in type_.layout.shards())
+    on_axes = ((Axis(names[first], tuple(names[k] for k in inner)), shard) for shard, (first, *inner) in found)
+    return (*on_axes, *((Time(name), shard) for name, shard in type_.time))
 
 
 @dataclass(frozen=True, slots=True)

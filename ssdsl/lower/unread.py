@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ssdsl.ir.comm import AllGather, Narrow, Transfer
-from ssdsl.ir.function import Function, Instr, OpPart, Reshard, names_along, reads_of, results_of
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, names_along, reads_of, results_of
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.program import Members, Program
 from ssdsl.ir.value import Name, Type
@@ -98,7 +98,7 @@ def _asked(plan: Plan, _: Program) -> Iterator[Span]:
 
 def _gathered_again(plan: Plan, program: Program) -> Iterator[Span]:
     for section in (s for f in program.functions for s in f.sections):
-        moved = (i for i in section.body if isinstance(i, Reshard))
+        moved = (i for i in section.body if isinstance(i, Conversion))
         values = {i.result.name for i in moved if i.again or (section.recompute and is_gathered(i))}
         readers = (i.operator for i in section.body if isinstance(i, OpPart) and not values.isdisjoint(i.reads))
         yield from (mark.span for o in readers if (mark := plan.of(o).regathers) is not None)
@@ -178,7 +178,7 @@ def cut_in_vain(program: Program) -> Iterator[CutInVain]:
     """A warning for each statement that cuts operators in vain along an axis, with what a device gathers of them."""
     found: dict[tuple[Span | None, str], list[tuple[str, int]]] = {}
     for function in program.functions:
-        if gathers := [i for i in function.body() if isinstance(i, Reshard) and _gathers(i)]:
+        if gathers := [i for i in function.body() if isinstance(i, Conversion) and _gathers(i)]:
             flow = _Flow.of(function, program.graph)
             for instr, (step,) in ((i, i.forward) for i in gathers):
                 (axis,) = step.axes
@@ -193,7 +193,7 @@ def cut_in_vain(program: Program) -> Iterator[CutInVain]:
         yield CutInVain(span, named, axis, len(gathered), sum(size for _, size in gathered))
 
 
-def _gathers(instr: Reshard) -> bool:
+def _gathers(instr: Conversion) -> bool:
     """Whether a conversion gathers parts along one axis, and does nothing else."""
     return len(instr.forward) == 1 and isinstance(instr.forward[0], AllGather) and len(instr.forward[0].axes) == 1
 
@@ -249,4 +249,4 @@ class _Flow:
 
 def _only(instr: Instr | None, step: type[Narrow | AllGather], axis: str) -> bool:
     """Whether an instruction takes this step along the axis, and no other."""
-    return isinstance(instr, Reshard) and [(type(s), s.axes) for s in instr.forward] == [(step, (axis,))]
+    return isinstance(instr, Conversion) and [(type(s), s.axes) for s in instr.forward] == [(step, (axis,))]

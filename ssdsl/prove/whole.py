@@ -7,14 +7,16 @@ operators, and others that read the statistics, must run in the order of the mod
 
 from collections.abc import Iterable
 
-from ssdsl.ir.function import Function, Instr, OpPart, Slice, Write
+from ssdsl.ir.comm import Narrow
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write
 from ssdsl.ir.program import Compute, Free, Role
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, Type
 from ssdsl.model.graph import Operator, Stage
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.facts import ProofFacts, TypedFunction
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.types.local import Local, designated, of_type
+from ssdsl.prove.types.local import Local, of_type
+from ssdsl.prove.types.steps import after
 
 # -- operators, loss and results ---------------------------------------------------------------------------------------
 
@@ -119,11 +121,12 @@ def _check_in_place(facts: ProofFacts, one: TypedFunction, name: Name) -> None:
     homes = [p.submesh for p in facts.program.params if p.weight == name.value]
     if homes != [one.function.submesh]:
         raise Wrong(Rule.UPDATED_BUFFER, f"{name.value} on {one.function.submesh} only", [str(h) for h in homes])
-    slices = {i.result.name: i for i in one.function.body() if isinstance(i, Slice) and i.cut.outer == 1}
+    steps = {i.result.name: (i.source, s) for i in one.function.body() if isinstance(i, Conversion) for s in i.forward}
+    views = {n: (a, s) for n, (a, s) in steps.items() if isinstance(s, Narrow) and s.in_time and s.target.outer == 1}
     parts: set[str] = set()
-    while name in slices:  # the outermost digit is cut out as a view
-        parts.add(slices[name].index.name)
-        name = slices[name].source
+    while name in views:  # the outermost digit is cut out as a view
+        name, step = views[name]
+        parts.update(step.axes)
     if name not in {p.var.name for p in one.function.parameters}:
         raise Wrong(Rule.UPDATED_BUFFER, "the buffer itself", f"a copy, {name}")
     if late := [index.name for index in one.function.time if index.parts > 1 and index.name not in parts]:
@@ -139,11 +142,7 @@ def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:
         raise Wrong(Rule.UPDATED_BUFFER, f"{write.buffer} on {function.submesh} only", sorted(map(str, homes)))
     param = facts.params.get((write.buffer, function.submesh))
     home = Local() if param is None else of_type(Type(param.layout), function.submesh.axes)
-    shape = facts.shape(write.source.value)
-    for index, cut in write.slices:
-        if index not in function.time:
-            raise Wrong(Rule.INDEX, function.time, index)
-        home = home.fixing(Time(index.name), designated(shape, frozenset(home.fixed()), cut))
+    home = after(write.slices, home, facts.shape(write.source.value), (), function.time)
     if one.types.get(write.source) != home:
         raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(write.source))
 

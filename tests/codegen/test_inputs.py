@@ -12,7 +12,7 @@ import pytest
 
 from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_source
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.prove.prove import prove
@@ -113,7 +113,7 @@ assign model to gpus
     volume = _inputs(json.loads(program_files(program)["program.json"]), "gpus")["volume"]
     assert volume["takes"] == [["dp", 0, 1, 2], ["d", 2, 1, [[[0, 9]], [[7, 16]]]]]
     assert [v.elements for v in program.prologues[0].given] == [4 * 4 * 9 * 16 * 16, 4 * 4]
-    assert not any(isinstance(i, Reshard) for i in program.prologues[0].body)
+    assert not any(isinstance(i, Conversion) for i in program.prologues[0].body)
     (given, *others), body = program.prologues[0].given, program.prologues[0]
     shifted = replace(given.type.layout.places[1], at=(((0, 9),), ((6, 15),)))  # type: ignore[type-var]
     wrong = replace(given, type=replace(given.type, layout=given.type.layout.replacing(1, shifted)))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ssdsl.ir.comm import Exchange
-from ssdsl.ir.function import Reshard, WindowPart
+from ssdsl.ir.function import Conversion, WindowPart
 from ssdsl.ir.program import Program
 from ssdsl.plan.regions import Regions
 
@@ -37,7 +37,7 @@ def reads_of(program: Program) -> list[Read]:
     """The operators that read windows, in the order in which they run."""
     found, operators = [], {o.name: o for o in program.graph.operators}
     for function in program.functions:
-        moved = {i.result.name: i for i in function.body() if isinstance(i, Reshard)}
+        moved = {i.result.name: i for i in function.body() if isinstance(i, Conversion)}
         for op in (o for o in function.operators() if o.kernel.windows):
             need = {w.coordinate.name: _runs(w) for w in op.kernel.windows}
             steps = moved[op.reads[0]].forward if op.reads[0] in moved else ()

@@ -5,7 +5,7 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_plan
 from ssdsl.ir.comm import travels
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.lang.assets import assets_folder
 from ssdsl.lang.shipped import plan_path, shipped_plans
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
@@ -74,7 +74,7 @@ def test_parts_that_take_turns_exchange_a_gradient_once(plan: str) -> None:
     in_parts = [f for f in program.functions if "c" in {t.name for t in f.time}]
     assert in_parts
     for function in in_parts:
-        exchanged = [i for i in function.body() if isinstance(i, Reshard) and any(map(travels, i.backward))]
+        exchanged = [i for i in function.body() if isinstance(i, Conversion) and any(map(travels, i.backward))]
         assert not exchanged, exchanged
 
 

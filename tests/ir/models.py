@@ -323,3 +323,20 @@ class Rows(nn.Module):
 def rows() -> Given:
     torch.manual_seed(0)
     return Rows(), {"x": torch.randn(4, 2, 14)}, {"x": ("batch", "colour", "length")}
+
+
+class Attention(nn.Module):
+    """One head that sees the words before a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        keys = self.keys(x)
+        return F.scaled_dot_product_attention(x, keys, x, is_causal=True).mean()
+
+
+def attention() -> Given:
+    torch.manual_seed(0)
+    return Attention(), {"x": torch.randn(2, 7, 4)}, {"x": ("batch", "seq", "width")}

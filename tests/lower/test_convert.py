@@ -7,7 +7,8 @@ import itertools
 
 import pytest
 
-from ssdsl.ir.function import Concat, Conversion, First, Reshard, Slice, Sum
+from ssdsl.ir.comm import AllGather, AllReduce, KeepFirst, Narrow
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.param import Param
 from ssdsl.ir.value import TimeIndex, Type, Var
@@ -80,7 +81,9 @@ def reached(answer: ValueVersions, function: int, version: int) -> Var | None:
 
 
 def kinds(answer: ValueVersions) -> list[type]:
-    return [type(what) for what in answer.made.values()]
+    """The kind of each version; of one that a step in time makes, that of the step."""
+    steps = ((what, what.forward if isinstance(what, Conversion) else ()) for what in answer.made.values())
+    return [next((type(s) for s in own if s.in_time), type(what)) for what, own in steps]
 
 
 @pytest.mark.parametrize(("have", "want"), [*itertools.product(PLACES, PLACES)])
@@ -94,9 +97,9 @@ def test_in_one_function(have: Placement, want: Placement, before: Parts, after:
         return
     assert var.type == wanted and var.gradient is not None
     assert (var.gradient.layout, var.gradient.time) == (need(wanted).gradient.layout, wanted.time)  # type: ignore[union-attr]
-    assert (Slice in kinds(answer)) == (before != after and after == PART)
-    assert (First in kinds(answer)) == (before != after and after == ADDEND)
-    assert kinds(answer).count(Reshard) <= 1
+    assert (Narrow in kinds(answer)) == (before != after and after == PART)
+    assert (KeepFirst in kinds(answer)) == (before != after and after == ADDEND)
+    assert kinds(answer).count(Conversion) <= 1
 
 
 @pytest.mark.parametrize(("have", "want"), [*itertools.product(PLACES, PLACES)])
@@ -111,7 +114,7 @@ def test_in_another_function(
     var = reached(answer, 1, answer.versions[0])
     assert var is not None and var.type == wanted
     (received,) = (what for what in answer.made.values() if isinstance(what, Received))
-    assert [type(m) for m in received.merges] == ([] if turns else [Concat if before is PART else Sum])
+    assert [type(m) for m in received.merges] == ([] if turns else [AllGather if before is PART else AllReduce])
     assert (received.sent is None) == (submesh == HERE)
     if received.sent is not None:  # what travels is no sum, and its gradient comes back
         assert PARTIAL not in received.var.type.layout.places and received.sent.backward is not None
@@ -120,7 +123,7 @@ def test_in_another_function(
 def test_equal_needs_have_one_conversion() -> None:
     rows, columns = type_of(ROWS, WHOLE), type_of(COLUMNS, WHOLE)
     answer = asked(made(type_of(PARTIAL, WHOLE)), [segment(HERE)], (0, rows), (0, columns), (0, rows))
-    assert answer.versions == [1, 2, 1] and kinds(answer) == [Reshard, Reshard]
+    assert answer.versions == [1, 2, 1] and kinds(answer) == [Conversion, Conversion]
 
 
 def test_the_first_reader_of_other_devices_decides_how_it_travels() -> None:
@@ -133,7 +136,7 @@ def test_the_first_reader_of_other_devices_decides_how_it_travels() -> None:
 def test_a_weight_enters_as_it_lies() -> None:
     param = Param("x", HERE, SHAPE, Layout((ROWS,)), (), True, "float32")
     answer = asked(param, [segment(HERE, M)], (0, type_of(ROWS, WHOLE)), (0, type_of(REPLICATE, WHOLE)))
-    assert kinds(answer) == [Entering, Reshard] and answer.versions == [0, 1]
+    assert kinds(answer) == [Entering, Conversion] and answer.versions == [0, 1]
     entering = answer.made[0, 0]
     assert not isinstance(entering, Conversion) and entering.var.gradient is not None
     assert entering.var.gradient.owed == ("m",)  # each part adds to it
@@ -141,4 +144,4 @@ def test_a_weight_enters_as_it_lies() -> None:
 
 def test_what_the_prologue_provides_comes_as_it_is_needed() -> None:
     answer = asked(None, [segment(HERE, M)], (0, type_of(COLUMNS, PART)), (0, type_of(COLUMNS, WHOLE)))
-    assert kinds(answer) == [Entering, Slice] and answer.versions == [1, 0]
+    assert kinds(answer) == [Entering, Narrow] and answer.versions == [1, 0]

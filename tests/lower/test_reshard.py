@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ssdsl.cluster.link import LOOPBACK, Link, MeshLinks
-from ssdsl.codegen.expressions import reshard_text, step_text
+from ssdsl.codegen.expressions import conversion_text, step_text
 from ssdsl.ir.comm import AllGather, AllToAll, Narrow, ReduceScatter, Step, travels
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Layout, Shape, Shard, nests
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.reshard import reshard
@@ -260,7 +260,7 @@ def test_gradients_arrive_in_the_layout_needed(lockstep, tensors, sizes: tuple[i
         backward = reshard(produced, needed, shape, axes, 4, MeshLinks((LOOPBACK,) * len(axes)))
         value, in_place = draw.choice([("leaf", (False, False)), ("leaf", (False, True)), ("fresh", (True, True))])
         result = Var(Name("x", 1), Type(after), None, (), "float32")
-        text = reshard_text(Reshard(Name("x"), result, forward, backward, in_place), value, "_".join)
+        text = conversion_text(Conversion(Name("x"), result, forward, backward, in_place), value, "_".join)
         given = tensors.spread(whole, shape, before, axes, generator)
         returned = tensors.spread(whole_gradient, shape, produced, axes, generator)
 

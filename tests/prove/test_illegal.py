@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ssdsl.ir.comm import AllGather, AllToAll, Transfer
-from ssdsl.ir.function import OpPart, Reshard, results_of
+from ssdsl.ir.function import Conversion, OpPart, results_of
 from ssdsl.ir.layout import REPLICATE, Cut, Layout
 from ssdsl.ir.program import Program
 from ssdsl.ir.references import check_references
@@ -64,12 +64,12 @@ def test_rows_at_experts_that_are_cut(program_of: Callable[[str], Program]) -> N
     rows = made["relu_at_experts"]
     whole = replace(rows, name=rows.name._replace(version=1), type=replace(rows.type, layout=Layout((REPLICATE,))))
     for step in (AllGather(("ep",), 128, Cut(0, 1, 2)), AllToAll(("ep",), 64, Cut(0, 1, 2), Cut(1, 1, 2))):
-        spoilt = [*function.sections[0].body, Reshard(rows.name, whole, (step,), ())]
+        spoilt = [*function.sections[0].body, Conversion(rows.name, whole, (step,), ())]
         sections = (replace(function.sections[0], body=tuple(spoilt)), *function.sections[1:])
         found = failures(_with_function(program, replace(function, sections=sections)))
         assert any("an all_to_all of rows" in f.wanted for f in found)
     step = AllGather(("ep",), 128, Cut(1, 1, 2))  # along their width they are as other values
-    spoilt = [*function.sections[0].body, Reshard(rows.name, whole, (step,), ())]
+    spoilt = [*function.sections[0].body, Conversion(rows.name, whole, (step,), ())]
     sections = (replace(function.sections[0], body=tuple(spoilt)), *function.sections[1:])
     found = failures(_with_function(program, replace(function, sections=sections)))
     assert not any("rows" in f.wanted for f in found)
@@ -80,12 +80,12 @@ def test_rows_that_travel_without_their_numbers(program_of: Callable[[str], Prog
     program = program_of("travelling")
     assert not failures(program)
     (function,) = program.functions
-    moved = [i for i in function.body() if isinstance(i, Reshard) and i.rows is not None]
-    plain = [i for i in function.body() if isinstance(i, Reshard) and i.rows is None]
+    moved = [i for i in function.body() if isinstance(i, Conversion) and len(i.also) == 2]
+    plain = [i for i in function.body() if isinstance(i, Conversion) and not i.also]
     assert len(moved) == 2
     assert len(plain) == 1
-    others = [replace(moved[0], rows=None), replace(moved[0], rows=(moved[0].source, moved[0].source))]
-    others += [replace(moved[0], forward=moved[0].forward * 2), replace(plain[0], rows=moved[0].rows)]
+    others = [replace(moved[0], also=()), replace(moved[0], also=(moved[0].source, moved[0].source))]
+    others += [replace(moved[0], forward=moved[0].forward * 2), replace(plain[0], also=moved[0].also)]
     for old, new in zip((moved[0], moved[0], moved[0], plain[0]), others, strict=True):
         body = tuple(new if i is old else i for i in function.sections[0].body)
         sections = (replace(function.sections[0], body=body), *function.sections[1:])
@@ -98,7 +98,9 @@ def test_what_refers_to_nothing_is_our_mistake(program_of: Callable[[str], Progr
         check_references(replace(program, loss=replace(program.loss, name=Name("nothing"))))
 
 
-@pytest.mark.parametrize("name", ["pipeline", "interlaced", "halves", "tied", "zero_3", "travelling", "prologue"])
+@pytest.mark.parametrize(
+    "name", ["pipeline", "interlaced", "halves", "tied", "zero_3", "travelling", "prologue", "slices"]
+)
 def test_nothing_makes_it_crash(program_of: Callable[[str], Program], name: str) -> None:
     program, chance = program_of(name), random.Random(name)
     refuted = sum(bool(failures(spoil(program, chance)[0])) for _ in range(60))
@@ -119,7 +121,7 @@ def _changes(program: Program) -> Iterator[Change]:
                 if isinstance(instr, OpPart):
                     wrong += [replace(instr, reads=(Name("nothing"), *instr.reads[1:]))]
                     wrong += [replace(instr, results=instr.results * 2), replace(instr, operator="nothing")]
-                elif isinstance(instr, Reshard):
+                elif isinstance(instr, Conversion):
                     steps = tuple(replace(s, axes=("nowhere",)) for s in instr.forward or instr.backward)
                     wrong += [replace(instr, source=Name("nothing")), replace(instr, forward=steps)]
                 for bad in wrong:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
 from ssdsl.prove.prove import prove
@@ -61,7 +61,7 @@ def test_a_failure_says_where(compiled: Callable[..., Program], golden: Callable
     wrong = next(
         become(replace(instr, forward=()))
         for _, instr, become in instructions(program)
-        if isinstance(instr, Reshard) and instr.forward
+        if isinstance(instr, Conversion) and any(not step.in_time for step in instr.forward)
     )
     first = prove(wrong).failures[0]
     text = render(first).replace(str(ROOT) + "/", "")

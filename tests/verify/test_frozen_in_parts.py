@@ -6,7 +6,7 @@ import pytest
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
@@ -53,5 +53,5 @@ def test_a_device_has_its_part_of_what_the_devices_divide() -> None:
 
 def test_backward_gathers_what_it_needs_again() -> None:
     (function,) = program(DATA).functions
-    gathers = {i.result.name.value: i.again for i in function.body() if isinstance(i, Reshard)}
+    gathers = {i.result.name.value: i.again for i in function.body() if isinstance(i, Conversion)}
     assert {name for name, again in gathers.items() if again} == {"mix.weight", "odd.weight"}

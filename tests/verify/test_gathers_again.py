@@ -6,7 +6,7 @@ import pytest
 
 from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
@@ -40,7 +40,7 @@ def compiled(spec: str, word: str, schedule: str = "one_f_one_b") -> Program:
 
 
 def again(program: Program) -> list[str]:
-    found = (i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.again)
+    found = (i for f in program.functions for i in f.body() if isinstance(i, Conversion) and i.again)
     return [i.source.value for i in found]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
-from ssdsl.ir.function import OpPart, Reshard
+from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.functions.gather_again import is_gathered
@@ -87,7 +87,7 @@ def test_nothing_is_equal_because_it_stayed_whole(name: str, kernels: set[str]) 
 @pytest.mark.parametrize("name", ["summed", "summed_alone", "averaged", "averaged_alone", *EXTREMES])
 def test_points_that_are_reduced_stay_where_they_are(name: str) -> None:
     program = lowered(name, PLANS["points"])
-    assert not any(isinstance(i, Reshard) and is_gathered(i) for f in program.functions for i in f.body())
+    assert not any(isinstance(i, Conversion) and is_gathered(i) for f in program.functions for i in f.body())
 
 
 @pytest.mark.parametrize("name", EXTREMES)
@@ -108,7 +108,7 @@ def test_parts_that_are_no_runs_are_gathered(name: str) -> None:
 
 def test_rows_that_are_read_one_by_one_are_gathered_once() -> None:
     program = lowered("each_row", PLANS["rows"])
-    gathered = [i for f in program.functions for i in f.body() if isinstance(i, Reshard) and is_gathered(i)]
+    gathered = [i for f in program.functions for i in f.body() if isinstance(i, Conversion) and is_gathered(i)]
     assert len(gathered) == 1
 
 

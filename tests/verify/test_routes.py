@@ -12,7 +12,7 @@ from bench.routes import CASES, HOSTS, End, plan_of
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import AllGather, Move, Transfer
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
 from ssdsl.runtime.options import Training
@@ -53,7 +53,7 @@ def sent(program: Program) -> int:
 
 def gathers(program: Program) -> int:
     steps = [
-        s for f in program.functions for i in f.body() if isinstance(i, Reshard) for s in (*i.forward, *i.backward)
+        s for f in program.functions for i in f.body() if isinstance(i, Conversion) for s in (*i.forward, *i.backward)
     ]
     return sum(isinstance(s, AllGather) for s in steps)
 
@@ -139,7 +139,7 @@ assign model to gpus
 """
     program = compiled("residual.py:residual", text, None)
     whole = [
-        i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.result.name.value == "linear"
+        i for f in program.functions for i in f.body() if isinstance(i, Conversion) and i.result.name.value == "linear"
     ]
     assert [(len(i.forward), [s.kind for s in i.backward]) for i in whole] == [
         (1, ["reduce_scatter"]),

@@ -4,7 +4,8 @@ import pytest
 
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
-from ssdsl.ir.function import Concat, Earlier, Extend
+from ssdsl.ir.comm import Exchange
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Compute, Program
 from ssdsl.plan.plan import Phase
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
@@ -138,8 +139,9 @@ def test_attention_is_split_and_slices_flow(kind: str) -> None:
     """Nothing is equal because it stayed whole, or because slices waited for each other."""
     program = compiled(f"sequences.py:{kind}", SLICES)
     (function,) = (f for f in program.functions if f.loss is not None)
-    assert sum(isinstance(i, Extend) for i in function.body()) == 4  # keys and values of two layers
-    assert sum(isinstance(m, Earlier) for i in function.inputs for m in i.merges) == 4
+    steps = [s for i in function.body() if isinstance(i, Conversion) for s in i.forward if s.in_time]
+    assert sum(isinstance(s, Exchange) for s in steps) == 4  # keys and values of two layers
+    assert sum(i.producer == function.number for i in function.inputs) == 4
     tasks = [a for a in program.roles[0].actions if isinstance(a, Compute) and a.function == function.number]
     (m, t) = (next(k for k, i in enumerate(function.time) if i.name == name) for name in "mt")
     for phase, order in ((Phase.FORWARD, [0, 1, 2]), (Phase.BACKWARD, [2, 1, 0])):
@@ -150,12 +152,12 @@ def test_slices_of_slices_read_the_slices_in_front() -> None:
     """The parts of the inner index become one, and of the outer one's only those in front are read."""
     program = compiled("gpt:tiny,layers=2", NESTED.format("c = 4, n = 2"))
     reads = [[*m.merges] for f in program.functions for m in f.inputs if m.merges]
-    prefixes = [merges for merges in reads if isinstance(merges[-1], Concat) and merges[-1].reads is not None]
+    prefixes = [merges for merges in reads if isinstance(merges[-1], Exchange)]
     assert len(prefixes) == 4  # keys and values of two layers
     for inner, outer in prefixes:
-        assert (inner.index.name, outer.index.name) == ("n", "c")
-        assert isinstance(outer, Concat)
-        assert [outer.read_by(part) for part in range(4)] == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
+        assert (inner.axes, outer.axes) == (("n",), ("c",))
+        assert isinstance(outer, Exchange)
+        assert outer.read_by == ((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3))
 
 
 def test_a_stage_begins_the_next_slice_before_the_next_micro_batch() -> None:

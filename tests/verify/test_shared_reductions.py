@@ -9,7 +9,7 @@ import torch
 from bench.fuzz.trial import SLOW, try_plan
 from ssdsl.compile import compile_resized, compile_source
 from ssdsl.ir.comm import AllReduce
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.param import AllReduceGrads, ChunkGrads, GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.text.comm import completion_text
@@ -147,7 +147,7 @@ def test_a_sum_over_two_axes_is_one_over_both() -> None:
     """A ring over the devices of two nodes has two links between them, one over a device of each has one."""
     model, graph = captured(GPT)
     program = compiled(graph, SUMS, SLOW)
-    resharded = [i for f in program.functions for i in f.body() if isinstance(i, Reshard)]
+    resharded = [i for f in program.functions for i in f.body() if isinstance(i, Conversion)]
     sums = {s.axes for i in resharded for s in (*i.forward, *i.backward) if isinstance(s, AllReduce)}
     assert sums == {("node", "gpu")}
     outcome = try_plan(model, graph, SUMS, Training(2, optimizer="sgd", lr=0.02), SLOW)

@@ -4,7 +4,7 @@ import pytest
 
 from bench.fuzz.trial import try_plan
 from ssdsl.ir.comm import AllToAll
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
@@ -81,8 +81,8 @@ def compiled(model: str, plan: str) -> Program:
     return lower(interpret_all(parse(Source("plan.ssp", text_of(plan))), graph, {}, HERE)[0])
 
 
-def moved(program: Program) -> list[Reshard]:
-    return [i for f in program.functions for i in f.body() if isinstance(i, Reshard) and i.rows is not None]
+def moved(program: Program) -> list[Conversion]:
+    return [i for f in program.functions for i in f.body() if isinstance(i, Conversion) and len(i.also) == 2]
 
 
 @pytest.mark.thinned(3)

@@ -5,7 +5,7 @@ import pytest
 from bench.fuzz.trial import Outcome, try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import AllReduce
-from ssdsl.ir.function import OpPart, Reshard
+from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
 from ssdsl.lang.parse import parse
 from ssdsl.lower.lower import lower
@@ -79,7 +79,7 @@ def test_the_simulator_counts_what_kernels_exchange(name: str) -> None:
             calls, size = counted.get(kind, (0, 0))
             counted[kind] = calls + entry["calls"] / TRAINING.steps, size + entry["bytes"] / TRAINING.steps
     before = found.program.prologues[0].body  # done once with the batch, which is in no simulated step
-    sums = [s for i in before if isinstance(i, Reshard) for s in i.forward if isinstance(s, AllReduce)]
+    sums = [s for i in before if isinstance(i, Conversion) for s in i.forward if isinstance(s, AllReduce)]
     calls, size = counted["all_reduce"]
     counted["all_reduce"] = calls - 4 * len(sums), size - 4 * 8 * sum(s.elements for s in sums)
     assert traffic(step(found)) == counted

@@ -22,6 +22,14 @@ from ssdsl.ir.layout import Cut, Submesh
 from ssdsl.ir.param import ChunkGrads, CompletionStep, SumTiedGrads
 from ssdsl.ir.text.types import dtype_text, names_text, regions_text, time_text
 
+IN_TIME = {  # the words of steps along an index in time: nothing travels
+    "narrow": "part",
+    "keep_first": "first",
+    "all_gather": "concat",
+    "all_reduce": "sum",
+    "exchange": "concat",
+}
+
 
 def steps_text(steps: Iterable[Step], in_place: bool = False) -> str:
     """The steps in order; with `in_place` the first has a `_` behind its name, as in PyTorch."""
@@ -34,16 +42,18 @@ def _step(step: Step, mark: str) -> str:
         case AllReduce() | KeepFirst():
             where = ""
         case AllGather():
-            where = f", {cut_text(step.source)}"
+            where = cut_text(step.source)
         case ReduceScatter() | Narrow():
-            where = f", {cut_text(step.target)}"
+            where = cut_text(step.target)
         case Exchange():
-            where = f", {cut_text(step.source)} for {cut_text(step.target)}{', sums' if step.sums else ''}"
+            where = f"{cut_text(step.source)} for {cut_text(step.target)}{', sums' if step.sums else ''}"
         case AllToAll():
-            where = f", {cut_text(step.target)} for {cut_text(step.source)}"
+            where = f"{cut_text(step.target)} for {cut_text(step.source)}"
         case _:
             assert_never(step)
-    return f"{step.kind}{mark}<{', '.join(step.axes)}>({step.elements}{where})"
+    if step.in_time:
+        return f"{IN_TIME[step.kind]}<{step.axes[0]}>{f'({where})' if where else ''}"
+    return f"{step.kind}{mark}<{', '.join(step.axes)}>({', '.join(filter(None, (str(step.elements), where)))})"
 
 
 def cut_text(cut: Cut) -> str:

@@ -1,32 +1,24 @@
 """The text of functions and prologues: a line for each local value, `%y@1 = all_reduce<tp>(1024) %y : f32[8, 128]`."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import assert_never
 
 from ssdsl.ir.function import (
     Carried,
-    Concat,
-    Earlier,
-    Extend,
-    First,
+    Conversion,
     Function,
     FunctionInput,
     FunctionOutput,
     Instr,
     Kernel,
-    Merge,
     Offset,
     OpPart,
     Prologue,
-    Reshard,
     Section,
-    Slice,
     Split,
-    Sum,
     Write,
 )
-from ssdsl.ir.text.comm import cut_text, steps_text
+from ssdsl.ir.text.comm import steps_text
 from ssdsl.ir.text.types import Axes, coordinate_text, digits_text, names_text, regions_text, time_text, var_text
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph, Operator, Order
@@ -77,24 +69,16 @@ def body_lines(body: Iterable[Instr], graph: Graph, axes: Axes, layer: str = "")
                 types = "; ".join(var_text(v, graph, axes) for v in instr.results)
                 path = f"  # {operator.path}" if operator.path not in ("", layer) else ""
                 yield f"{left} = {_op(instr, operator)} : {types}{path}"
-            case Reshard():
+            case Conversion():
                 types = var_text(instr.result, graph, axes)
                 back = f"; backward {steps_text(instr.backward, instr.in_place[1])}" if instr.backward else ""
                 steps = steps_text(instr.forward, instr.in_place[0])
-                rows = f" of rows by ({_names(instr.rows)})" if instr.rows else ""
+                word = "behind" if any(s.in_time for s in instr.forward) else "of rows by"
+                also = f" {word} ({_names(instr.also)})" if instr.also else ""
                 again = "; again in backward" if instr.again else ""
-                yield f"%{instr.result.name} = {steps}{rows} %{instr.source} : {types}{back}{again}"
-            case Slice():
-                part = f"part<{instr.index.name}>({cut_text(instr.cut)})"
-                yield f"%{instr.result.name} = {part} %{instr.source} : {var_text(instr.result, graph, axes)}"
-            case First():
-                left, types = f"%{instr.result.name}", var_text(instr.result, graph, axes)
-                yield f"{left} = first<{instr.index.name}> %{instr.source} : {types}"
-            case Extend():
-                behind = f"extend<{instr.index.name}>({cut_text(instr.cut)}) %{instr.earlier}, %{instr.source}"
-                yield f"%{instr.result.name} = {behind} : {var_text(instr.result, graph, axes)}"
+                yield f"%{instr.result.name} = {steps}{also} %{instr.source} : {types}{back}{again}"
             case Write():
-                parts = "".join(f" at part<{index.name}>({cut_text(cut)})" for index, cut in instr.slices)
+                parts = "".join(f" at {steps_text((step,))}" for step in instr.slices)
                 yield f"write {instr.buffer}{parts} = %{instr.source}"
             case _:
                 assert_never(instr)
@@ -179,21 +163,8 @@ def _sum(offsets: Iterable[Offset]) -> str:
 
 
 def _input(given: FunctionInput, names: tuple[str, ...]) -> str:
-    merges = "".join(f", {_merge(m)}" for m in given.merges)
+    merges = "".join(f", {steps_text((m,))}" for m in given.merges)
     return f'slot "{given.slot}" of {names[given.producer]}{time_text(given.time)}{merges}'
-
-
-def _merge(merge: Merge) -> str:
-    match merge:
-        case Concat():
-            part = "" if merge.reads is None else f" for {cut_text(replace(merge.cut, at=merge.reads))}"
-            return f"concat<{merge.index.name}>({cut_text(merge.cut)}{part})"
-        case Earlier():
-            return f"earlier<{merge.index.name}>({cut_text(merge.cut)})"
-        case Sum():
-            return f"sum<{merge.index.name}>"
-        case _:
-            assert_never(merge)
 
 
 def _output(output: FunctionOutput, is_loss: bool) -> str:

@@ -88,7 +88,7 @@ def param_text(param: Param, graph: Graph) -> str:
 
 def _local_sizes(param: Param) -> Iterator[Size]:
     """Yields the local size of each axis; one with unequal parts is a size that varies."""
-    uneven = [(axis, s) for axis, s in digits_of(param.layout, param.submesh.axes) if s.at is not None]
+    uneven = [(axis, s) for axis, s in digits_of(Type(param.layout), param.submesh.axes) if s.at is not None]
     equal = param.shape.local(tuple(s for s in param.layout.shards() if s.at is None))
     for number, known in enumerate(equal.sizes):
         own = [(axis, s) for axis, s in uneven if equal.axis_of(s.factor) == number]

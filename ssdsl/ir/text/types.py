@@ -88,7 +88,7 @@ def digits_text(digits: Sequence[Digit], names: Sequence[str], sizes: Sequence[i
 
 
 def _region(type_: Type, value: str, graph: Graph, axes: Axes) -> str:
-    shards = [*((coordinate_text(axis), s) for axis, s in digits_of(type_.layout, axes)), *type_.time]
+    shards = [(coordinate_text(coordinate), s) for coordinate, s in digits_of(type_, axes)]
     if not shards:
         return ""
     names, sizes = dimension_names(value, graph), [n for axis in graph.values[value].sizes for n in axis]

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import Narrow, Transfer
 from ssdsl.ir.function import (
     Backward,
     Conversion,
-    Extend,
-    First,
     Function,
     FunctionInput,
     FunctionOutput,
@@ -15,15 +13,12 @@ from ssdsl.ir.function import (
     OpPart,
     Parameter,
     Prepared,
-    Reshard,
     Section,
-    Slice,
     Write,
     reads_of,
 )
-from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Loss, Result
-from ssdsl.ir.value import Name, TimeIndex, Var
+from ssdsl.ir.value import Name, Var
 from ssdsl.lower.conversions.convert import in_order, makers_of
 from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.errors import UpdateInParts
@@ -102,11 +97,11 @@ class _Assembling:
         if type_.owed:
             raise PlanError(UpdateInParts(None, buffer, type_.owed[0], operator.module, operator.source))
         source = self._reached(draft, ask)
-        indices, held = {t.name: t for t in draft.segment.time}, [*type_.layout.shards()]
-        slices = list[tuple[TimeIndex, Cut]]()
+        shape, held, slices = ask.need.shape, type_.layout.shards(), list[Narrow]()
         for index, digit in type_.time:
-            slices.append((indices[index], even_cut(self.lowering.plan, ask.need.shape, digit, held)))
-            held.append(digit)
+            place = even_cut(self.lowering.plan, shape, digit, held)
+            slices.append(Narrow((index,), shape.local(held).numel, place, in_time=True))
+            held = (*held, digit)
         draft.body.append(Write(buffer, source, tuple(slices)))
 
     def _loss(self) -> Loss:
@@ -186,17 +181,11 @@ class _Assembling:
         name = result.name
         source = Name(name.value, made.source.version)
         self._reach(draft, source)
-        match made:
-            case Extend():
-                earlier = Name(name.value, made.earlier.version)
-                self._reach(draft, earlier)
-                return replace(made, source=source, earlier=earlier, result=result)
-            case Reshard() if (counts := self.converted.counts.get((draft.number, name))) is not None:
-                before, after = counts
-                rows = self._reached(draft, before), self._reached(draft, after)
-                return replace(made, source=source, result=result, rows=rows)
-            case Reshard() | Slice() | First():
-                return replace(made, source=source, result=result)
+        also = [Name(name.value, n.version) for n in made.also]
+        for earlier in also:
+            self._reach(draft, earlier)
+        also += [self._reached(draft, ask) for ask in self.converted.counts.get((draft.number, name), ())]
+        return replace(made, source=source, result=result, also=tuple(also))
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
@@ -239,7 +228,7 @@ def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
             case OpPart():
                 if any(v.name.value in learning for v in instr.results):
                     live.update(instr.reads)
-            case Reshard() | Slice() | First() | Extend():
+            case Conversion():
                 if instr.result.name in live:
                     live.update(reads_of(instr))
             case Write():
@@ -248,8 +237,8 @@ def _live(body: list[Instr], learning: frozenset[str]) -> set[Name]:
 
 
 def _given_none(instr: Instr, live: set[Name]) -> Instr:
-    """The instruction; a Reshard to whose result no reader gives a gradient loses its backward."""
-    if isinstance(instr, Reshard) and instr.result.gradient is not None and instr.result.name not in live:
+    """The instruction; a Conversion to whose result no reader gives a gradient loses its backward."""
+    if isinstance(instr, Conversion) and instr.result.gradient is not None and instr.result.name not in live:
         return replace(instr, result=replace(instr.result, gradient=None), backward=())
     return instr
 

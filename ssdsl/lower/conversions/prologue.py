@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ssdsl.ir.function import OpPart, Prologue, Reshard, Split
+from ssdsl.ir.function import Conversion, OpPart, Prologue, Split
 from ssdsl.ir.layout import REPLICATE, Layout, Placement, Shape, Shard, Submesh
 from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.convert import makers_of
@@ -48,7 +48,7 @@ class _Draft:
 
     constants: list[tuple[When, Operator]] = field(default_factory=list)
     given: list[tuple[When, Var]] = field(default_factory=list)
-    body: list[tuple[When, _Call | Reshard]] = field(default_factory=list)
+    body: list[tuple[When, _Call | Conversion]] = field(default_factory=list)
     results: list[tuple[When, Name]] = field(default_factory=list)
 
 
@@ -147,12 +147,12 @@ class _Forming:
         value = self.graph.values[name.value]
         return Var(name, type_, None, local_sizes(Shape(value.sizes), type_, submesh.axes), value.dtype)
 
-    def _converted(self, held: Var, name: Name, submesh: Submesh, layout: Layout) -> Reshard:
+    def _converted(self, held: Var, name: Name, submesh: Submesh, layout: Layout) -> Conversion:
         value, links = self.graph.values[name.value], self.lowering.links(submesh)
         shape = Shape(value.sizes)
         check_path(self.lowering.plan, shape, held.type.layout, layout)
         steps = reshard(held.type.layout, layout, shape, submesh.axes, value.itemsize, links)
-        return Reshard(held.name, self._var(name, submesh, Type(layout)), steps, ())
+        return Conversion(held.name, self._var(name, submesh, Type(layout)), steps, ())
 
     def _constants(self, value: str) -> Iterator[Operator]:
         """The operators that compute a constant, in the order in which they run."""

@@ -203,10 +203,25 @@ def _between_regions(
     have, need = (_regions(p, size, counts) for p in (places, target))
     if have is None or need is None:
         return None
-    parts = math.prod(counts)
-    source, goal = (cut(shape, Shard(factor, 1, parts, at), others) for at in (have, need))
-    rest = shape.local(others).numel // size
-    return Exchange(names, most_received(have, need, sums=adds) * rest, source, goal, adds)
+    return exchange(names, factor, have, need, shape, others, sums=adds)
+
+
+def exchange(
+    names: tuple[str, ...],
+    factor: int,
+    have: Regions,
+    need: Regions,
+    shape: Shape,
+    others: tuple[Shard, ...],
+    *,
+    sums: bool = False,
+    in_time: bool = False,
+) -> Exchange:
+    """The step from parts that are the regions `have` of a factor to the regions `need`, in a tensor that has one value
+    of each of the `others`."""
+    source, target = (cut(shape, Shard(factor, 1, len(at), at), others) for at in (have, need))
+    elements = most_received(have, need, sums=sums) * (shape.local(others).numel // shape.factors[factor])
+    return Exchange(names, elements, source, target, sums, in_time=in_time)
 
 
 @lru_cache(maxsize=4096)

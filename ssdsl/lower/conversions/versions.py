@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ssdsl.ir.comm import Step, cuts_of
-from ssdsl.ir.function import Concat, Conversion, Earlier, Extend, First, Merge, Reshard, Slice, Sum
+from ssdsl.ir.comm import AllGather, AllReduce, KeepFirst, Narrow, Step, cuts_of
+from ssdsl.ir.function import Conversion, Merge
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, regions_of
 from ssdsl.ir.rows import slots_of
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.conversions.even import check_even, check_path, even_cut
 from ssdsl.lower.conversions.region_read import region_read
-from ssdsl.lower.conversions.reshard import reshard
+from ssdsl.lower.conversions.reshard import exchange, reshard
 from ssdsl.lower.conversions.route import NO_SHARES, Parts, RouteEnd, Shares, find_route, with_shares
 from ssdsl.lower.lowering import Entering, Lowering, Need, Received, Segment, SentVersions, ValueVersions, What
 from ssdsl.lower.operators.operand_types import inside, local_sizes
@@ -65,9 +65,6 @@ class Within:
         self.answer.made[self.number, var.name.version] = what
         return var
 
-    def _index(self, name: str) -> TimeIndex:
-        return next(t for t in self.segment.time if t.name == name)
-
     # -- conversions -------------------------------------------------------------------------------------------------
 
     def converted(self, var: Var, need: Need) -> Var:
@@ -82,32 +79,38 @@ class Within:
                 var = self._sliced(var, name, digit, before, need)
             elif own != digit:
                 var = self._extended(var, name, digit, need)
-        for name in _addends(var, need):
-            var = self._addend(var, name, need)
+        for name in need.type.owed:
+            var = var if name in var.type.owed else self._addend(var, name, need)
         return var
 
     def _sliced(self, var: Var, name: str, digit: Shard, before: tuple[tuple[str, Shard], ...], need: Need) -> Var:
-        """The running part along an index; `before` are the digits in time that the value had before any was cut out.
+        """The running part along an index; `before` are the digits in time that the value had before any was cut
+        out."""
+        had = tuple(d for _, d in before)
+        check_even(self.lowering.plan, need.shape, digit, var.type.digits)
+        cut_out = tuple(d for n, d in var.type.time if n not in dict(before))
+        here, *others = inside(Layout((digit, *var.type.layout.places, *cut_out)), had).shards()
+        part, fixed = need.shape.local(had), tuple(others)
+        step = Narrow((name,), part.local(fixed).numel, cut(part, here, fixed), in_time=True)
+        return self._stepped(var, step, replace(var.type, time=(*var.type.time, (name, digit))), need)
 
-        Its gradient is the need's, still an addend of a sum along the indices that the next slices cut.
-        """
-        key = ("slice", var.name, name, digit, need.gradient is None)
+    def _addend(self, var: Var, name: str, need: Need) -> Var:
+        """A value that is the same for all parts along an index, as addends of a sum over them: the first part has the
+        value, the others zeros."""
+        step = KeepFirst((name,), need.shape.local(var.type.digits).numel, in_time=True)
+        return self._stepped(var, step, replace(var.type, owed=(*var.type.owed, name)), need)
+
+    def _stepped(self, var: Var, step: Step, type_: Type, need: Need) -> Var:
+        """The version of this type that one step in time makes. Its gradient is the need's, still an addend of a sum
+        along the indices of the steps that follow."""
+        key = ("in time", var.name, step, need.gradient is None)
         if key not in self.known:
-            type_ = replace(var.type, time=(*var.type.time, (name, digit)))
             gradient = None
             if var.gradient is not None and need.gradient is not None:
-                left = tuple(i for i, _ in need.type.time if i not in dict(type_.time))  # still to be sliced
-                gradient = replace(
-                    need.gradient, time=type_.time, owed=(*need.gradient.owed, *left, *_addends(var, need))
-                )
-            had = tuple(d for _, d in before)
-            fixed_before = (*var.type.layout.shards(), *(d for _, d in var.type.time))
-            check_even(self.lowering.plan, need.shape, digit, fixed_before)
-            cut_out = tuple(d for n, d in var.type.time if n not in dict(before))
-            here, *fixed = inside(Layout((digit, *var.type.layout.places, *cut_out)), had).shards()
-            place = cut(need.shape.local(had), here, tuple(fixed))
-            result = self.version(need.shape, type_, gradient)
-            self.known[key] = self.make(Slice(var.name, result, self._index(name), place))
+                left = [i for i, _ in need.type.time if i not in dict(type_.time)]
+                left += [i for i in need.type.owed if i not in type_.owed]
+                gradient = replace(need.gradient, time=type_.time, owed=(*need.gradient.owed, *left))
+            self.known[key] = self.make(Conversion(var.name, self.version(need.shape, type_, gradient), (step,)))
         return self.known[key]
 
     def _extended(self, var: Var, name: str, digit: Shard, need: Need) -> Var:
@@ -115,15 +118,18 @@ class Within:
         it has left for them."""
         key = ("extend", var.name, name, digit, need.gradient is None)
         if key not in self.known:
-            index, own = self._index(name), dict(var.type.time)[name]
-            fixed = [*var.type.layout.shards(), *(s for i, s in var.type.time if i != name)]
-            place = even_cut(self.lowering.plan, need.shape, own, fixed)
-            parts = regions_of(own, need.shape.factors[own.factor], own.parts) or ()
+            own = dict(var.type.time)[name]
+            fixed = tuple(d for d in var.type.digits if d != own)
+            check_even(self.lowering.plan, need.shape, own, fixed)
+            parts, all_ = (regions_of(d, need.shape.factors[d.factor], d.parts) or () for d in (own, digit))
             starts = tuple(((0, start),) for ((start, _),) in parts)  # for each part, all positions in front of it
+            before, joined = (
+                exchange((name,), own.factor, parts, at, need.shape, fixed, in_time=True) for at in (starts, all_)
+            )
             earlier = self._in_time(var, name, replace(own, stride=1, at=starts), need)
-            self.make(Received(earlier, self.number, var.name, (Earlier(index, place),)))
+            self.make(Received(earlier, self.number, var.name, (before,)))
             result = self._in_time(var, name, digit, need)
-            self.known[key] = self.make(Extend(var.name, earlier.name, result, index, place))
+            self.known[key] = self.make(Conversion(var.name, result, (joined,), also=(earlier.name,)))
         return self.known[key]
 
     def _in_time(self, var: Var, name: str, digit: Shard, need: Need) -> Var:
@@ -133,20 +139,6 @@ class Within:
         if var.gradient is not None and need.gradient is not None:
             gradient = replace(var.gradient, time=time)
         return self.version(need.shape, replace(var.type, time=time), gradient)
-
-    def _addend(self, var: Var, name: str, need: Need) -> Var:
-        """A value that is the same for all parts along an index, as addends of a sum over them: the first part has the
-        value, the others zeros."""
-        key = ("first", var.name, name, need.gradient is None)
-        if key not in self.known:
-            type_ = replace(var.type, owed=(*var.type.owed, name))
-            gradient = None
-            if var.gradient is not None and need.gradient is not None:
-                left = tuple(i for i in need.type.owed if i not in type_.owed)
-                gradient = replace(need.gradient, owed=(*need.gradient.owed, *left))
-            result = self.version(need.shape, type_, gradient)
-            self.known[key] = self.make(First(var.name, result, self._index(name)))
-        return self.known[key]
 
     # -- other layouts -----------------------------------------------------------------------------------------------
 
@@ -236,7 +228,7 @@ class Within:
             self.known[key] = self.make(self._reshard(var, shape, layout, gradient))
         return self.known[key]
 
-    def _reshard(self, var: Var, shape: Shape, layout: Layout, gradient: Type | None) -> Reshard:
+    def _reshard(self, var: Var, shape: Shape, layout: Layout, gradient: Type | None) -> Conversion:
         """A version in another layout, whose gradient, if it has one, is of this type."""
         common = tuple(s for _, s in var.type.time)
         part = shape.local(common)
@@ -246,7 +238,7 @@ class Within:
             produced, returned = inside(gradient.layout, common), inside(var.gradient.layout, common)
             backward = self._steps(produced, returned, part, sums=True)
         result = self.version(shape, replace(var.type, layout=layout), gradient)
-        return Reshard(var.name, result, forward, backward)
+        return Conversion(var.name, result, forward, backward)
 
     def _steps(self, before: Layout, after: Layout, shape: Shape, *, sums: bool = False) -> tuple[Step, ...]:
         submesh, itemsize = self.segment.submesh, self.value.itemsize
@@ -256,11 +248,6 @@ class Within:
 def _cuts_rows(place: Placement, shape: Shape) -> bool:
     """Whether a placement cuts the first axis of a tensor."""
     return isinstance(place, Shard) and shape.axis_of(place.factor) == 0
-
-
-def _addends(var: Var, need: Need) -> tuple[str, ...]:
-    """The indices in time along which a value is needed as an addend, but is not one yet."""
-    return tuple(i for i in need.type.owed if i not in var.type.owed)
 
 
 # -- reads between functions -------------------------------------------------------------------------------------------
@@ -309,7 +296,7 @@ class ReadsBetween:
         left; and the indices that both functions have in common."""
         here, plan = set(there.segment.time), there.lowering.plan
         merges: list[Merge] = []
-        fixed = [*type_.layout.shards(), *(s for _, s in type_.time)]  # digits that the merged value still has
+        fixed = [*type_.digits]  # those that the merged value still has
         digits, needed = dict(type_.time), dict(need.type.time)
         time: list[tuple[str, Shard]] = []
         shared = set[str]()
@@ -321,15 +308,17 @@ class ReadsBetween:
                 shared.add(index.name)
                 time += [(index.name, digit)] if digit is not None else []
             elif digit is None:
-                merges.append(Sum(index))
+                merges.append(AllReduce((index.name,), need.shape.local(tuple(fixed)).numel, in_time=True))
             else:
                 fixed.remove(digit)
-                if (region := region_read(index, digit, needed.get(index.name), need.shape, fixed)) is not None:
+                part, held = needed.get(index.name), tuple(fixed)
+                if (region := region_read(index.name, digit, part, need.shape, held)) is not None:
                     merges.append(region)
                     time.append((index.name, needed[index.name]))
                     fixed.append(needed[index.name])
                 else:
-                    merges.append(Concat(index, even_cut(plan, need.shape, digit, fixed)))
+                    place, elements = even_cut(plan, need.shape, digit, held), need.shape.local(held).numel
+                    merges.append(AllGather((index.name,), elements, place, in_time=True))
         return tuple(merges), tuple(time), shared
 
     def _arrival(self, there: Within, need: Need) -> _Arrival:

@@ -15,7 +15,6 @@ from ssdsl.ir.function import (
     FunctionOutput,
     Instr,
     OpPart,
-    Reshard,
     Section,
     Side,
     Write,
@@ -68,7 +67,7 @@ def _finished(instr: Instr, sides: dict[str, tuple[Side, ...]], overwrites: dict
     match instr:
         case OpPart() if instr.operator in sides:
             return replace(instr, sides=sides[instr.operator])
-        case Reshard() if any(in_place := overwrites[instr.result.name]):
+        case Conversion() if any(in_place := overwrites[instr.result.name]):
             return replace(instr, in_place=in_place)
         case _:
             return instr
@@ -152,9 +151,9 @@ def _leading_to(name: Name, conversions: dict[Name, Conversion]) -> tuple[list[N
 
 
 def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts) -> dict[Name, tuple[bool, bool]]:
-    """For each Reshard, whether its first step may work in place on the value, and on its gradient. It may if nothing
-    else reads the tensor and autograd has not kept it. Inputs of a recomputed section are kept."""
-    moved = [i for section in sections for i in section.body if isinstance(i, Reshard)]
+    """For each conversion, whether its first step may work in place on the value, and on its gradient. It may if
+    nothing else reads the tensor and autograd has not kept it. Inputs of a recomputed section are kept."""
+    moved = [i for section in sections for i in section.body if isinstance(i, Conversion)]
     readers: dict[Name, list[tuple[int, Instr | FunctionOutput]]] = {
         n: [] for i in moved for n in (i.source, i.result.name)
     }
@@ -181,7 +180,7 @@ def _overwrites(sections: tuple[Section, ...], function: Function, facts: _Facts
     found = {}
     for number, section in enumerate(sections):
         for instr in section.body:
-            if not isinstance(instr, Reshard):
+            if not isinstance(instr, Conversion):
                 continue
             made, name = producer.get(instr.source), instr.result.name
             after = readers[name]

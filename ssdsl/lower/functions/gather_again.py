@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ssdsl.ir.comm import AllGather
-from ssdsl.ir.function import Backward, Function, Instr, OpPart, Reshard, Section, reads_of, saved_names
+from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart, Section, reads_of, saved_names
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.views import views_of
 from ssdsl.lower.lowering import Lowering
@@ -55,7 +55,7 @@ def _marked(
     of_weights = kept_only(operators) if weights else set[Name]()
 
     def marked(instr: Instr) -> Instr:
-        if not isinstance(instr, Reshard) or not _only_gathers(instr):
+        if not isinstance(instr, Conversion) or not _only_gathers(instr):
             return instr
         found = of_weights if instr.source in weights else of_plan if is_gathered(instr) else ()
         return replace(instr, again=True) if instr.result.name in found else instr
@@ -64,13 +64,13 @@ def _marked(
     return replace(function, sections=tuple(sections))
 
 
-def is_gathered(instr: Reshard) -> bool:
+def is_gathered(instr: Conversion) -> bool:
     """Whether a conversion gathers parts of a value that has a gradient, and does nothing else."""
     return _only_gathers(instr) and instr.result.gradient is not None
 
 
-def _only_gathers(instr: Reshard) -> bool:
-    return bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward) and instr.rows is None
+def _only_gathers(instr: Conversion) -> bool:
+    return bool(instr.forward) and all(isinstance(s, AllGather) for s in instr.forward) and not instr.also
 
 
 def _kept_by_others(section: Section, instr: Instr, asked: Collection[str]) -> Iterator[Name]:

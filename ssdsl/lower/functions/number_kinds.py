@@ -10,7 +10,7 @@ only the simulator uses their kind.
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Slice, Write, reads_of, results_of
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.lowering import Lowering
 
@@ -84,12 +84,9 @@ class _Numbering:
         match instr:
             case OpPart():
                 return self.typed[instr.operator].number, instr.learns, instr.sides, reads, made
-            case Reshard():
+            case Conversion():
                 steps = self._number(instr.forward), self._number(instr.backward), instr.in_place, instr.again
                 return *steps, self._about(instr.result), reads, made
-            case Slice() | First() | Extend():
-                cut = None if isinstance(instr, First) else instr.cut
-                return type(instr), instr.index, cut, self._about(instr.result), reads, made
             case Write():
                 return numbers.setdefault(Name(instr.buffer), len(numbers)), instr.slices, reads
 

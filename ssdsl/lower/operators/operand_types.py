@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of, regions_over
-from ssdsl.ir.value import Axis, Coordinate, Size, Time, Type, Varying, digits_of
+from ssdsl.ir.value import Axis, Size, Time, Type, Varying, digits_of, names_of
 from ssdsl.model.dims.window import around
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.plan.regions import Regions, lengths_of
@@ -54,26 +54,20 @@ def operand_types(
     """
     here: dict[str, Placement] = {}
     gradient: dict[str, Placement] = {}
-    time: list[tuple[str, Shard]] = []
-    owed: list[str] = []
-    gradient_owed: list[str] = []
     for split in splits:
         value_partial, gradient_partial = _partial(operator, split, operand, is_output=is_output)
-        if isinstance(split.coordinate, Axis):
-            for name, place in places_in(operator, split, operand, axes):
-                here[name] = place or (PARTIAL if value_partial else REPLICATE)
-                gradient[name] = place or (PARTIAL if gradient_partial else REPLICATE)
-            continue
-        name, shard = split.coordinate.name, place_in(operator, split, operand)
-        if isinstance(shard, Shard):
-            time.append((name, shard))
-        else:
-            owed += [name] if value_partial else []
-            gradient_owed += [name] if gradient_partial else []
-    return (
-        Type(Layout(tuple(here.get(a, REPLICATE) for a, _ in axes)), tuple(time), tuple(owed)),
-        Type(Layout(tuple(gradient.get(a, REPLICATE) for a, _ in axes)), tuple(time), tuple(gradient_owed)),
-    )
+        for name, place in places_in(operator, split, operand, axes):
+            here[name] = place or (PARTIAL if value_partial else REPLICATE)
+            gradient[name] = place or (PARTIAL if gradient_partial else REPLICATE)
+    time = [s.coordinate.name for s in splits if isinstance(s.coordinate, Time)]
+    return _type(here, axes, time), _type(gradient, axes, time)
+
+
+def _type(places: dict[str, Placement], axes: Axes, time: list[str]) -> Type:
+    """The type of a tensor that has these placements along axes and indices in time."""
+    layout = Layout(tuple(places.get(a, REPLICATE) for a, _ in axes))
+    digits = tuple((t, place) for t in time if isinstance(place := places[t], Shard))
+    return Type(layout, digits, tuple(t for t in time if places[t] is PARTIAL))
 
 
 def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output: bool) -> tuple[bool, bool]:
@@ -92,10 +86,9 @@ def _partial(operator: Operator, split: OpSplit, operand: Operand, *, is_output:
 
 
 def places_in(operator: Operator, split: OpSplit, operand: Operand, axes: Axes) -> Iterator[tuple[str, Shard | None]]:
-    """Yields each axis of a split over devices, with the digit of an operand along it, if it has one: several axes may
-    have one digit together, or each its own."""
-    assert isinstance(split.coordinate, Axis)
-    place, names, found = place_in(operator, split, operand), split.coordinate.names, tuple[Placement | None, ...]()
+    """Yields each axis of a split, or its index in time, with the digit of an operand along it, if it has one: several
+    axes may have one digit together, or each its own."""
+    place, names, found = place_in(operator, split, operand), names_of(split.coordinate), tuple[Placement | None, ...]()
     if len(names) > 1 and isinstance(place, Shard):
         counts, size = dict(axes), operand_shape(operator, operand).factors[place.factor]
         at = regions_of(place, size, place.parts)
@@ -197,8 +190,7 @@ def local_sizes(shape: Shape, type_: Type, axes: Axes) -> tuple[Size, ...]:
     """
     known: list[int] = list(shape.factors)
     varying: dict[int, list[Varying]] = {}
-    held: tuple[tuple[Coordinate, Shard], ...] = digits_of(type_.layout, axes)
-    for coordinate, shard in (*held, *((Time(name), shard) for name, shard in type_.time)):
+    for coordinate, shard in digits_of(type_, axes):
         lengths = shard.lengths
         if lengths is None:
             known[shard.factor] //= shard.parts

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ssdsl.ir.function import Concat, Function, FunctionInput, OpPart, Sum, reads_of, results_of
+from ssdsl.ir.comm import AllReduce, Exchange
+from ssdsl.ir.function import Function, FunctionInput, OpPart, reads_of, results_of
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import At, Compute
 from ssdsl.ir.value import Name
@@ -164,13 +165,14 @@ def _joins(graph: TaskGraph, producer: Function, reader: Function, at: At) -> Ne
             merge = given.merges[0]
             operator = graph.operator_of(_reader(reader, given.var.name))
             where = operator.kind, operator.path, operator.source
-            index, is_split = merge.index, merge.index in reader.time
-            if isinstance(merge, Concat) and merge.reads is not None:
+            index = next(t for t in given.time if t.name in merge.axes)
+            is_split, sums = index in reader.time, isinstance(merge, AllReduce)
+            if isinstance(merge, Exchange):
                 part = at[[t.name for t in reader.time].index(index.name)]
-                beside = merge.read_by(part)
+                beside = merge.read_by[part]
                 return NeedsWhole(*where, index.name, index.parts, sums=False, split=True, beside=beside, part=part)
-            if isinstance(merge, Sum) or not is_split:
-                return NeedsWhole(*where, index.name, index.parts, isinstance(merge, Sum), is_split)
+            if sums or not is_split:
+                return NeedsWhole(*where, index.name, index.parts, sums, is_split)
             ends = graph.operator_of(_maker(producer, _made(producer, given))), operator
             made, read = (_around(graph, op, index.name) for op in ends)
             outside = "" if made == read else next(name for name, _ in made + read)

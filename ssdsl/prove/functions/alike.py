@@ -9,15 +9,12 @@ from typing import Any
 
 from ssdsl.ir.function import (
     Carried,
-    Extend,
-    First,
+    Conversion,
     Function,
     Instr,
     OpPart,
     OpSplit,
-    Reshard,
     Section,
-    Slice,
     Write,
     reads_of,
     results_of,
@@ -75,10 +72,8 @@ class _Numbering:
         match instr:
             case OpPart():
                 return "op", reads, made, *self._operator(instr)
-            case Reshard():
+            case Conversion():
                 return "reshard", reads, made, instr.forward, instr.backward, instr.in_place, instr.again
-            case Slice() | First() | Extend():
-                return type(instr), reads, made, instr.index, None if isinstance(instr, First) else instr.cut
             case Write():
                 return "write", reads, self._name(Name(instr.buffer)), instr.slices
 

@@ -13,19 +13,15 @@ group, at the same time.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ssdsl.ir.comm import AllGather
+from ssdsl.ir.comm import AllGather, Exchange, Step
 from ssdsl.ir.function import (
     Backward,
     Conversion,
-    Extend,
-    First,
     Function,
     Instr,
     OpPart,
-    Reshard,
     Section,
     Side,
-    Slice,
     Write,
     reads_of,
     results_of,
@@ -167,7 +163,7 @@ class _Walk:
         match instr:
             case OpPart():
                 self.operator(instr)
-            case Reshard() | Slice() | First() | Extend():
+            case Conversion():
                 self.converted(instr)
             case Write():
                 pass  # a buffer has no gradient
@@ -179,24 +175,29 @@ class _Walk:
         gradient = self.finished(instr.result)
         if gradient is None:
             return
-        who = f"{type(instr).__name__.lower()} to {instr.result.name}"
+        who = f"reshard to {instr.result.name}"
         try:
-            if isinstance(instr, Reshard):
-                shape = self.facts.shape(instr.source.value)
-                gradient = after(instr.backward, gradient, shape, self.axes, is_gradient=True)
-            elif isinstance(instr, Extend):
-                earlier = self.typed.types.get(instr.earlier, gradient)
-                self.add(instr.earlier, Local(earlier.digits, gradient.partial), who)
-                gradient = Local(self.typed.types[instr.source].digits, gradient.partial)
-            else:
-                time = Time(instr.index.name)
-                if time in gradient.partial:
-                    raise Wrong(Rule.PARTIAL_GRADIENT, f"the gradient of one {time.name}", gradient)
-                gradient = gradient.freeing(time).owing(time)  # behind `First` the other parts give zeros
+            gradient = after(
+                instr.backward, gradient, self.facts.shape(instr.source.value), self.axes, is_gradient=True
+            )
+            for step in instr.forward:
+                gradient = self.taken_back(instr, step, gradient, who) if step.in_time else gradient
         except Wrong as wrong:
             self.facts.fail_with(wrong, f"{self.where}, backward of {who}", instr.source, self.submesh.mesh.span)
             return
         self.add(instr.source, gradient, who)
+
+    def taken_back(self, instr: Conversion, step: Step, gradient: Local, who: str) -> Local:
+        """The gradient of the source of a step in time; of a part that was joined to others, these get theirs too."""
+        if isinstance(step, Exchange):
+            for earlier in instr.also:
+                part = self.typed.types.get(earlier, gradient)
+                self.add(earlier, Local(part.digits, gradient.partial), who)
+            return Local(self.typed.types[instr.source].digits, gradient.partial)
+        time = Time(step.axes[0])
+        if time in gradient.partial:
+            raise Wrong(Rule.PARTIAL_GRADIENT, f"the gradient of one {time.name}", gradient)
+        return gradient.freeing(time).owing(time)  # the other parts give zeros
 
     def operator(self, op: OpPart) -> None:
         """Gives an operator's operands their gradients, checks those of its results."""
@@ -279,7 +280,7 @@ def check_again(facts: ProofFacts, function: Function) -> None:
     """Adds a failure for each conversion marked `again` that backward may not repeat."""
     unlike = {read for op in function.operators() if op.kernel.function for read in op.reads}
     for section in function.sections:
-        for instr in (i for i in section.body if isinstance(i, Reshard) and i.again):
+        for instr in (i for i in section.body if isinstance(i, Conversion) and i.again):
             why = "read by a kernel that may keep it on some devices alone" if instr.result.name in unlike else ""
             if why := why or _wrong(function, section, instr):
                 where = f"function `{function.name}`, reshard to {instr.result.name}"
@@ -287,11 +288,11 @@ def check_again(facts: ProofFacts, function: Function) -> None:
                 facts.fail(Rule.AGAIN, where, instr.source, wanted, why, function.submesh.mesh.span)
 
 
-def _wrong(function: Function, section: Section, instr: Reshard) -> str:
+def _wrong(function: Function, section: Section, instr: Conversion) -> str:
     if function.backward is not Backward.WHOLE:
         return f"a backward of kind {function.backward.value}"
     if section.recompute:
         return "a section that is recomputed"
-    if instr.rows is not None or not instr.forward or not all(isinstance(s, AllGather) for s in instr.forward):
+    if instr.also or not instr.forward or not all(isinstance(s, AllGather) for s in instr.forward):
         return "other steps than gathers"
     return ""

@@ -1,75 +1,58 @@
 """Values between functions: the type that arrives at an input, and the type of its gradient back at the producer.
 
 Parts may be joined to the parts before them: with the runs 0..5, 5..9, 9..13 the earlier parts are 0..0, 0..5, 0..9,
-and the extended ones 0..5, 0..9, 0..13. An input of a function's own earlier parts first gets the type written at it;
-once the function is typed, this is compared with what it leaves. That is no circle: a task runs behind those whose
+and the joined ones 0..5, 0..9, 0..13. A function is then its own producer: such an input first gets the type written at
+it; once the function is typed, this is compared with what it leaves. That is no circle: a task runs behind those whose
 parts it reads (`roles/roles.py`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
-from ssdsl.ir.comm import Signal, Transfer
-from ssdsl.ir.function import Concat, Earlier, Extend, Function, FunctionInput, Sum
+from ssdsl.ir.comm import Exchange, KeepFirst, Narrow, Signal, Transfer, cuts_of
+from ssdsl.ir.function import Conversion, Function, FunctionInput
 from ssdsl.ir.value import Axis, Name, Time
+from ssdsl.model.graph import Graph
 from ssdsl.prove.facts import ProofFacts, TypedFunction, Walked
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.functions.alike import Classes
-from ssdsl.prove.types.local import Digit, Factors, Local, designated, in_parts, of_type
+from ssdsl.prove.types.local import Factors, Local, designated, end_to_end, of_type
 from ssdsl.prove.types.moves import check_move
 from ssdsl.prove.types.rows import check_apart
+from ssdsl.prove.types.steps import after
 
-# -- parts joined to those before them ---------------------------------------------------------------------------------
-
-
-def is_earlier(given: FunctionInput) -> bool:
-    """Whether an input has the parts before the running one."""
-    return any(isinstance(m, Earlier) for m in given.merges)
+# -- steps in time -----------------------------------------------------------------------------------------------------
 
 
-def before(local: Local, merge: Earlier, shape: Factors) -> Local:
-    """The type of the earlier parts of a tensor along an index. Raises Wrong unless its parts are runs, end to end."""
-    time, digit = Time(merge.index.name), local.part(Time(merge.index.name), Rule.MERGE)
-    free = local.freeing(time)
-    found = designated(shape, frozenset(free.fixed()), merge.cut)
-    if found != digit:
-        raise Wrong(Rule.MERGE, digit, f"{merge.cut}: {found}")
-    at = tuple(((0, start),) for start, _ in _runs(digit, shape))
-    return free.fixing(time, Digit(digit.factor, 1, digit.parts, at))
+def check_in_time(graph: Graph, instr: Conversion, types: Mapping[Name, Local], shape: Factors) -> None:
+    """Raises Wrong unless the only step of a conversion is one in time, of what its task has: with an `Exchange` the
+    parts of `also`, which the running part is joined to."""
+    step, is_alone = instr.forward[0], len(instr.forward) == 1 and not instr.backward
+    if not is_alone or not isinstance(step, Narrow | KeepFirst | Exchange):
+        raise Wrong(Rule.STEP, "one step in time, of what a task has", (*instr.forward, *instr.backward))
+    for cut in cuts_of(step):
+        check_apart(graph, instr.source.value, cut.dim)
+    if not isinstance(step, Exchange):
+        if instr.also:
+            raise Wrong(Rule.STEP, "no other value", instr.also)
+        return
+    (time, source), earlier = (Time(step.axes[0]), types[instr.source]), [types.get(n) for n in instr.also]
+    without = source.freeing(time)
+    own, all_ = (designated(shape, frozenset(without.fixed()), cut).at or () for cut in cuts_of(step))
+    before = earlier[0].digit(time) if len(earlier) == 1 and earlier[0] is not None else None
+    if before is None or instr.also[0].value != instr.source.value or earlier != [without.fixing(time, before)]:
+        raise Wrong(Rule.READ, f"earlier parts of {instr.source.value}", earlier)
+    joined = [end_to_end((*behind, *runs)) for behind, runs in zip(before.at or (), own, strict=False)]
+    if step.sums or joined != [end_to_end(runs) for runs in all_]:
+        raise Wrong(Rule.NEST, f"parts behind those before them: {all_}", before)
 
 
-def extended(instr: Extend, local: Local, earlier: Local, shape: Factors) -> Local:
-    """The type of a part joined to the parts before it. Raises Wrong if `earlier` is something else."""
-    time = Time(instr.index.name)
-    wanted = before(local, Earlier(instr.index, instr.cut), shape)
-    if earlier != wanted:
-        raise Wrong(Rule.READ, wanted, earlier)
-    digit = local.part(time, Rule.MERGE)
-    behind = in_parts(digit.factor, digit.size_in(shape), tuple(((0, end),) for _, end in _runs(digit, shape)))
-    return local.freeing(time) if behind is None else local.freeing(time).fixing(time, behind)
-
-
-def check_returned(function: Function, given: FunctionInput, name: Name, merge: Earlier) -> None:
-    """Raises Wrong unless a value is extended by its own earlier parts. Then all gradients are of one value: a part's
+def check_returned(function: Function, given: FunctionInput, name: Name) -> None:
+    """Raises Wrong unless a value is joined to its own earlier parts. Then all gradients are of one value: a part's
     gradient is the sum of its own and those that later parts give back to it."""
-    for instr in function.body():
-        if isinstance(instr, Extend):
-            found = (instr.earlier, instr.source, instr.index, instr.cut)
-            if found == (given.var.name, name, merge.index, merge.cut):
-                return
-    raise Wrong(Rule.COUNTED, f"an extension of {name} by its own earlier parts", given.var.name)
-
-
-def _runs(digit: Digit, shape: Factors) -> tuple[tuple[int, int], ...]:
-    size = digit.size_in(shape)
-    if digit.at is None:
-        found = tuple((k * digit.stride, (k + 1) * digit.stride) for k in range(digit.parts))
-    else:
-        found = tuple(run for runs in digit.at for run in runs)
-    ends = [0, *(end for _, end in found)]
-    if len(found) != digit.parts or [start for start, _ in found] != ends[:-1] or ends[-1] != size:
-        raise Wrong(Rule.NEST, f"runs of {size}, end to end", digit)
-    return found
+    joined = [(i.source, i.also) for i in function.body() if isinstance(i, Conversion)]
+    if (name, (given.var.name,)) not in joined:
+        raise Wrong(Rule.COUNTED, f"an extension of {name} by its own earlier parts", given.var.name)
 
 
 # -- values between functions ------------------------------------------------------------------------------------------
@@ -117,7 +100,7 @@ class Flow:
 
     def check_earlier(self, function: Function) -> None:
         """Adds a failure if a typed function's inputs of its own earlier parts differ from its results."""
-        for given in filter(is_earlier, function.inputs):
+        for given in (i for i in function.inputs if i.producer == function.number):
             where, span = f"function `{function.name}`", function.submesh.mesh.span
             try:
                 arriving, written = self.arriving(given, function), of_type(given.var.type, function.submesh.axes)
@@ -128,43 +111,36 @@ class Flow:
 
     def entering(self, given: FunctionInput, function: Function) -> Local:
         """The type of an input before its function is typed. Raises Wrong."""
-        if not is_earlier(given):
-            return self.arriving(given, function)
-        if given.producer != function.number:
-            raise Wrong(Rule.SOURCE, "earlier parts of the function's own", given.producer)
-        return of_type(given.var.type, function.submesh.axes)
+        if given.producer == function.number:
+            return of_type(given.var.type, function.submesh.axes)
+        return self.arriving(given, function)
 
     def arriving(self, given: FunctionInput, function: Function) -> Local:
         """The type of an input, derived from its producer's result. Raises Wrong."""
-        local = self._delivered(given, function)
-        names = [m.index.name for m in given.merges]
-        if len(set(names)) != len(names):
-            raise Wrong(Rule.MERGE, "each index once", names)
+        local, value = self._delivered(given, function), given.var.name.value
+        names = [axis for m in given.merges for axis in m.axes]
+        if len(set(names)) != len(names) or not all(m.in_time for m in given.merges):
+            raise Wrong(Rule.MERGE, "each index once", given.merges)
         for merge in given.merges:
-            if merge.index not in given.time:
-                raise Wrong(Rule.MERGE, f"an index of its producer: {given.time}", merge.index)
-            time = Time(merge.index.name)
-            match merge:
-                case Concat():
-                    digit, local = local.part(time, Rule.MERGE), local.freeing(time)
-                    shape = self.facts.shape(given.var.name.value)
-                    check_apart(self.facts.graph, given.var.name.value, merge.cut.dim)
-                    found = designated(shape, frozenset(local.fixed()), merge.cut)
-                    if _plain(found, shape) != digit:
-                        raise Wrong(Rule.MERGE, digit, f"{merge.cut}: {found}")
-                    local = _region_read(merge, function, local, shape)
-                case Earlier():
-                    local = before(local, merge, self.facts.shape(given.var.name.value))
-                case Sum():
-                    if time not in local.partial:
-                        raise Wrong(Rule.MERGE, f"a partial sum over {time.name}", local)
-                    local = local.summed(time)
-                case _:
-                    assert_never(merge)
+            for cut in cuts_of(merge):
+                check_apart(self.facts.graph, value, cut.dim)
+            if isinstance(merge, Exchange):
+                self._check_read(merge, given, function)
+        local = after(given.merges, local, self.facts.shape(value), (), given.time)
         for index in given.time:
             if index.name not in names and index not in function.time:
                 raise Wrong(Rule.INDEX, f"an index of the function, or its parts made one: {index}", function.time)
         return local
+
+    def _check_read(self, merge: Exchange, given: FunctionInput, function: Function) -> None:
+        """Raises Wrong unless each part of a function reads a region, as the runtime joins it: of the function's own
+        results all parts before the running one, and of others positions of an axis that is not in blocks."""
+        have, need = merge.source.at or (), merge.target.at or ()
+        before = [end_to_end(run for runs in have[:part] for run in runs) for part in range(len(need))]
+        is_own = given.producer == function.number
+        fits = before == [end_to_end(runs) for runs in need] if is_own else merge.target.outer == 1
+        if {t.name: t.parts for t in function.time}.get(merge.axes[0]) != len(need) or not fits or merge.sums:
+            raise Wrong(Rule.MERGE, f"a region for each part of {function.time}", merge)
 
     def _source(self, given: FunctionInput, function: Function) -> tuple[TypedFunction, Name, Transfer | None]:
         """The producer of an input, the value's name there, and its transfer, if it has one. Raises Wrong."""
@@ -226,13 +202,12 @@ class Flow:
         share, each task must give one addend.
         """
         producer, name, transfer = self._source(given, function)
-        for merge in given.merges:
-            if isinstance(merge, Earlier):
-                check_returned(function, given, name, merge)
-                return
-        merged = {m.index.name for m in given.merges}
-        shared = {t.name for t in given.time} - merged
-        read = {m.index.name for m in given.merges if isinstance(m, Concat) and m.reads is not None}
+        if given.producer == function.number:
+            check_returned(function, given, name)
+            return
+        merged = [axis for m in given.merges for axis in m.axes]
+        shared = {t.name for t in given.time}.difference(merged)
+        read = {axis for m in given.merges if isinstance(m, Exchange) for axis in m.axes}
         for index in function.time:
             if index.name in shared or (index.name in read and gradient.digit(Time(index.name)) is not None):
                 continue
@@ -240,10 +215,9 @@ class Flow:
                 raise Wrong(Rule.COUNTED, f"one addend for each {index.name}", gradient)
             gradient = gradient.summed(Time(index.name))
         left = producer.types[name]
-        for merge in given.merges:
-            digit = left.digit(Time(merge.index.name))
-            if isinstance(merge, Concat) and digit is not None:
-                gradient = gradient.freeing(Time(merge.index.name)).fixing(Time(merge.index.name), digit)
+        for time in map(Time, merged):
+            if (digit := left.digit(time)) is not None:
+                gradient = gradient.freeing(time).fixing(time, digit)
         if transfer is not None:
             gradient = self._sent_back(transfer, gradient, left, name)
         who = f"function `{function.name}`"
@@ -258,20 +232,3 @@ class Flow:
         shape = self.facts.shape(name.value)
         check_move(transfer.backward, gradient, transfer.target.axes, back, transfer.source.axes, shape)
         return back
-
-
-def _plain(digit: Digit, shape: Factors) -> Digit | None:
-    """A digit with regions as the plain digit, if they are equal; None if each part is the whole factor."""
-    return digit if digit.at is None else in_parts(digit.factor, digit.size_in(shape), digit.at)
-
-
-def _region_read(merge: Concat, function: Function, joined: Local, shape: Factors) -> Local:
-    """The type that each part of a function reads of joined parts: a region, or all of them. Raises Wrong."""
-    if merge.reads is None:
-        return joined
-    index = next((t for t in function.time if t.name == merge.index.name), None)
-    if index is None or index.parts != len(merge.reads) or merge.cut.outer != 1:
-        raise Wrong(Rule.MERGE, f"a region for each {merge.index.name} of {function.time}", merge.reads)
-    place = replace(merge.cut, count=index.parts, at=merge.reads)
-    digit = _plain(designated(shape, frozenset(joined.fixed()), place), shape)
-    return joined if digit is None else joined.fixing(Time(index.name), digit)

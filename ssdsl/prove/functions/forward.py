@@ -7,28 +7,24 @@ from typing import assert_never
 
 from ssdsl.ir.function import (
     Conversion,
-    Extend,
-    First,
     Function,
     Instr,
     OpPart,
     Parameter,
     Prepared,
-    Reshard,
     Section,
-    Slice,
     Write,
 )
 from ssdsl.ir.layout import Submesh
-from ssdsl.ir.value import Axis, Name, Time, TimeIndex, Type, Var
+from ssdsl.ir.value import Axis, Name, TimeIndex, Type, Var
 from ssdsl.model.graph import Operator, Origin
 from ssdsl.prove.facts import Alike, Given, ProofFacts, TypedFunction, Walked
 from ssdsl.prove.failures import Rule, Wrong
-from ssdsl.prove.functions.flow import Flow, extended
+from ssdsl.prove.functions.flow import Flow, check_in_time
 from ssdsl.prove.types.kernels import check_first, check_kernel
-from ssdsl.prove.types.local import Factors, Local, designated, fixed_by, local_sizes, of_type
+from ssdsl.prove.types.local import Local, fixed_by, local_sizes, of_type
 from ssdsl.prove.types.operators import OperatorPart, part_of, shape_of
-from ssdsl.prove.types.rows import check_apart, check_rows
+from ssdsl.prove.types.rows import check_rows
 from ssdsl.prove.types.steps import after
 from ssdsl.text.source import Span
 
@@ -185,68 +181,31 @@ class Walk:
         match instr:
             case OpPart():
                 self._operator(instr)
-            case Reshard():
-                self._converted(instr.source, instr.result, f"{self.where}, reshard to {instr.result.name}", instr)
-            case Slice():
-                self._converted(instr.source, instr.result, f"{self.where}, slice to {instr.result.name}", instr)
-            case First():
-                self._converted(instr.source, instr.result, f"{self.where}, first to {instr.result.name}", instr)
-            case Extend():
-                self._converted(instr.source, instr.result, f"{self.where}, extend to {instr.result.name}", instr)
+            case Conversion():
+                self._converted(instr)
             case Write():
                 if instr.source not in self.types:
                     self.facts.fail(Rule.UNREADY, f"{self.where}, write of {instr.buffer}", instr.source, "made before")
             case _:
                 assert_never(instr)
 
-    def _converted(self, source: Name, result: Var, where: str, instr: Conversion) -> None:
+    def _converted(self, instr: Conversion) -> None:
         local: Local | None = None
+        source, where = instr.source, f"{self.where}, reshard to {instr.result.name}"
         if source not in self.types:
             self.facts.fail(Rule.UNREADY, where, source, "a value made before", "none", self.submesh.mesh.span)
-        elif source.value != result.name.value:
-            self.facts.fail(Rule.UNKNOWN, where, result.name, f"another {source.value}", result.name)
+        elif source.value != instr.result.name.value:
+            self.facts.fail(Rule.UNKNOWN, where, instr.result.name, f"another {source.value}", instr.result.name)
         else:
             try:
                 shape = self.facts.shape(source.value)
-                if isinstance(instr, Reshard):
-                    local = after(instr.forward, self.types[source], shape, self.axes)
-                    check_rows(self.facts.graph, instr, self.types, local)
-                elif isinstance(instr, Slice):
-                    local = self._sliced(instr, self.types[source])
-                elif isinstance(instr, Extend):
-                    local = self._extended(instr, self.types[source], shape)
-                else:
-                    local = self._same(instr.index, self.types[source]).owing(Time(instr.index.name))
+                if any(step.in_time for step in instr.forward):
+                    check_in_time(self.facts.graph, instr, self.types, shape)
+                local = after(instr.forward, self.types[source], shape, self.axes, self.time)
+                check_rows(self.facts.graph, instr, self.types, local)
             except Wrong as wrong:
                 self.facts.fail_with(wrong, where, source, self.submesh.mesh.span)
-        self._define(result, local, where, self.submesh.mesh.span)
-
-    def _sliced(self, instr: Slice, local: Local) -> Local:
-        index = instr.index
-        local = self._same(index, local)
-        check_apart(self.facts.graph, instr.source.value, instr.cut.dim)
-        shape = self.facts.shape(instr.source.value)
-        digit = designated(shape, frozenset(local.fixed()), instr.cut)
-        if digit.parts != index.parts:
-            raise Wrong(Rule.CUT, f"{index.parts} parts", instr.cut)
-        return local.fixing(Time(index.name), digit)
-
-    def _extended(self, instr: Extend, local: Local, shape: Factors) -> Local:
-        if self.index.get(instr.index.name) != instr.index:
-            raise Wrong(Rule.INDEX, f"an index of the function: {', '.join(self.index)}", instr.index)
-        if instr.earlier not in self.types or instr.earlier.value != instr.source.value:
-            raise Wrong(Rule.UNREADY, f"earlier parts of {instr.source.value}", instr.earlier)
-        check_apart(self.facts.graph, instr.source.value, instr.cut.dim)
-        return extended(instr, local, self.types[instr.earlier], shape)
-
-    def _same(self, index: TimeIndex, local: Local) -> Local:
-        """`local` itself. Raises Wrong unless it is the same for all parts along an index of the function."""
-        if self.index.get(index.name) != index:
-            raise Wrong(Rule.INDEX, f"an index of the function: {', '.join(self.index)}", index)
-        time = Time(index.name)
-        if time in local.partial or local.digit(time) is not None:
-            raise Wrong(Rule.INDEX, f"a tensor that is the same for every {index.name}", local)
-        return local
+        self._define(instr.result, local, where, self.submesh.mesh.span)
 
     def _operator(self, op: OpPart) -> None:
         operator = self.facts.operators[op.operator]

@@ -5,7 +5,7 @@ reader."""
 from collections.abc import Iterable
 
 from ssdsl.ir.comm import Transfer
-from ssdsl.ir.function import Function, Instr, OpPart, Reshard, Write, reads_of, results_of
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.model.memory.overwritable import OWN_CALL, overwritable
 from ssdsl.prove.facts import ProofFacts
@@ -23,7 +23,7 @@ def check_overwrites(facts: ProofFacts, function: Function) -> None:
                 readers.setdefault(read, []).append((number, instr))
     leaving = {o.name for o in function.outputs}
 
-    def value_is_free(instr: Reshard, number: int) -> bool:
+    def value_is_free(instr: Conversion, number: int) -> bool:
         """Whether nothing else reads the value, its producer does not keep it, and no recomputed region begins with
         it."""
         producer = made.get(instr.source)
@@ -32,7 +32,7 @@ def check_overwrites(facts: ProofFacts, function: Function) -> None:
         is_kept = function.sections[number].recompute and producer[0] != number
         return not is_kept and instr.source.value in _overwritable(facts, producer[1])[0]
 
-    def gradient_is_free(instr: Reshard, number: int) -> bool:
+    def gradient_is_free(instr: Conversion, number: int) -> bool:
         """Whether the gradient is a tensor that the backward of an operator has just made, in the same region."""
         name = instr.result.name
         users = readers.get(name, [])
@@ -44,7 +44,7 @@ def check_overwrites(facts: ProofFacts, function: Function) -> None:
 
     for number, section in enumerate(function.sections):
         for instr in section.body:
-            if not isinstance(instr, Reshard):
+            if not isinstance(instr, Conversion):
                 continue
             where = f"function `{function.name}`, reshard to {instr.result.name}"
             if instr.in_place[0] and not value_is_free(instr, number):

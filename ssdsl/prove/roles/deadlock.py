@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import travels
-from ssdsl.ir.function import Function, OpPart, Reshard
+from ssdsl.ir.function import Conversion, Function, OpPart
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import AllReduceGrads, CompletionStep, FlatParam, GatherGrads, ReduceScatterGrads
 from ssdsl.ir.program import (
@@ -90,7 +90,7 @@ class _World:
             inside: set[str] = {a for n in section.gathers for a in self.program.flats[n].sharded.weights}
             backward |= inside
             for instr in section.body:
-                if isinstance(instr, Reshard):
+                if isinstance(instr, Conversion):
                     steps = {a for s in instr.forward if travels(s) for a in s.axes}
                     inside |= steps
                     backward |= steps if instr.again else set()

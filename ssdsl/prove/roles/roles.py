@@ -8,12 +8,12 @@ functions' inputs alone; the order of tasks plays no role.
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import assert_never
 
-from ssdsl.ir.comm import Signal, Transfer
-from ssdsl.ir.function import Backward, Concat, Earlier, Function, Merge, Sum
+from ssdsl.ir.comm import Exchange, Signal, Transfer
+from ssdsl.ir.function import Backward, Function
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.parts import coordinates
 from ssdsl.ir.program import (
@@ -60,12 +60,13 @@ def parts_of(facts: ProofFacts) -> TaskReads:
         back = function.phases[1:2]
         for given in function.inputs:
             learns = given.gradient
-            shared = {t.name for t in given.time} - {m.index.name for m in given.merges}
+            regions = {a: _parts_read(m) for m in given.merges if isinstance(m, Exchange) for a in m.axes}
+            shared = {t.name for t in given.time} - {axis for m in given.merges for axis in m.axes}
             for at in coordinates(function.time):
                 here = dict(zip((t.name for t in function.time), at, strict=True))
                 if not shared <= here.keys():
                     continue  # the forward walk has added a failure
-                some = {m.index.name: _parts_for(m, here) for m in given.merges}
+                some = {a: read[here.get(a, 0)] for a, read in regions.items() if here.get(a, 0) < len(read)}
                 for part in itertools.product(
                     *([here[t.name]] if t.name in shared else some.get(t.name, range(t.parts)) for t in given.time)
                 ):
@@ -84,20 +85,12 @@ def parts_of(facts: ProofFacts) -> TaskReads:
     return found
 
 
-def _parts_for(merge: Merge, here: dict[str, int]) -> Sequence[int]:
-    """The parts along an index that a task at the coordinates `here` reads, of a value whose parts along it are
-    merged."""
-    at = here.get(merge.index.name, 0)
-    match merge:
-        case Earlier():
-            return range(at)
-        case Concat() if merge.reads is not None and merge.cut.at is not None and at < len(merge.reads):
-            wanted = covered(merge.reads[at])
-            return [k for k, own in enumerate(merge.cut.at) if not wanted.isdisjoint(covered(own))]
-        case Concat() | Sum():
-            return range(merge.index.parts)
-        case _:
-            assert_never(merge)
+@lru_cache(maxsize=1024)
+def _parts_read(merge: Exchange) -> tuple[list[int], ...]:
+    """For each part of a reader, the parts that it reads, of a value whose parts are merged."""
+    have = [covered(runs) for runs in merge.source.at or ()]
+    needs = (covered(runs) for runs in merge.target.at or ())
+    return tuple([k for k, own in enumerate(have) if not own.isdisjoint(need)] for need in needs)
 
 
 # -- tasks and messages ------------------------------------------------------------------------------------------------

@@ -105,6 +105,21 @@ def positions(runs: Runs) -> list[int]:
     return [p for start, end in runs for p in range(start, end)]
 
 
+def end_to_end(runs: Iterable[tuple[int, int]]) -> Runs:
+    """The same positions in their order, with runs that follow each other made one.
+
+    >>> end_to_end(((0, 0), (0, 5), (5, 9), (12, 13)))
+    ((0, 9), (12, 13))
+    """
+    found: list[tuple[int, int]] = []
+    for start, end in runs:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        elif start != end:
+            found.append((start, end))
+    return tuple(found)
+
+
 def are_all(at: Regions, size: int) -> bool:
     """Whether parts together have each of `size` positions exactly once.
 

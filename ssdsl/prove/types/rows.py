@@ -7,7 +7,7 @@ class. Only `count_rows` of the same experts gives the number of these rows.
 from collections.abc import Mapping
 
 from ssdsl.ir.comm import AllToAll, Step, cuts_of
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph
 from ssdsl.prove.failures import Rule, Wrong
@@ -21,7 +21,7 @@ def check_apart(graph: Graph, value: str, dim: int = 0) -> None:
         raise Wrong(Rule.STEP, "rows that stay with their experts", f"axis {dim} in parts")
 
 
-def check_rows(graph: Graph, instr: Reshard, types: Mapping[Name, Local], result: Local) -> None:
+def check_rows(graph: Graph, instr: Conversion, types: Mapping[Name, Local], result: Local) -> None:
     """Raises Wrong unless a conversion that takes rows to other devices reads their counts, before and after."""
     value = graph.values[instr.source.value]
     slots = {cls for axis in value.factors[:1] for cls in axis if cls < 0}
@@ -30,15 +30,15 @@ def check_rows(graph: Graph, instr: Reshard, types: Mapping[Name, Local], result
         if not isinstance(step, AllToAll) or any(cut.dim for cut in cuts_of(step)):
             raise Wrong(Rule.STEP, "an all_to_all of rows whose number is known when they travel", step)
     if not moves:
-        if instr.rows is not None:
-            raise Wrong(Rule.STEP, "no numbers of rows where none travel", instr.rows)
+        if instr.also and not any(step.in_time for step in instr.forward):
+            raise Wrong(Rule.STEP, "no numbers of rows where none travel", instr.also)
         return
     if any(sum(map(_cuts_rows, steps)) > 1 for steps in (instr.forward, instr.backward)):
         raise Wrong(Rule.STEP, "rows that travel once, as their numbers are known at both ends alone", moves)
     counts = _counts(graph, slots)
-    if instr.rows is None or {r.value for r in instr.rows} != counts:
-        raise Wrong(Rule.STEP, f"numbers of these rows: {', '.join(sorted(counts))}", instr.rows)
-    for name, rows in zip(instr.rows, (types[instr.source], result), strict=True):
+    if len(instr.also) != 2 or {r.value for r in instr.also} != counts:
+        raise Wrong(Rule.STEP, f"numbers of these rows: {', '.join(sorted(counts))}", instr.also)
+    for name, rows in zip(instr.also, (types[instr.source], result), strict=True):
         wanted = Local(frozenset((c, d) for c, d in rows.digits if d.factor < len(value.factors[0])))
         if types.get(name) != wanted:
             raise Wrong(Rule.STEP, f"numbers of the rows that are there: {wanted}", types.get(name, name))

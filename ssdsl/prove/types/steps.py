@@ -2,28 +2,41 @@
 
 import itertools
 import math
+from functools import lru_cache
 from typing import assert_never
 
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
 from ssdsl.ir.layout import Cut
-from ssdsl.ir.value import Axis
+from ssdsl.ir.value import Axis, Coordinate, Time, TimeIndex
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Axes, Digit, Factors, Local, covered, designated, in_parts, largest, on_axes
 
+Over = tuple[Coordinate, ...]  # axes, or one index in time
 
-def after(steps: tuple[Step, ...], local: Local, shape: Factors, axes: Axes, *, is_gradient: bool = False) -> Local:
+
+def after(
+    steps: tuple[Step, ...],
+    local: Local,
+    shape: Factors,
+    axes: Axes,
+    time: tuple[TimeIndex, ...] = (),
+    *,
+    is_gradient: bool = False,
+) -> Local:
     """The type after some steps, for a local tensor of a value of this shape. Raises Wrong if a step does not fit.
 
     Where regions overlap, devices have the same positions of a value, and addends of a gradient.
     """
     for step in steps:
-        local = _after(step, local, shape, axes, is_gradient=is_gradient)
+        if step.in_time and len(step.axes) != 1:
+            raise Wrong(Rule.STEP, "one index in time", step.axes)
+        sizes = {t.name: t.parts for t in time} if step.in_time else dict(axes)
+        local = _after(step, local, shape, sizes, is_gradient=is_gradient)
     return local
 
 
-def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient: bool) -> Local:
-    sizes = dict(axes)
-    over = tuple(Axis(a) for a in step.axes)
+def _after(step: Step, local: Local, shape: Factors, sizes: dict[str, int], *, is_gradient: bool) -> Local:
+    over: Over = tuple((Time if step.in_time else Axis)(a) for a in step.axes)
     if not over or len(set(over)) != len(over) or any(a not in sizes for a in step.axes):
         raise Wrong(Rule.STEP, f"axes of the function: {', '.join(sizes)}", ", ".join(step.axes))
     match step:
@@ -66,7 +79,7 @@ def _after(step: Step, local: Local, shape: Factors, axes: Axes, *, is_gradient:
     return result
 
 
-def _narrowed(step: Narrow, over: tuple[Axis, ...], counts: tuple[int, ...], local: Local, shape: Factors) -> Local:
+def _narrowed(step: Narrow, over: Over, counts: tuple[int, ...], local: Local, shape: Factors) -> Local:
     """The type after the devices of some axes have kept their parts of what is the same on all of them."""
     if len(over) == 1:
         return local.fixing(over[0], _cut_out(step.target, counts[0], local, shape))
@@ -76,8 +89,15 @@ def _narrowed(step: Narrow, over: tuple[Axis, ...], counts: tuple[int, ...], loc
     return local
 
 
+@lru_cache(maxsize=4096)
 def _exchanged(
-    step: Exchange, over: tuple[Axis, ...], counts: tuple[int, ...], local: Local, shape: Factors, *, is_gradient: bool
+    step: Exchange,
+    over: Over,
+    counts: tuple[int, ...],
+    local: Local,
+    shape: Factors,
+    *,
+    is_gradient: bool,
 ) -> Local:
     """The type after an exchange among the devices of some axes, numbered with the last axis innermost: positions that
     several devices have are taken from one of them, or added."""
@@ -141,13 +161,13 @@ def _regions(place: Cut, parts: int, local: Local, shape: Factors) -> tuple[Digi
     return digit, [covered(runs) for runs in digit.at]
 
 
-def _one(over: tuple[Axis, ...]) -> Axis:
+def _one(over: Over) -> Coordinate:
     if len(over) != 1:
         raise Wrong(Rule.STEP, "one axis", ", ".join(a.name for a in over))
     return over[0]
 
 
-def _must_be_same(local: Local, axis: Axis) -> None:
+def _must_be_same(local: Local, axis: Coordinate) -> None:
     if axis in local.partial or local.digit(axis) is not None:
         raise Wrong(Rule.STEP, f"the same tensor along {axis.name}", local)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import Message, Move, Transfer, travels
-from ssdsl.ir.function import Function, Reshard
+from ssdsl.ir.function import Conversion, Function
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import GatherParam, Program, Role, ScatterGrads, StartReduce
@@ -72,7 +72,7 @@ def communications(program: Program) -> Iterator[Communication]:
     """All communication of a step, once for each set of devices that do the same."""
     fold = _Fold(program)
     for prologue in program.prologues:
-        for instr in (i for i in prologue.body if isinstance(i, Reshard)):
+        for instr in (i for i in prologue.body if isinstance(i, Conversion)):
             size = ITEMSIZE.get(instr.result.dtype, 4)
             steps = (SizedCollective(s.kind, s.axes, s.elements * size) for s in instr.forward if travels(s))
             yield from fold.counted(steps, "inputs", fold.producer(instr.source.value), prologue.submesh, 1)
@@ -107,7 +107,7 @@ class _Fold:
             when = "forward" if phase is Phase.FORWARD else "backward"
             for number, section in enumerate(function.sections):
                 for instr in section.body:
-                    named = instr.source.value if isinstance(instr, Reshard) else ""
+                    named = instr.source.value if isinstance(instr, Conversion) else ""
                     of = self.producer(named) if named else self.producer(_first_result(instr))
                     found = of_instr(self.facts, function, section, instr, phase)
                     yield from self.counted(found, when, of, function.submesh, times)

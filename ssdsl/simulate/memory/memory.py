@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 
-from ssdsl.ir.comm import Narrow, Step, Transfer
+from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step, Transfer
 from ssdsl.ir.execute import ActionPart
-from ssdsl.ir.function import Backward, Concat, Function, FunctionInput, OpPart, Prologue, Reshard, Sum, results_of
+from ssdsl.ir.function import Backward, Conversion, Function, FunctionInput, OpPart, Prologue, results_of
 from ssdsl.ir.parts import reads_of_tasks
 from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait
 from ssdsl.ir.value import Name, Var
@@ -218,14 +218,13 @@ class _Liveness:
 
     def _gradient_bytes(self, given: FunctionInput) -> int:
         """The mean bytes of the gradient of one part of an input, as its producer has made it."""
-        joined = [m for m in given.merges if not isinstance(m, Sum)]
         elements = given.var.elements
         producer = self.program.functions[given.producer]
         left = next((o.name for o in producer.outputs if o.slot == given.slot), None)
         if left is not None:
             elements = self.activations.facts.variables(producer)[left].elements
-        elif all(isinstance(m, Concat) and m.reads is None for m in joined):
-            elements //= prod(m.index.parts for m in joined)
+        elif not any(isinstance(m, Exchange) for m in given.merges):
+            elements //= prod(m.source.count for m in given.merges if isinstance(m, AllGather))
         return elements * ITEMSIZE.get(given.var.dtype, 4)
 
     def _message(self, action: Start, posted: float) -> None:
@@ -291,7 +290,7 @@ class Inputs:
             for var in results_of(instr):
                 root = Name(self.facts.places[var.name.value].root)
                 match instr:
-                    case Reshard() if all(_is_view(s, var) for s in instr.forward):
+                    case Conversion() if all(_is_view(s, var) for s in instr.forward):
                         pass
                     case OpPart() if root != var.name and root in here:
                         pass

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ssdsl.ir.comm import Narrow, Step
-from ssdsl.ir.function import Function, Instr, OpPart, Reshard, Section, Slice, reads_of, results_of, saved_names
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Section, reads_of, results_of, saved_names
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.value import Name, Var
@@ -120,14 +120,10 @@ class _Walk:
                 for result, read in views_in(instr, self.operators[instr.operator], self.places).items():
                     if (memory := self._behind(read)) is not None:
                         yield result, _Memory(memory.gather, self._is_contiguous(result.value))
-            case Reshard(source=source):
+            case Conversion(source=source):
                 memory = self._behind(source)
                 if memory is not None:
                     yield instr.result.name, _narrowed(memory, self.variables[source], instr.forward)
-            case Slice(source=source):
-                memory = self._behind(source)
-                if memory is not None:
-                    yield instr.result.name, _sliced(memory, self.variables[source], instr.cut)
 
     def _is_contiguous(self, value: str) -> bool:
         strides = self.places[value].strides
@@ -135,23 +131,19 @@ class _Walk:
 
 
 def _narrowed(memory: _Memory, source: Var, steps: Sequence[Step]) -> _Memory | None:
-    """The memory of a value after some steps; None if a step makes a new tensor. A part that is cut out is copied,
-    unless it lies in one piece."""
+    """The memory of a value after some steps; None if a step makes a new tensor. A part that devices cut out is copied,
+    unless it lies in one piece; in time, one run or every n-th position is a view."""
     shape = [size.mean for size in source.shape]
     for step in steps:
-        if not isinstance(step, Narrow) or not memory.contiguous or not _is_run(step.target, shape):
+        if not isinstance(step, Narrow):
             return None
-        shape[step.target.dim] //= step.target.count
+        cut, is_run = step.target, memory.contiguous and _is_run(step.target, shape)
+        each = cut.at is None and shape[cut.dim] == cut.outer * cut.count
+        if not is_run and not (step.in_time and (each or _has_one_run(cut))):
+            return None
+        memory = _Memory(memory.gather, is_run)
+        shape[cut.dim] //= cut.count
     return memory
-
-
-def _sliced(memory: _Memory, source: Var, cut: Cut) -> _Memory | None:
-    """The memory of a part along an index in time; None if it is a copy. One run, or every n-th position, is a view."""
-    shape = [size.mean for size in source.shape]
-    if _has_one_run(cut):
-        return _Memory(memory.gather, memory.contiguous and _is_run(cut, shape))
-    each = cut.at is None and shape[cut.dim] == cut.outer * cut.count
-    return _Memory(memory.gather, contiguous=False) if each else None
 
 
 def _is_run(cut: Cut, shape: Sequence[int]) -> bool:

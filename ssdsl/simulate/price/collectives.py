@@ -11,7 +11,7 @@ from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.comm import Exchange, Step, travels
-from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Section, Slice, Write
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Section, Write
 from ssdsl.ir.param import (
     AllReduceGrads,
     ChunkGrads,
@@ -157,7 +157,7 @@ def of_instr(
     """
     forward = phase is Phase.FORWARD or (section.recompute and phase in (Phase.BACKWARD, Phase.DGRAD))
     match instr:
-        case Reshard():
+        case Conversion():
             size = ITEMSIZE.get(instr.result.dtype, 4)
             product = facts.product_of(function, instr.result.name) if facts.overlaps_products else None
             if forward:
@@ -169,7 +169,7 @@ def of_instr(
                 yield from _of_steps(instr.backward, size, overlaps)
         case OpPart():
             yield from _of_kernel(facts, instr, phase, forward=forward)
-        case Slice() | First() | Extend() | Write():
+        case Write():
             pass
         case _:
             assert_never(instr)

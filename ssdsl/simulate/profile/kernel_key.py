@@ -12,8 +12,9 @@ import math
 import re
 from dataclasses import replace
 
-from ssdsl.codegen.expressions import expression, extend_text, reshard_text, slice_text
-from ssdsl.ir.function import Extend, First, Function, Instr, OpPart, Reshard, Slice, Write, reads_of
+from ssdsl.codegen.expressions import conversion_text, expression
+from ssdsl.ir.comm import KeepFirst
+from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of
 from ssdsl.ir.value import Var
 from ssdsl.simulate.price.collectives import ProgramIndex
 
@@ -36,14 +37,10 @@ def kernel_key(facts: ProgramIndex, function: Function, instr: Instr) -> str:
         case OpPart():
             text = expression(facts.operators[instr.operator], replace(instr, orders=()), reads, group, CALLS)
             text = f"halves {text}" if instr.sides is not None else text
-        case Reshard():
-            text = reshard_text(instr, reads[0], group, reads[1:])
-        case Slice():
-            text = slice_text(instr, reads[0])
-        case First():
+        case Conversion(forward=(KeepFirst(in_time=True),)):
             text = f"first_time({reads[0]})"
-        case Extend():
-            text = extend_text(instr, reads[0], reads[1])
+        case Conversion():
+            text = conversion_text(instr, reads[0], group, reads[1:])
         case Write():
             text = f"write({reads[0]})"
     for index in function.time:

@@ -16,7 +16,7 @@ from math import floor, prod
 from statistics import median
 
 from ssdsl.cluster.cluster import Cluster
-from ssdsl.ir.function import Backward, Earlier, Function
+from ssdsl.ir.function import Backward, Function
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.values import Selection
@@ -253,7 +253,7 @@ def _steps(found: Unordered, parts: Sequence[frozenset[str]]) -> list[_Step] | N
             after.setdefault((n, True), set()).add((n, False))
         for given in (g for f in functions for g in f.inputs if g.producer in part_of):
             maker = part_of[given.producer]
-            if maker == n or any(isinstance(m, Earlier) for m in given.merges):
+            if maker == n:
                 continue
             after[n, False].add((maker, False))
             if given.gradient:

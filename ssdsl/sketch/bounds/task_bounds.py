@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
-from ssdsl.ir.function import Backward, Earlier, Function, FunctionInput
+from ssdsl.ir.function import Backward, Function, FunctionInput
 from ssdsl.ir.program import Compute, Members, Program, Update
 from ssdsl.lower.lower import formed, formed_with
 from ssdsl.lower.lowering import Lowering
@@ -199,7 +199,7 @@ def _ends(found: Unordered, seconds: Callable[[Function, int], float], gradient:
     for function in found.program.functions:
         before = [0.0]
         for given in function.inputs:
-            if (gradient and not given.gradient) or any(isinstance(m, Earlier) for m in given.merges):
+            if (gradient and not given.gradient) or given.producer == function.number:
                 continue  # the first part reads nothing of earlier ones
             maker = found.program.functions[given.producer]
             own = min(seconds(maker, r) for r in found.members[maker.submesh])

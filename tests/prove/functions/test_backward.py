@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from ssdsl.ir.comm import KeepFirst, Transfer
-from ssdsl.ir.function import Backward, First, Function, FunctionOutput, Instr, OpPart, Reshard, Slice
+from ssdsl.ir.comm import KeepFirst, Narrow, Step, Transfer
+from ssdsl.ir.function import Backward, Conversion, Function, FunctionOutput, Instr, OpPart
 from ssdsl.ir.layout import PARTIAL, Layout
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis, Name, Time, Var
@@ -108,11 +108,17 @@ def writing(name: str, change: Callable[[Var], Var]) -> Callable[[Instr], Instr]
     def changed(instr: Instr) -> Instr:
         if isinstance(instr, OpPart):
             return replace(instr, results=tuple(change(v) if str(v.name) == name else v for v in instr.results))
-        if isinstance(instr, Reshard | Slice | First) and str(instr.result.name) == name:
+        if isinstance(instr, Conversion) and str(instr.result.name) == name:
             return replace(instr, result=change(instr.result))
         return instr
 
     return changed
+
+
+def in_time(found: Program, kind: type[Step]) -> list[Conversion]:
+    """The conversions that take a step of this kind in time."""
+    every = (i for f in found.functions for i in f.body() if isinstance(i, Conversion))
+    return [i for i in every if any(isinstance(s, kind) and s.in_time for s in i.forward)]
 
 
 # -- what is derived ---------------------------------------------------------------------------------------------------
@@ -139,14 +145,14 @@ def test_an_operator_that_is_not_split_hands_on_an_addend() -> None:
 
 def test_behind_the_first_part_s_addend_the_gradient_is_an_addend_too() -> None:
     lowered = program(PENALTY, {"batch": "m 2"})
-    (first,) = (i for f in lowered.functions for i in f.body() if isinstance(i, First))
+    (first,) = in_time(lowered, KeepFirst)
     found, rules = gradients(lowered)
     assert not rules and first.source == Name("p") and found[first.source].partial == {M}
 
 
 def test_behind_a_part_the_gradient_is_an_addend_of_the_whole() -> None:
     lowered = program(ROWS, {"batch": "m 2"})
-    assert any(isinstance(i, Slice) and i.source == Name("u") for f in lowered.functions for i in f.body())
+    assert any(i.source == Name("u") for i in in_time(lowered, Narrow))
     found, rules = gradients(lowered)
     assert not rules and found[Name("u")] == Local(partial=frozenset({M}))
 
@@ -199,7 +205,7 @@ def test_an_operator_is_given_no_addend_along_its_own_split() -> None:
     """The sum over devices is whole behind the all_reduce, and so must be what comes back to each addend."""
 
     def keeping(instr: Instr) -> Instr:
-        if isinstance(instr, Reshard):
+        if isinstance(instr, Conversion):
             return replace(instr, backward=(KeepFirst(("tp",), 48),))
         return writing("y", lambda v: replace(v, gradient=replace(v.type, layout=Layout((PARTIAL,)))))(instr)
 
@@ -209,7 +215,7 @@ def test_an_operator_is_given_no_addend_along_its_own_split() -> None:
 def test_a_part_is_given_no_addend_along_its_own_index() -> None:
     """As if a reader of the part returned a sum over all of them."""
     found = program(ROWS, {"batch": "m 2"})
-    (part,) = (i for f in found.functions for i in f.body() if isinstance(i, Slice) and i.source == Name("u"))
+    (part,) = (i for i in in_time(found, Narrow) if i.source == Name("u"))
     left = FunctionOutput(part.result.name, "part", True)
     found = with_function(found, 0, lambda f: replace(f, outputs=(*f.outputs, left)))
     facts, flow = typed(found)
@@ -233,7 +239,7 @@ FORK = """
 
 
 def without_way_back(found: Program) -> Program:
-    return with_instr(found, lambda i: replace(i, backward=()) if isinstance(i, Reshard) and i.backward else i)
+    return with_instr(found, lambda i: replace(i, backward=()) if isinstance(i, Conversion) and i.backward else i)
 
 
 def test_addends_of_a_gradient_are_of_one_type() -> None:

@@ -8,11 +8,8 @@ from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, N
 from ssdsl.ir.function import (
     Backward,
     Conversion,
-    First,
     Instr,
     OpPart,
-    Reshard,
-    Slice,
     Write,
     results_of,
 )
@@ -23,15 +20,15 @@ from ssdsl.lower.functions.gather_again import is_gathered
 from tests.prove.mutations.mutant import Found, axes_of, cuts, instructions, mutation, put, title, with_function
 
 
-def _directions(program: Program) -> Iterator[tuple[str, Reshard, str, Callable[[tuple[Step, ...]], Program]]]:
+def _directions(program: Program) -> Iterator[tuple[str, Conversion, str, Callable[[tuple[Step, ...]], Program]]]:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Reshard):
+        if isinstance(instr, Conversion):
             for direction in ("forward", "backward"):
                 if direction == "backward" and instr.result.gradient is None:
                     continue
 
                 def changed(
-                    steps: tuple[Step, ...], instr: Reshard = instr, d: str = direction, become: Any = become
+                    steps: tuple[Step, ...], instr: Conversion = instr, d: str = direction, become: Any = become
                 ) -> Program:
                     return become(replace(instr, **{d: steps}))
 
@@ -54,10 +51,13 @@ def write_changed(program: Program) -> Found:
         if isinstance(instr, Write):
             for other in sorted(values - {instr.source}):
                 yield f"{where} {other}", become(replace(instr, source=other))
-            for k, (index, cut) in enumerate(instr.slices):
-                yield f"{where} not of {index.name}", become(replace(instr, slices=put(instr.slices, k)))
-                for new in cuts(cut):
-                    yield f"{where} {new}", become(replace(instr, slices=put(instr.slices, k, (index, new))))
+            for k, step in enumerate(instr.slices):
+                yield f"{where} not {step}", become(replace(instr, slices=put(instr.slices, k)))
+                for new in cuts(step.target):
+                    yield (
+                        f"{where} {new}",
+                        become(replace(instr, slices=put(instr.slices, k, replace(step, target=new)))),
+                    )
             yield f"{where} of another buffer", become(replace(instr, buffer=f"{instr.buffer}.other"))
             yield f"{where} twice", become(instr, instr)
 
@@ -129,7 +129,7 @@ def step_added(program: Program) -> Found:
 @mutation
 def step_to_the_other_direction(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Reshard) and instr.result.gradient is not None and instr.forward != instr.backward:
+        if isinstance(instr, Conversion) and instr.result.gradient is not None and instr.forward != instr.backward:
             yield where, become(replace(instr, forward=instr.backward, backward=instr.forward))
 
 
@@ -202,7 +202,7 @@ def instruction_moved_behind_its_reader(program: Program) -> Found:
 @mutation
 def overwritten(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Reshard) and not where.startswith("prologue"):
+        if isinstance(instr, Conversion) and not where.startswith("prologue"):
             for k in (0, 1):
                 steps = (instr.forward, instr.backward)[k]
                 if not instr.in_place[k] and steps:
@@ -217,7 +217,7 @@ def gathered_again(program: Program) -> Found:
         for s, section in enumerate(function.sections):
             for k, instr in enumerate(section.body):
                 alone = function.backward is Backward.WHOLE and not section.recompute
-                if isinstance(instr, Reshard) and not (alone and is_gathered(instr)):
+                if isinstance(instr, Conversion) and not (alone and is_gathered(instr)):
                     changed = replace(section, body=put(section.body, k, replace(instr, again=True)))
                     sections = put(function.sections, s, changed)
                     wrong = with_function(program, replace(function, sections=sections))
@@ -227,17 +227,20 @@ def gathered_again(program: Program) -> Found:
 @mutation
 def slice_of_another_digit(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Slice):
-            for cut in cuts(instr.cut):
-                yield f"{where} {cut}", become(replace(instr, cut=cut))
-            yield f"{where} index", become(replace(instr, index=replace(instr.index, name="other")))
-            yield f"{where} parts", become(replace(instr, index=replace(instr.index, parts=instr.index.parts * 2)))
+        if isinstance(instr, Conversion):
+            for step in (s for s in instr.forward if isinstance(s, Narrow) and s.in_time):
+                for cut in cuts(step.target):
+                    yield f"{where} {cut}", become(replace(instr, forward=(replace(step, target=cut),)))
+                yield f"{where} index", become(replace(instr, forward=(replace(step, axes=("other",)),)))
+                yield f"{where} axis", become(replace(instr, forward=(replace(step, in_time=False),)))
 
 
 @mutation
 def first_of_another_index(program: Program) -> Found:
     """Every part has the whole value, or the first part of something else."""
     for where, instr, become in instructions(program):
-        if isinstance(instr, First):
-            yield f"{where} index", become(replace(instr, index=replace(instr.index, name="other")))
-            yield f"{where} every part", become(Reshard(instr.source, instr.result, (), ()))
+        if isinstance(instr, Conversion):
+            for step in (s for s in instr.forward if isinstance(s, KeepFirst) and s.in_time):
+                yield f"{where} index", become(replace(instr, forward=(replace(step, axes=("other",)),)))
+                yield f"{where} axis", become(replace(instr, forward=(replace(step, in_time=False),)))
+                yield f"{where} every part", become(replace(instr, forward=()))

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.function import OpPart, Reshard, Slice
+from ssdsl.ir.comm import Narrow
+from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator, Ref, Stage
@@ -97,12 +98,12 @@ def positions_of_another_axis(program: Program) -> Found:
 def positions_of_another_part(program: Program) -> Found:
     """The whole's, or another digit's."""
     for where, instr, become in instructions(program):
-        if isinstance(instr, (Reshard, Slice)) and instr.source.value.startswith("positions"):
-            if isinstance(instr, Reshard):
-                yield where, become(replace(instr, forward=()))
-            else:
-                cut = replace(instr.cut, count=2 * instr.cut.count)
-                yield where, become(replace(instr, cut=cut))
+        if isinstance(instr, Conversion) and instr.source.value.startswith("positions"):
+            yield where, become(replace(instr, forward=()))
+            for k, step in enumerate(instr.forward):
+                if isinstance(step, Narrow):
+                    other = replace(step, target=replace(step.target, count=2 * step.target.count))
+                    yield f"{where} {other}", become(replace(instr, forward=put(instr.forward, k, other)))
 
 
 @mutation

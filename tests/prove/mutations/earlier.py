@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.function import Concat, Earlier, Extend
+from ssdsl.ir.comm import AllGather, Exchange
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
 from tests.prove.mutations.mutant import Found, instructions, mutation, put, with_function
 
@@ -10,18 +11,26 @@ from tests.prove.mutations.mutant import Found, instructions, mutation, put, wit
 @mutation
 def extension_by_something_else(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        if isinstance(instr, Extend):
-            yield f"{where} by itself", become(replace(instr, earlier=instr.source))
-            yield f"{where} swapped", become(replace(instr, earlier=instr.source, source=instr.earlier))
-            yield f"{where} elsewhere", become(replace(instr, cut=replace(instr.cut, dim=instr.cut.dim - 1)))
-            yield f"{where} in blocks", become(replace(instr, cut=replace(instr.cut, outer=2 * instr.cut.outer)))
+        if not isinstance(instr, Conversion):
+            continue
+        for step in (s for s in instr.forward if isinstance(s, Exchange) and s.in_time):
+            yield f"{where} by itself", become(replace(instr, also=(instr.source,)))
+            yield f"{where} by nothing", become(replace(instr, also=()))
+            yield f"{where} swapped", become(replace(instr, also=(instr.source,), source=instr.also[0]))
+            cut, at = step.source, step.target.at or ()
+            elsewhere = replace(step, source=replace(cut, dim=cut.dim - 1))
+            in_blocks = replace(step, source=replace(cut, outer=2 * cut.outer))
+            alone = replace(step, target=replace(step.target, at=cut.at))
+            fewer = replace(step, target=replace(step.target, at=put(at, len(at) - 1, ((1, at[-1][-1][1]),))))
+            for word, other in (("elsewhere", elsewhere), ("in blocks", in_blocks), ("alone", alone), ("less", fewer)):
+                yield f"{where} {word}", become(replace(instr, forward=(other,)))
 
 
 @mutation
 def earlier_parts_of_another_value(program: Program) -> Found:
     """Of the values, instead of those of the keys, say."""
     for function in program.functions:
-        kept = [k for k, i in enumerate(function.inputs) if any(isinstance(m, Earlier) for m in i.merges)]
+        kept = [k for k, i in enumerate(function.inputs) if i.producer == function.number]
         for at, other in zip(kept, [*kept[1:], *kept[:1]], strict=True):
             given = replace(function.inputs[at], slot=function.inputs[other].slot)
             if at != other:
@@ -31,12 +40,17 @@ def earlier_parts_of_another_value(program: Program) -> Found:
 
 @mutation
 def all_parts_for_the_earlier_ones(program: Program) -> Found:
+    """Or the last of them alone, in what is read and in what is made of it."""
     for function in program.functions:
         for at, given in enumerate(function.inputs):
-            for k, merge in enumerate(given.merges):
-                if isinstance(merge, Earlier):
-                    joined = replace(given, merges=put(given.merges, k, Concat(merge.index, merge.cut)))
-                    alone = replace(given, gradient=not given.gradient)
-                    for word, one in (("all", joined), ("gradient", alone)):
-                        changed = replace(function, inputs=put(function.inputs, at, one))
-                        yield f"{function.name} input {at} {word}", with_function(program, changed)
+            for k, merge in enumerate(given.merges if given.producer == function.number else ()):
+                assert isinstance(merge, Exchange)
+                cut = merge.source
+                everything = AllGather(merge.axes, merge.elements, cut, in_time=True)
+                last = replace(merge, target=replace(cut, at=(((0, 0),), *(cut.at or ())[:-1])))
+                ways = [(word, put(given.merges, k, other)) for word, other in (("all", everything), ("last", last))]
+                changed = [(word, replace(given, merges=merges)) for word, merges in ways]
+                for word, one in (*changed, ("gradient", replace(given, gradient=not given.gradient))):
+                    inputs = put(function.inputs, at, one)
+                    where = f"{function.name} input {at} {word}"
+                    yield where, with_function(program, replace(function, inputs=inputs))

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ssdsl.ir.comm import Transfer
+from ssdsl.ir.comm import AllGather, AllReduce, Transfer
 from ssdsl.ir.function import (
     Backward,
-    Concat,
     Function,
+    Merge,
     Prologue,
-    Sum,
 )
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Cut, Shape, Shard
 from ssdsl.ir.program import Program
@@ -51,17 +50,16 @@ def merge_changed(program: Program) -> Found:
     for where, function, k, become in _inputs(program):
         given = function.inputs[k]
         for j, merge in enumerate(given.merges):
-            if isinstance(merge, Concat):
-                for cut in cuts(merge.cut):
-                    yield f"{where} {cut}", become(replace(given, merges=put(given.merges, j, replace(merge, cut=cut))))
-                yield f"{where} sum", become(replace(given, merges=put(given.merges, j, Sum(merge.index))))
+            others: list[Merge] = [replace(merge, in_time=False), replace(merge, elements=merge.elements + 1)]
+            if isinstance(merge, AllReduce):
+                others.append(AllGather(merge.axes, merge.elements, Cut(0, 1, 2), in_time=True))
             else:
-                yield (
-                    f"{where} concat",
-                    become(replace(given, merges=put(given.merges, j, Concat(merge.index, Cut(0, 1, 2))))),
-                )
-            fewer = replace(merge, index=replace(merge.index, parts=merge.index.parts - 1))
-            yield f"{where} fewer parts", become(replace(given, merges=put(given.merges, j, fewer)))
+                others += [replace(merge, source=cut) for cut in cuts(merge.source)]
+                others.append(AllReduce(merge.axes, merge.elements, in_time=True))
+            for other in others:
+                yield f"{where} {other}", become(replace(given, merges=put(given.merges, j, other)))
+            fewer = tuple(replace(t, parts=t.parts - 1) if t.name in merge.axes else t for t in given.time)
+            yield f"{where} fewer parts", become(replace(given, time=fewer))
 
 
 @mutation
@@ -69,11 +67,10 @@ def merge_added(program: Program) -> Found:
     for where, function, k, become in _inputs(program):
         given = function.inputs[k]
         for index in given.time:
-            yield f"{where} sum {index.name}", become(replace(given, merges=(*given.merges, Sum(index))))
-            yield (
-                f"{where} concat {index.name}",
-                become(replace(given, merges=(*given.merges, Concat(index, Cut(0, 1, index.parts))))),
-            )
+            elements = given.var.elements
+            whole = AllGather((index.name,), elements * index.parts, Cut(0, 1, index.parts), in_time=True)
+            for more in (AllReduce((index.name,), elements, in_time=True), whole):
+                yield f"{where} {more.kind} {index.name}", become(replace(given, merges=(*given.merges, more)))
 
 
 @mutation

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.function import FunctionOutput, OpPart, Reshard, results_of
+from ssdsl.ir.function import Conversion, FunctionOutput, OpPart, results_of
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from tests.prove.mutations.mutant import Found, instructions, mutation, with_function
@@ -39,4 +39,4 @@ def made_for_nobody(program: Program) -> Found:
     for where, instr, become in instructions(program):
         for var in results_of(instr):
             copy = replace(var, name=Name(var.name.value, 99), gradient=None)
-            yield f"{where} {var.name}", become(instr, Reshard(var.name, copy, (), ()))
+            yield f"{where} {var.name}", become(instr, Conversion(var.name, copy, (), ()))

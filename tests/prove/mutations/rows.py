@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ssdsl.ir.function import OpPart, Reshard
+from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
 from tests.prove.mutations.mutant import Found, instructions, mutation, put
 
@@ -11,10 +11,10 @@ from tests.prove.mutations.mutant import Found, instructions, mutation, put
 def expert_counts_swapped(program: Program) -> Found:
     """A device sends as many rows as it gets, or counts the rows of one end at both."""
     for where, instr, become in instructions(program):
-        if isinstance(instr, Reshard) and instr.rows is not None:
-            before, after = instr.rows
+        if isinstance(instr, Conversion) and len(instr.also) == 2:
+            before, after = instr.also
             for rows in ((after, before), (before, before), (after, after)):
-                yield f"{where} by {rows[0]}, {rows[1]}", become(replace(instr, rows=rows))
+                yield f"{where} by {rows[0]}, {rows[1]}", become(replace(instr, also=rows))
 
 
 @mutation
@@ -23,10 +23,10 @@ def rows_by_other_experts(program: Program) -> Found:
     counts = {o.outputs[0].value for o in program.graph.operators if o.target == "ssdsl::count_rows"}
     names = [n for f in program.functions for n in f.variables() if n.value in counts]
     for where, instr, become in instructions(program):
-        if isinstance(instr, Reshard) and instr.rows is not None:
-            for other in (n for n in names if n.value != instr.rows[0].value):
-                yield f"{where} by {other}", become(replace(instr, rows=(other, other)))
-            yield f"{where} by nothing", become(replace(instr, rows=None))
+        if isinstance(instr, Conversion) and len(instr.also) == 2:
+            for other in (n for n in names if n.value != instr.also[0].value):
+                yield f"{where} by {other}", become(replace(instr, also=(other, other)))
+            yield f"{where} by nothing", become(replace(instr, also=()))
         if isinstance(instr, OpPart):
             for k, read in enumerate(instr.reads):
                 if read.value in counts:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ssdsl.ir.comm import Exchange, Narrow, Step
-from ssdsl.ir.function import Concat, OpPart, Reshard, Slice
+from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step
+from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis
@@ -38,26 +38,22 @@ def _steps(step: Step) -> Iterator[Step]:
 @mutation
 def regions_of_a_step(program: Program) -> Found:
     for where, instr, become in instructions(program):
-        match instr:
-            case Reshard():
-                for direction in ("forward", "backward"):
-                    if direction == "backward" and instr.result.gradient is None:
-                        continue
-                    steps = getattr(instr, direction)
-                    for k, step in enumerate(steps):
-                        for n, other in enumerate(_steps(step)):
-                            changed = replace(instr, **{direction: put(steps, k, other)})
-                            yield f"{where} {direction} {k} way {n}", become(changed)
-            case Slice():
-                for n, cut in enumerate(_cuts(instr.cut)):
-                    yield f"{where} way {n}", become(replace(instr, cut=cut))
+        if isinstance(instr, Conversion):
+            for direction in ("forward", "backward"):
+                if direction == "backward" and instr.result.gradient is None:
+                    continue
+                steps = getattr(instr, direction)
+                for k, step in enumerate(steps):
+                    for n, other in enumerate(_steps(step)):
+                        changed = replace(instr, **{direction: put(steps, k, other)})
+                        yield f"{where} {direction} {k} way {n}", become(changed)
 
 
 @mutation
 def axes_of_regions(program: Program) -> Found:
     """Regions of axes together: of one of them alone, or numbered with another axis innermost."""
     for where, instr, become in instructions(program):
-        if isinstance(instr, Reshard):
+        if isinstance(instr, Conversion):
             for direction in ("forward", "backward"):
                 if direction == "backward" and instr.result.gradient is None:
                     continue
@@ -103,11 +99,10 @@ def regions_of_joined_parts(program: Program) -> Found:
     for function in program.functions:
         for k, given in enumerate(function.inputs):
             for j, merge in enumerate(given.merges):
-                if not isinstance(merge, Concat) or merge.reads is None:
+                if not isinstance(merge, Exchange):
                     continue
-                others = [replace(merge, reads=reads) for reads in (None, *_shifted(merge.reads))]
-                others += [replace(merge, cut=cut) for cut in _cuts(merge.cut)]
-                for n, other in enumerate(others):
+                all_ = AllGather(merge.axes, merge.elements, merge.source, in_time=True)
+                for n, other in enumerate([all_, *_steps(merge)]):
                     changed = replace(given, merges=put(given.merges, j, other))
                     inputs = put(function.inputs, k, changed)
                     yield f"{function.name} input {k} way {n}", with_function(program, replace(function, inputs=inputs))

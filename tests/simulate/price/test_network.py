@@ -7,7 +7,7 @@ import pytest
 from bench.fuzz.trial import SLOW
 from ssdsl.compile import compile_source
 from ssdsl.ir.comm import Exchange
-from ssdsl.ir.function import Reshard
+from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Phase
 from ssdsl.simulate.price.collectives import ProgramIndex, of_task
@@ -37,7 +37,7 @@ def program_of(mesh: str, axes: str) -> Program:
 def test_a_halo_is_charged_where_it_travels(mesh: str, axes: str, order: tuple[int, ...], seconds: float) -> None:
     program = program_of(mesh, axes)
     (function,) = program.functions
-    steps = [s for i in function.body() if isinstance(i, Reshard) for s in i.forward if isinstance(s, Exchange)]
+    steps = [s for i in function.body() if isinstance(i, Conversion) for s in i.forward if isinstance(s, Exchange)]
     pairs = {(a, b) for step in steps for a, b, _ in step.sends()}
     neighbours = {*itertools.pairwise(order)}
     assert pairs == neighbours | {(b, a) for a, b in neighbours}
