@@ -275,22 +275,26 @@ class Grid:
         """Computes the nearer bound of a point; drops the point if it is invalid or cannot fit."""
         assert self.nearer is not None, "without one, every bound is the nearer one"
         opened, found = self.open[point], self.nearer(point)
-        if found is None or found.share > 1:
+        if found is None:
             del self.open[point]
             return
         least = opened.least
         found = Worth(max(found.cost, least.cost), max(found.share, least.share), least.effort, found.unit)
-        expected = self.bounded.added(opened.least, opened.bounded)
-        if opened.bounded:
-            self.wrong.append(expected.cost / max(found.cost, TINY))
-        self.bounded.add(point, found, opened.least)
-        opened.least, opened.is_near = found, True
+        expected = self.bounded.added(least, opened.bounded)
+        self.bounded.add(point, found, least)
+        if found.share > 1:
+            del self.open[point]  # its neighbours are likely to be as large
+        else:
+            if opened.bounded:
+                self.wrong.append(expected.cost / max(found.cost, TINY))
+            opened.least, opened.is_near = found, True
         for other, waiting in self.open.items():
             if other[0] == point[0] and not waiting.is_near:
                 waiting.see(waiting.bounded, point, opened.place)
 
     def _measure(self, point: Point, expected: Worth) -> Answer:
-        opened, found = self.open.pop(point), self.measure(point)
+        found = self.measure(point)  # the point stays open if this raises
+        opened = self.open.pop(point)
         if found is not None:
             if opened.measured:
                 self.wrong.append(expected.cost / max(found.cost, TINY))

@@ -24,7 +24,7 @@ from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.result import PlanChange, SearchResult
+from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
@@ -211,6 +211,36 @@ def test_time_is_up_while_plans_are_refined(monkeypatch: pytest.MonkeyPatch) -> 
         return {t.setting.words for t in last.tried if t.changes}
 
     assert refined(0) == set() and refined(1000)  # another order for the second family
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(9, 0), (45, 0), (50, 3)])
+def test_no_simulation_begins_that_would_end_too_late(
+    seconds: int, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proofs of what is shown take no longer than its simulations did; there is time for all but the last one's."""
+    calls = clock_of(monkeypatch)
+    searching = work(load_cluster("laptop"), range(4, 5), "megatron")
+    *_, found = searching.results(100, seconds, shown=shown)
+    spent, proved = 10 * len(calls), len(searching._believed)
+    searching.proved(found, shown)
+    proofs = 10 * (len(searching._believed) - proved)
+    assert len(calls) == 1 or spent <= seconds  # the baseline is always simulated
+    assert len(calls) == 1 or spent + proofs - 10 <= seconds < spent + proofs + 10
+    others = found.refused, found.elsewhere, found.cannot_fit, found.left
+    assert found.simulated + found.beaten + sum(others) == found.settings
+
+
+def clock_of(monkeypatch: pytest.MonkeyPatch) -> list[Sketch]:
+    """The simulated sketches, each of which takes ten seconds of a made-up clock. Nothing else takes any."""
+    calls, simulate_one = list[Sketch](), Search._simulated
+
+    def simulated(self: Search, one: Sketch, values: dict[str, int]) -> Tried:
+        calls.append(one)
+        return simulate_one(self, one, values)
+
+    monkeypatch.setattr(Search, "_simulated", simulated)
+    monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=lambda: 10 * len(calls)))
+    return calls
 
 
 def test_a_search_that_is_stopped_keeps_what_it_refined(monkeypatch: pytest.MonkeyPatch) -> None:
