@@ -317,12 +317,16 @@ def test_where_all_settings_are_refused_it_says_what_would_do() -> None:
     assert "refused by E0203, such as: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(
         searching, found
     )
+    assert "no plan fits: every setting is refused" in shown(searching, found)
 
 
 def test_where_a_fixed_number_takes_too_many_devices_it_is_named() -> None:
     searching = work(load_cluster("a100x8"), range(1, 2), "megatron", D=(8,))
     found = searched(searching)
     assert "no plan fits: no setting of megatron takes 1 device with D=8" in shown(searching, found)
+    searching = work(load_cluster("a100x8"), range(7, 8), "megatron", D=(2,))
+    near = "no setting of megatron takes 7 devices; the nearest is 8 with T=2 S=2 M=4"
+    assert near in shown(searching, searched(searching))
 
 
 def test_what_is_open() -> None:
