@@ -344,6 +344,13 @@ def test_what_is_open() -> None:
     assert {v["T"] for v in three.settings(range(6, 7))} == {3} and three.overrides({"T": 3})["S"] == 2
 
 
+def test_a_found_plans_params_stand_in_the_order_of_its_text() -> None:
+    names = ["D", "T", "S", "M", "A", "B", "C", "E"]
+    text = "".join(f"param {name} = 1\n" for name in names) + "assign model to gpus\n"
+    plan = sketch_of(Source("a.ssp", f"mesh gpus(x = 2)\n{text}"), None, index_model(graph_of(MODEL)), range(2, 3))
+    assert list(plan.answered(plan.source.text, dict.fromkeys(names, 1)).overrides({})) == names
+
+
 def test_a_list_follows_what_the_user_has_set() -> None:
     """With S = 1 the default of M is not in its list any more: the list says what is tried."""
     text = (

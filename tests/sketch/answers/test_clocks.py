@@ -52,7 +52,7 @@ def step_s(plan: str, model: str, **settings: int) -> float:
     ("model", "open_", "asked", "by_hand", "settings"),
     [
         (T5, "sketch_embeddings", {"E": 4, "M": 8, "R": 0}, "t5_interlaced", {"S": 4, "M": 8}),
-        (ALPHAFOLD, "sketch_passes", {"S": 2, "M": 4, "R": 1}, "alphafold2_3f1b", {"S": 2, "M": 4}),
+        (ALPHAFOLD, "sketch_passes", {"S": 2, "M": 4, "R": 1, "Z": 0}, "alphafold2_3f1b", {"S": 2, "M": 4}),
     ],
     ids=["interlaced", "3f1b"],
 )
