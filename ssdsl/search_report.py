@@ -139,7 +139,7 @@ def search(
     asked = {name: _numbers(name, given) for name, given in (params or {}).items()}
     times = read_costs(Path(costs)) if costs is not None else None
     work = search_of(graph, on, read_texts(named, baseline), wanted, asked, memory=memory, costs=times)
-    *_, found = work.results(tries, seconds, orders)
+    *_, found = work.results(tries, seconds, orders, top)
     return SearchReport(work.proved(found, top), graph, on, top)
 
 

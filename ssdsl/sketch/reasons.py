@@ -1,5 +1,6 @@
 """Explains why one plan is slower than another: where its devices spend time that the other's do not."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ssdsl.lang.suggest import counted
@@ -11,6 +12,7 @@ from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 
 SAME = 0.0005  # of a step: plans whose steps differ by less are called equal
 LEAST = 0.005  # of a step: smaller differences of one kind of work are no reason
+GATHERS = ("all_gather",)
 MUCH = 100  # times as many bytes: then the other plan sends hardly anything
 WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "updates weights"}
 # the functions whose calls in the plan's text contain a change, and the start of a note on the plan without it
@@ -55,10 +57,14 @@ def reason(report: Report, best: Report) -> str:
         return ""
     if worst == "waiting":
         bubble = report.bubble * here.all - best.bubble * there.all
-        if more[worst] / 2 <= bubble <= 2 * more[worst]:  # it explains the waiting; else other devices wait elsewhere
-            return f"bubble {report.bubble:.0%}, not {best.bubble:.0%}"
+        shares = f"{report.bubble:.0%}", f"{best.bubble:.0%}"
+        # it explains the waiting; else other devices wait elsewhere, or the same share of a longer step
+        if more[worst] / 2 <= bubble <= 2 * more[worst] and shares[0] != shares[1]:
+            return f"bubble {shares[0]}, not {shares[1]}"
         return _times("waits", here.waiting, there.waiting)
     if worst == "communication" and (level := _level(report, best)):
+        return level
+    if worst == "optimizer" and (level := _level(report, best, GATHERS)):  # of weights in parts, after the update
         return level
     return _times(WORDS[worst], getattr(here, worst), getattr(there, worst))
 
@@ -71,22 +77,25 @@ def _times(does: str, here: float, there: float) -> str:
     return f"{does} {ratio:.1f} times as long" if ratio >= 1.2 else f"{does} {ratio - 1:.1%} longer"
 
 
-def _level(report: Report, best: Report) -> str:
-    """A phrase about the outermost level of links that carries at least 1.2 times as many bytes; empty if none does."""
-    here, there = _by_level(report), _by_level(best)
+def _level(report: Report, best: Report, kinds: Collection[str] = ()) -> str:
+    """A phrase about the outermost level of links that carries at least 1.2 times as many bytes, of communication of
+    these kinds or of all; empty if none does."""
+    here, there = _by_level(report, kinds), _by_level(best, kinds)
+    sends = "gathers" if kinds else "sends"
     for level in reversed(here):
         if here[level] > MUCH * there.get(level, 0):
-            return f"sends over {level} links, the best hardly does"
+            return f"{sends} over {level} links, the best hardly does"
         if here[level] > 1.2 * there[level]:
-            return f"sends {here[level] / there[level]:.1f} times as much over {level} links"
+            return f"{sends} {here[level] / there[level]:.1f} times as much over {level} links"
     return ""
 
 
-def _by_level(report: Report) -> dict[str, int]:
+def _by_level(report: Report, kinds: Collection[str]) -> dict[str, int]:
     """Bytes sent in a step by the level of links (`node`, `cluster`), the innermost first."""
     found: dict[str, int] = {}
     for traffic in report.traffic:
-        found[traffic.level] = found.get(traffic.level, 0) + traffic.size_bytes
+        if not kinds or traffic.kind in kinds:
+            found[traffic.level] = found.get(traffic.level, 0) + traffic.size_bytes
     return found
 
 

@@ -2,11 +2,12 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Generic, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
@@ -35,6 +36,7 @@ from ssdsl.workspace import Candidate, Workspace
 TRIES = 100  # simulations
 MOST = 20_000  # settings
 T = TypeVar("T")
+LATEST = 3  # simulations, the longest of which says how long the next one may take
 FEW = 5  # the most orders, or cuts, that are simulated for one plan
 SMALLER = 0.97  # the factor on the memory for the next one, after one that took too much
 WORTH_REFINING = 1.3  # times the best: dearer plans are not refined
@@ -55,7 +57,7 @@ Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # changes a plan, t
 
 
 class _TimeIsUp(Exception):
-    pass
+    """The next simulation, and the proofs of what is shown, would end too late."""
 
 
 @dataclass(slots=True)
@@ -123,6 +125,10 @@ class Search:
     _miss: Tried | None = None
     _elsewhere: int = 0
     _until: float = float("inf")
+    _shown: int = 0  # the best few are proved at last
+    _latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))  # seconds of simulations
+    _seconds: dict[tuple[int, tuple[tuple[str, int], ...]], float] = field(default_factory=dict)  # by setting
+    _proofs_s: float = 0.0
 
     def __post_init__(self) -> None:
         measured_here = self.costs is not None and self.cluster.shares_cores
@@ -133,9 +139,13 @@ class Search:
         self._widths = widths.WidthFinder(model, self.cluster, self.state)
         self._candidates, self._clocks = _Last(self._formed), _Last(self._opened_clock)
 
-    def results(self, tries: int = TRIES, seconds: float = float("inf"), orders: bool = True) -> Iterator[SearchResult]:
+    def results(
+        self, tries: int = TRIES, seconds: float = float("inf"), orders: bool = True, shown: int = 0
+    ) -> Iterator[SearchResult]:
         """The result so far after each simulation; the last is the answer. With `orders`, other cuts and orders are
-        tried as well. Raises PlanError where too many settings are open."""
+        tried as well. No simulation is begun that would end after `seconds` if it takes as long as the last few, and
+        if the `shown` best are proved then. Raises PlanError where too many settings are open."""
+        self._shown = shown
         last: SearchResult | None = None
         for last in self.run(tries, seconds):
             yield last
@@ -151,6 +161,7 @@ class Search:
         if len(points) > MOST:
             raise PlanError(self._too_many())
         base = self._simulated(self.baseline, self.baseline.default)
+        self._took(base, time.monotonic() - began)
 
         def found(left: int, bound: float) -> SearchResult:
             reasons = tuple((those[0], len(those)) for those in self._refusals.values())
@@ -178,8 +189,8 @@ class Search:
         search = Grid(*asked, self._soon)
         try:
             for _ in search.answers(points):
-                yield found(search.left, search.least)
-                if len(self._tried) >= tries or time.monotonic() > self._until:
+                yield self._with_proofs_s(found(search.left, search.least))
+                if len(self._tried) >= tries:
                     return
         except _TimeIsUp:
             pass
@@ -193,9 +204,10 @@ class Search:
         answer."""
         yield found
         refinements = self._refinements(found)
-        while time.monotonic() < self._until and (tried := next(refinements, None)) is not None:
-            found = replace(found, tried=(*found.tried, tried))
-            yield found
+        with suppress(_TimeIsUp):
+            while (tried := self._timed(lambda: next(refinements, None))) is not None:
+                found = self._with_proofs_s(replace(found, tried=(*found.tried, tried)))
+                yield found
 
     def _refinements(self, found: SearchResult) -> Iterator[Tried]:
         """Other numbers of devices for stages; then for the best plans other cuts, and orders for the better of both.
@@ -229,9 +241,9 @@ class Search:
                 first.setdefault(tried.opened.get(name), tried)
             counts = next((p.tried for p in sketch.open if p.name == name), ())
             others = [{**t.opened, name: count} for t in known[:1] for count in counts]
-            new = [self._simulated(sketch, v) for v in others if all(v != t.opened for t in known)]
-            for tried in (*first.values(), *new):
-                yield from (tried,) if tried in new else ()
+            new = (self._simulated(sketch, v) for v in others if all(v != t.opened for t in known))
+            for tried in chain(first.values(), new):
+                yield from (tried,) if tried not in known else ()
                 if tried.setting.report is not None:
                     yield from self._changed(tried, PlanChange.CUTS, self._spread)
 
@@ -299,7 +311,7 @@ class Search:
         plans are dropped, and the next ones take their places."""
         found = replace(found, baseline=self._proved(found.baseline))
         while True:
-            rows = {id(t): t for t in (*found.ranked[:wanted], *found.best_of_families())}
+            rows = {id(t): t for t in self._rows(found, wanted)}
             asked = {key: self._proved(t) for key, t in rows.items()}
             found = replace(found, tried=tuple(asked.get(id(t), t) for t in found.tried))
             if all(t.unproved is None for t in asked.values()):
@@ -329,8 +341,7 @@ class Search:
     def _look(self, is_near: bool, point: Point) -> Worth | None:
         """The worth of a point by a look at it; counts points that are refused, elsewhere, or cannot fit. Raises
         _TimeIsUp."""
-        if time.monotonic() > self._until:
-            raise _TimeIsUp
+        self._check_time()
         look: Look = self._ahead.ask((is_near, point))
         self._elsewhere += look.elsewhere
         if look.refused is not None:
@@ -354,18 +365,20 @@ class Search:
     def _measure(self, point: Point) -> Worth | None:
         """The worth of a point by simulation. A setting that beats all before it is proved at once: a refuted one has
         no worth."""
-        tried = self._ordered(*self._looks.values(point))
+        tried = self._timed(lambda: self._simulated_point(point))
+        self._tried[point] = tried
         if tried.setting.refused is not None:
-            self._tried[point] = tried
             self._refused(tried.setting.refused)
             return None
-        best = min((t.cost for t in self._tried.values() if t.fits and t.unproved is None), default=None)
-        if tried.fits and (best is None or tried.cost < best):
-            tried = self._proved(tried)
-        self._tried[point] = tried
         found_order = PlanChange.ORDER in tried.changes  # it takes the memory that there is, or more if none fits
         share = (tried.setting.filled or 0.0) / self.memory
         return None if tried.unproved else Worth(tried.setting.device_s, share, takes_what_is_there=found_order)
+
+    def _simulated_point(self, point: Point) -> Tried:
+        """A simulated point, proved if it beats all before it."""
+        tried = self._ordered(*self._looks.values(point))
+        best = min((t.cost for t in self._tried.values() if t.fits and t.unproved is None), default=None)
+        return self._proved(tried) if tried.fits and (best is None or tried.cost < best) else tried
 
     def _ordered(self, sketch: Sketch, values: Values) -> Tried:
         """A simulated setting. A plan without an order gets one that is found for it; if no such plan fits, the first
@@ -402,9 +415,44 @@ class Search:
             times = costs_for(candidate.lowered.program, self.costs, record)
         return candidate.plan, self._workspace.simulate(candidate, self.cluster, times, self.state)
 
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _check_time(self) -> None:
+        """Raises _TimeIsUp if a simulation that takes as long as the longest of the last few, and the proofs of what is
+        shown, would end too late."""
+        if time.monotonic() + max(self._latest, default=0.0) + self._proofs_s > self._until:
+            raise _TimeIsUp
+
+    def _timed(self, simulated: Callable[[], T]) -> T:
+        """The next simulated plan, whose seconds are noted. Raises _TimeIsUp."""
+        self._check_time()
+        began, tried = time.monotonic(), simulated()
+        if isinstance(tried, Tried):
+            self._took(tried, time.monotonic() - began)
+        return tried
+
+    def _took(self, tried: Tried, seconds: float) -> None:
+        self._latest.append(seconds)
+        self._seconds[self._key(tried)] = seconds
+
+    def _with_proofs_s(self, found: SearchResult) -> SearchResult:
+        """Notes how long the proofs of what is shown of a result may take: no longer than the simulations did."""
+        keys = dict.fromkeys(map(self._key, (found.baseline, *self._rows(found, self._shown))))
+        self._proofs_s = sum(self._seconds.get(key, 0.0) for key in keys if key not in self._believed)
+        return found
+
+    @staticmethod
+    def _rows(found: SearchResult, wanted: int) -> tuple[Tried, ...]:
+        """The plans that are shown, beside the baseline."""
+        return *found.ranked[:wanted], *found.best_of_families()
+
+    @staticmethod
+    def _key(tried: Tried) -> tuple[int, tuple[tuple[str, int], ...]]:
+        return id(tried.sketch), tuple(tried.opened.items())
+
     def _proved(self, tried: Tried) -> Tried:
         """The same setting, or with the proof's objection."""
-        key = id(tried.sketch), tuple(tried.opened.items())
+        key = self._key(tried)
         if tried.setting.refused is not None or key in self._believed:
             return tried
         try:

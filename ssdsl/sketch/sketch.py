@@ -87,7 +87,7 @@ class Sketch:
 
     def overrides(self, values: Mapping[str, int]) -> Values:
         """The params for the compiler: these values, and those that the user set."""
-        return {**{name: self.fixed[name] for name in self.set_by_user}, **values}
+        return {**{name: value for name, value in self.fixed.items() if name in self.set_by_user}, **values}
 
     def answered(self, text: str, values: Mapping[str, int]) -> "Sketch":
         """The sketch with another text, which fits only these values of its params: they are no longer open."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 Point = tuple[int, ...]
 FAR = 1.5  # the distance at which the least excess of all counts as a neighbour's
+OFF = 0.125  # the place of 0
 NEAREST = 4  # the number of neighbours in an estimate
 SURE = 1.1  # an estimate is believed up to this factor times the largest by which a recent one was too high
 TINY = 1e-30
@@ -236,7 +237,7 @@ class Grid:
         best = self.best_point
         if best is None or self.best.share > 1:
             return _Aim(NONE, frozenset())
-        near = frozenset(p for p in self.open if p[0] == best[0] and _distance(_place(p), _place(best)) <= 1)
+        near = frozenset(p for p in self.open if p[0] == best[0] and _is_beside(p, best))
         return _Aim(self.best, self._easy(near), EASIER, len(near), DOUBT_NEAR)
 
     def _best_of_kind(self, kind: Hashable) -> "_Aim":
@@ -275,22 +276,26 @@ class Grid:
         """Computes the nearer bound of a point; drops the point if it is invalid or cannot fit."""
         assert self.nearer is not None, "without one, every bound is the nearer one"
         opened, found = self.open[point], self.nearer(point)
-        if found is None or found.share > 1:
+        if found is None:
             del self.open[point]
             return
         least = opened.least
         found = Worth(max(found.cost, least.cost), max(found.share, least.share), least.effort, found.unit)
-        expected = self.bounded.added(opened.least, opened.bounded)
-        if opened.bounded:
-            self.wrong.append(expected.cost / max(found.cost, TINY))
-        self.bounded.add(point, found, opened.least)
-        opened.least, opened.is_near = found, True
+        expected = self.bounded.added(least, opened.bounded)
+        self.bounded.add(point, found, least)
+        if found.share > 1:
+            del self.open[point]  # its neighbours are likely to be as large
+        else:
+            if opened.bounded:
+                self.wrong.append(expected.cost / max(found.cost, TINY))
+            opened.least, opened.is_near = found, True
         for other, waiting in self.open.items():
             if other[0] == point[0] and not waiting.is_near:
                 waiting.see(waiting.bounded, point, opened.place)
 
     def _measure(self, point: Point, expected: Worth) -> Answer:
-        opened, found = self.open.pop(point), self.measure(point)
+        found = self.measure(point)  # the point stays open if this raises
+        opened = self.open.pop(point)
         if found is not None:
             if opened.measured:
                 self.wrong.append(expected.cost / max(found.cost, TINY))
@@ -318,8 +323,14 @@ def _distance(a: tuple[float, ...], b: tuple[float, ...]) -> float:
 
 
 def _place(point: Point) -> tuple[float, ...]:
-    """The coordinates of a point: doubling a number is one step."""
-    return tuple(math.log2(max(x, 0.5)) for x in point[1:])
+    """The coordinates of a point: doubling a number is one step; 0, which turns something off, is far from all."""
+    return tuple(math.log2(max(x, OFF)) for x in point[1:])
+
+
+def _is_beside(a: Point, b: Point) -> bool:
+    """Whether two points differ in one number, which is at most twice as large in one of them, or 0 and 1."""
+    differ = [sorted(pair) for pair in zip(a, b, strict=True) if pair[0] != pair[1]]
+    return len(differ) == 1 and differ[0][1] <= max(1, 2 * differ[0][0])
 
 
 def _spread(points: Sequence[Point]) -> Iterator[Point]:

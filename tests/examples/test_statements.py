@@ -69,7 +69,7 @@ MORE: list[tuple[str, str, dict[str, int]]] = [
     ("sketch_embeddings", T5, {"D": 2, "P": 2, "E": 2, "T": 2, "M": 2, "R": 1}),
     ("sketch_large_images", SWIN, {"D": 2, "S": 2, "T": 2, "M": 2, "A": 2}),
     ("sketch_long_sequences", GPT, {"D": 2, "S": 2, "T": 2, "M": 2, "C": 2}),
-    ("sketch_passes", ALPHAFOLD, {"D": 2, "S": 2, "A": 2, "M": 2}),
+    ("sketch_passes", ALPHAFOLD, {"D": 2, "S": 2, "A": 2, "M": 2, "Z": 1}),
     ("sketch_stages", GPT, {"D": 8, "T": 2, "M": 2}),
     ("t5_interlaced", T5, {"D": 2, "S": 2, "T": 2, "M": 2, "R": 1}),
     ("t5_megatron", T5, {"D": 2, "T": 2, "M": 2, "R": 1}),

@@ -48,3 +48,17 @@ def test_of_two_levels_that_carry_more_the_outer_one_is_named() -> None:
     slower = tuple(replace(device, communication_s=device.communication_s + 1.0) for device in best.devices)
     more = (replace(inner, size_bytes=300), replace(outer, size_bytes=200))
     assert reason(replace(best, devices=slower, traffic=more), best) == "sends 2.0 times as much over cluster links"
+
+
+def test_a_bubble_that_is_the_same_share_is_no_reason() -> None:
+    best = report(2, "[1, 1]")
+    slower = replace(best, step_s=best.step_s * 1.02)
+    assert reason(slower, best).startswith("waits") and reason(slower, best).endswith("% longer")
+
+
+def test_weights_that_are_gathered_over_slow_links_are_no_longer_update() -> None:
+    gathers, sums = Traffic("cluster", "all_gather", 1, 100), Traffic("node", "all_reduce", 1, 100)
+    best = replace(report(4, "[1, 1]"), traffic=(sums,))
+    slower = replace(best, devices=tuple(replace(d, optimizer_s=d.optimizer_s + 1.0) for d in best.devices))
+    assert reason(slower, best).startswith("updates weights")
+    assert reason(replace(slower, traffic=(sums, gathers)), best) == "gathers over cluster links, the best hardly does"

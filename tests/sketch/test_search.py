@@ -24,7 +24,7 @@ from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes
-from ssdsl.sketch.result import PlanChange, SearchResult
+from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
@@ -213,6 +213,36 @@ def test_time_is_up_while_plans_are_refined(monkeypatch: pytest.MonkeyPatch) -> 
     assert refined(0) == set() and refined(1000)  # another order for the second family
 
 
+@pytest.mark.parametrize(("seconds", "shown"), [(9, 0), (45, 0), (50, 3)])
+def test_no_simulation_begins_that_would_end_too_late(
+    seconds: int, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proofs of what is shown take no longer than its simulations did; there is time for all but the last one's."""
+    calls = clock_of(monkeypatch)
+    searching = work(load_cluster("laptop"), range(4, 5), "megatron")
+    *_, found = searching.results(100, seconds, shown=shown)
+    spent, proved = 10 * len(calls), len(searching._believed)
+    searching.proved(found, shown)
+    proofs = 10 * (len(searching._believed) - proved)
+    assert len(calls) == 1 or spent <= seconds  # the baseline is always simulated
+    assert len(calls) == 1 or spent + proofs - 10 <= seconds < spent + proofs + 10
+    others = found.refused, found.elsewhere, found.cannot_fit, found.left
+    assert found.simulated + found.beaten + sum(others) == found.settings
+
+
+def clock_of(monkeypatch: pytest.MonkeyPatch) -> list[Sketch]:
+    """The simulated sketches, each of which takes ten seconds of a made-up clock. Nothing else takes any."""
+    calls, simulate_one = list[Sketch](), Search._simulated
+
+    def simulated(self: Search, one: Sketch, values: dict[str, int]) -> Tried:
+        calls.append(one)
+        return simulate_one(self, one, values)
+
+    monkeypatch.setattr(Search, "_simulated", simulated)
+    monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=lambda: 10 * len(calls)))
+    return calls
+
+
 def test_a_search_that_is_stopped_keeps_what_it_refined(monkeypatch: pytest.MonkeyPatch) -> None:
     searching = work(load_cluster("laptop"), range(4, 5), "megatron")
     *_, whole = searching.results()
@@ -287,12 +317,16 @@ def test_where_all_settings_are_refused_it_says_what_would_do() -> None:
     assert "refused by E0203, such as: cannot split `batch` into 3 equal parts; choose a divisor of 8" in shown(
         searching, found
     )
+    assert "no plan fits: every setting is refused" in shown(searching, found)
 
 
 def test_where_a_fixed_number_takes_too_many_devices_it_is_named() -> None:
     searching = work(load_cluster("a100x8"), range(1, 2), "megatron", D=(8,))
     found = searched(searching)
     assert "no plan fits: no setting of megatron takes 1 device with D=8" in shown(searching, found)
+    searching = work(load_cluster("a100x8"), range(7, 8), "megatron", D=(2,))
+    near = "no setting of megatron takes 7 devices; the nearest is 8 with T=2 S=2 M=4"
+    assert near in shown(searching, searched(searching))
 
 
 def test_what_is_open() -> None:
@@ -308,6 +342,13 @@ def test_what_is_open() -> None:
     assert pairs == {(1, 1), (1, 2), (2, 2), (2, 4)}  # four times four are too many
     three = sketch_of(Source("x.ssp", text), None, index, range(6, 7), {"T": (3, 1), "S": (2,)})
     assert {v["T"] for v in three.settings(range(6, 7))} == {3} and three.overrides({"T": 3})["S"] == 2
+
+
+def test_a_found_plans_params_stand_in_the_order_of_its_text() -> None:
+    names = ["D", "T", "S", "M", "A", "B", "C", "E"]
+    text = "".join(f"param {name} = 1\n" for name in names) + "assign model to gpus\n"
+    plan = sketch_of(Source("a.ssp", f"mesh gpus(x = 2)\n{text}"), None, index_model(graph_of(MODEL)), range(2, 3))
+    assert list(plan.answered(plan.source.text, dict.fromkeys(names, 1)).overrides({})) == names
 
 
 def test_a_list_follows_what_the_user_has_set() -> None:

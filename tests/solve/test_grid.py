@@ -224,3 +224,28 @@ def test_a_share_that_is_taken_because_it_is_there_says_nothing_of_others() -> N
         return grid.best_point
 
     assert best(True) == (0, 2) and best(False) == (0, 64)
+
+
+def test_a_nearer_bound_without_room_says_so_of_its_neighbours() -> None:
+    """Without recomputation (`again` = 1) a micro-batch keeps a hundred times as much as with it, and costs less."""
+    points = [(0, again, 2**n) for again in (2, 1) for n in range(9)]
+    looked = list[Point]()
+
+    def bound(point: Point) -> Worth:
+        return Worth(100 + 30 * (point[1] == 2) + point[2] / 100, 0.1, unit=1 / point[2])
+
+    def nearer(point: Point) -> Worth:
+        looked.append(point)
+        least = bound(point)
+        return Worth(least.cost + 1, 0.1 + (200 if point[1] == 1 else 0.5) * least.unit, unit=least.unit)
+
+    def value(point: Point) -> Worth:
+        least = nearer(point)
+        looked.pop()
+        return Worth(least.cost * 1.01, least.share)
+
+    assert all(nearer(point).share > 1 for point in points if point[1] == 1 and point[2] < 256)
+    looked.clear()
+    answers = list(Grid(bound, value, nearer=nearer).answers(points))
+    assert best([a.worth for a in answers if a.worth]) == best([value(p) for p in points])
+    assert sum(nearer(p).share > 1 for p in set(looked)) <= 3

@@ -106,7 +106,7 @@ def search(
     if out is not None:
         for sketch in work.sketches:
             copies_for(sketch, Path(out).parent)  # what would keep a plan from being saved is said before the search
-    found = work.proved(_searched(work, tries, seconds, orders), top)
+    found = work.proved(_searched(work, tries, seconds, orders, top), top)
     best = found.best
     text = None if out is None or best is None else _saved(out, found, best)
     title = f"search for {graph.name} on {on.name}"
@@ -144,12 +144,12 @@ def _range(devices: str | None, cluster: "Cluster") -> range:
         raise typer.BadParameter(str(error), param_hint="'--devices'") from None
 
 
-def _searched(work: "Search", tries: int, seconds: float | None, orders: bool) -> "SearchResult":
+def _searched(work: "Search", tries: int, seconds: float | None, orders: bool, top: int = 0) -> "SearchResult":
     """The result of the search. On a terminal the best so far is shown; Ctrl-C ends the search."""
     last: SearchResult | None = None
     with _progress() as say:
         try:
-            for last in work.results(tries, seconds or float("inf"), orders):
+            for last in work.results(tries, seconds or float("inf"), orders, top):
                 say(last)
         except KeyboardInterrupt:
             if last is None:

@@ -11,7 +11,7 @@ from ssdsl.show.tables.open_params import listed
 from ssdsl.show.view import Column, ColumnKind, View, seconds, size
 from ssdsl.sketch.reasons import notes, reason, spent
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
-from ssdsl.sketch.sketch import Sketch
+from ssdsl.sketch.sketch import Sketch, Values
 
 VERSION = 1  # of the keys of `search_json`
 OVER_SHOWN = 3  # plans out of memory that are named
@@ -116,7 +116,9 @@ def _headline(found: SearchResult) -> str:
     if best is None:
         if found.left:
             return f"no plan fits so far: {found.simulated} of {found.settings:,} settings are simulated"
-        return "no plan fits" if found.settings else f"no plan fits: {_no_setting(found)}"
+        if not found.settings:
+            return f"no plan fits: {_no_setting(found)}"
+        return f"no plan fits{': every setting is refused' if found.refused == found.settings else ''}"
     if not base.fits:
         return f"the baseline does not run; best {seconds(best.report.step_s)}"
     per_device = base.setting.devices != best.setting.devices
@@ -132,7 +134,9 @@ def _headline(found: SearchResult) -> str:
 def _no_setting(found: SearchResult) -> str:
     """The reason why no setting can be tried: no widths give the number of devices asked for."""
     wanted, sketch = found.devices, found.baseline.sketch
-    near = {count: values for values, count in sketch.settings_with_devices(range(1, 2 * wanted[-1] + 1))}
+    near: dict[int, Values] = {}  # of each number the first setting, which is nearest to the defaults
+    for values, count in sketch.settings_with_devices(range(1, 2 * wanted[-1] + 1)):
+        near.setdefault(count, values)
     asked = counted(wanted[0], "device") if len(wanted) == 1 else f"{wanted[0]} to {wanted[-1]} devices"
     none = f"no setting of {sketch.name} takes {asked}"
     if not near:

@@ -8,6 +8,7 @@ The clock's parts are what the plan's `assign` statements place, in each turn of
 those of the plan's functions before they have an order. The resulting plan is simulated and proved like any other.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
@@ -17,11 +18,13 @@ from statistics import median
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.function import Backward, Function
+from ssdsl.ir.layout import Submesh
 from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
+from ssdsl.plan.plan import Plan
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers.orders import PLAIN
 from ssdsl.sketch.answers.schedules import called, is_schedule, with_import, with_use
@@ -52,6 +55,16 @@ def is_open(sketch: Sketch) -> bool:
 def is_without_order(sketch: Sketch) -> bool:
     """Whether the plan has no order at all, judged by its text, so that a clock is found for each setting."""
     return is_open(sketch) and next(_orders(sketch.script), None) is None
+
+
+def may_be_vee(plan: Plan) -> bool:
+    """Whether the parts of a plan without an order may be stages that go down over the devices and back up, whose
+    clock may have backwards in halves: then two are placed on each device, but for the last, which may have both by
+    one `assign`."""
+    meshes = {mesh.name: mesh for mesh in plan.meshes}
+    places = {id(r.place): r.place for r in plan.operators.values() if r.place is not None}.values()
+    counts = Counter(tuple(Submesh(meshes[place.mesh], place.fixed).ranks()) for place in places)
+    return len(counts) > 1 and sum(count != 2 for count in counts.values()) <= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Writes the text of a plan with a search's answers in place of its defaults."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from ssdsl.plan.declarations import params
 from ssdsl.sketch.sketch import Sketch
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
+
+EARLIER = "the best simulated|with|no other number takes|no plan with another number"  # so begins a note on a param
 
 
 def written(sketch: Sketch, values: Mapping[str, int], notes: Mapping[str, str]) -> str:
@@ -92,6 +95,10 @@ def _with_number(text: str, domain: nodes.Expr, value: int) -> str:
 
 
 def _with_note(text: str, s: nodes.Statement, note: str) -> str:
-    """The text with a comment above a statement, as far to the right."""
-    indent = " " * (s.span.start - text.rfind("\n", 0, s.span.start) - 1)
-    return f"{text[: s.span.start]}# {note}\n{indent}{text[s.span.start :]}"
+    """The text with a comment above a statement, as far to the right, in place of what an earlier search wrote there
+    about the same param."""
+    line = text.rfind("\n", 0, s.span.start) + 1
+    above, before = text[:line], text[line : s.span.start]
+    if param := re.match(r"\w+ = ", note):
+        above = re.sub(rf"(?:[ \t]*# {param[0]}\d+: (?:{EARLIER})[^\n]*\n)+\Z", "", above)
+    return f"{above}{before}# {note}\n{' ' * len(before)}{text[s.span.start :]}"

@@ -7,10 +7,13 @@ pipeline, for every order of tasks. Bytes: the device's parts of the weights, of
 state.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from functools import reduce
+from itertools import combinations
 from math import inf, prod
+from operator import or_
 from typing import NamedTuple, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
@@ -25,19 +28,21 @@ T = TypeVar("T")
 
 
 class _Part(NamedTuple):
-    """One part of an operator: the seconds of its forward and its backward, the seconds of all parts that run one after
-    another, and the bytes that one makes."""
+    """One part of an operator: the seconds of its forward and its backward, and the seconds of all parts that run one
+    after another."""
 
     forward: float
     backward: float
     seconds: float
-    made_bytes: float
 
 
-class _Before(NamedTuple):
-    """The operators whose values an operator reads, and those to which its backward passes a gradient, by their numbers
-    among placed operators."""
+class _Product(NamedTuple):
+    """A placed operator that takes time, by its number among placed ones, with its signature. `forward` are the last
+    such operators before it, and `backward` the last to which its backward passes a gradient, by their numbers among
+    these: of the operators between them none takes time."""
 
+    number: int
+    signature: int
     forward: tuple[int, ...]
     backward: tuple[int, ...]
 
@@ -99,13 +104,53 @@ class _Work:
 
 
 @dataclass(slots=True)
+class _Last:
+    """The last products before each operator, as sets of bits: those from which it comes without another product."""
+
+    last: dict[str, int] = field(default_factory=dict)
+    earlier: list[int] = field(default_factory=list)  # all products before a product
+
+    def add(self, name: str, before: Iterable[str], is_product: bool) -> None:
+        """Adds an operator with those before it."""
+        last = self._of(before)
+        if is_product:
+            self.earlier.append(self._all_before(last))
+            last = 1 << len(self.earlier) - 1
+        self.last[name] = last
+
+    def of(self, before: Iterable[str]) -> tuple[int, ...]:
+        """The numbers of the last products among the operators `before` and those before them."""
+        return tuple(_bits(self._of(before)))
+
+    def _of(self, before: Iterable[str]) -> int:
+        sets = {self.last[name] for name in before if name in self.last}
+        if len(sets) == 1:
+            return sets.pop()
+        last = reduce(or_, sets, 0)
+        return last & ~reduce(or_, (self.earlier[n] for n in _bits(last)), 0)
+
+    def _all_before(self, last: int) -> int:
+        return reduce(or_, (self.earlier[n] for n in _bits(last)), last)
+
+
+def _bits(numbers: int) -> Iterator[int]:
+    """The numbers of the bits that are set, the least first."""
+    while numbers:
+        lowest = numbers & -numbers
+        yield lowest.bit_length() - 1
+        numbers -= lowest
+
+
+@dataclass(slots=True)
 class Bounds:
     """Lower bounds for the plans of one model on one cluster."""
 
     graph: Graph
     cluster: Cluster
     state: StatePrecision
-    _order: list[tuple[Operator, int, _Before]] = field(default_factory=list)
+    _placed: list[Operator] = field(default_factory=list)
+    _products: list[_Product] = field(default_factory=list)
+    _made: dict[int, int] = field(default_factory=dict)  # bytes that a whole operator makes, by signature
     _uses: list[_Use] = field(default_factory=list)
     _kept: dict[str, tuple[tuple[Kept, int], ...]] = field(default_factory=dict)  # bytes of a weight's state
     _seconds: dict[int, tuple[float, float]] = field(default_factory=dict)  # of whole operators, by signature
@@ -139,56 +184,57 @@ class Bounds:
         return sum(devices(place) * work.seconds for place, work in found.items())
 
     def _by_place(self, plan: Plan, cuts: Mapping[int, _Cut]) -> dict[Placement, _Work]:
-        operators = self._operators()
-        records = [*map(plan.operators.__getitem__, (op.name for op, _, _ in operators))]
+        products, signatures = self._ordered(), self.graph.signatures
+        records = [plan.operators[op.name] for op in self._placed]
         works: dict[int, _Work] = {}  # by record; records with the same place share one
         found: dict[Placement, _Work] = {}
         for record_id, cut in cuts.items():
             work = works[record_id] = found.setdefault(cut.home, _Work())
             work.times = max(work.times, cut.times)
+        alike = Counter(zip(map(id, records), (signatures[op.name] for op in self._placed), strict=True))
+        for (record_id, signature), count in alike.items():
+            works[record_id].made_bytes += count * self._made[signature] * cuts[record_id].share
         parts: dict[tuple[int, int], _Part] = {}
         ends: list[float] = []  # when one micro-batch's forward ends, from the step's start
         back: list[float] = []  # seconds of its backward and of the backwards that follow
-        for (op, signature, before), record in zip(operators, records, strict=True):
-            if (part := parts.get(key := (id(record), signature))) is None:
-                part = parts[key] = self._part(op, cuts[id(record)])
-            head = tail = 0.0
-            for number in before.forward:
-                if ends[number] > head:
-                    head = ends[number]
-            for number in before.backward:
-                if back[number] > tail:
-                    tail = back[number]
+        for each in products:
+            record_id = id(records[each.number])
+            if (part := parts.get(key := (record_id, each.signature))) is None:
+                part = parts[key] = self._part(self._placed[each.number], cuts[record_id])
+            head = max((ends[n] for n in each.forward), default=0.0)
+            tail = max((back[n] for n in each.backward), default=0.0)
             ends.append(head + part.forward)
             back.append(tail + part.backward)
-            work = works[id(record)]
-            work.made_bytes += part.made_bytes
-            if part.forward:
-                work.seconds += part.seconds
-                work.head, work.tail = min(work.head, head), min(work.tail, tail)
+            work = works[record_id]
+            work.seconds += part.seconds
+            work.head, work.tail = min(work.head, head), min(work.tail, tail)
         return found
 
-    def _operators(self) -> list[tuple[Operator, int, _Before]]:
-        """The placed operators, each with its signature and the operators before it."""
-        if not self._order:
-            graph, makers, learning = self.graph, self.graph.makers, self.graph.learning
-            placed = [op for op in graph.operators if op.stage is Stage.COMPUTE]
-            numbers = {op.name: number for number, op in enumerate(placed)}
-            for op in placed:
-                inputs = [i.value for i in op.inputs if i.value in makers and makers[i.value].name in numbers]
-                made = {value: numbers[makers[value].name] for value in inputs}
-                learns = any(o.value in learning for o in op.outputs)
-                back = (name for value, name in made.items() if learns and value in learning)
-                before = _Before(tuple(dict.fromkeys(made.values())), tuple(dict.fromkeys(back)))
-                self._order.append((op, graph.signatures[op.name], before))
-        return self._order
+    def _ordered(self) -> list[_Product]:
+        """The placed operators that take time, in the graph's order."""
+        if self._placed:
+            return self._products
+        graph, makers, learning = self.graph, self.graph.makers, self.graph.learning
+        self._placed += (op for op in graph.operators if op.stage is Stage.COMPUTE)
+        forth, back = _Last(), _Last()
+        for number, op in enumerate(self._placed):
+            signature = graph.signatures[op.name]
+            if signature not in self._made:
+                made = (graph.values[o.value] for o in op.outputs if o.value in learning)
+                self._made[signature] = sum(prod(value.shape) * value.itemsize for value in made)
+            read = [(i.value, makers[i.value].name) for i in op.inputs if i.value in makers]
+            learns = any(o.value in learning for o in op.outputs)
+            before = [name for _, name in read]
+            behind = [name for value, name in read if learns and value in learning]
+            if takes_time := self._whole(op)[0] > 0:
+                self._products.append(_Product(number, signature, forth.of(before), back.of(behind)))
+            forth.add(op.name, before, takes_time)
+            back.add(op.name, behind, takes_time)
+        return self._products
 
     def _part(self, op: Operator, cut: _Cut) -> _Part:
         forward, backward = self._whole(op)
-        outputs = [self.graph.values[o.value] for o in op.outputs if o.value in self.graph.learning]
-        made = sum(prod(value.shape) * value.itemsize for value in outputs)
-        seconds = (forward + backward) * cut.share * cut.times
-        return _Part(forward * cut.share, backward * cut.share, seconds, made * cut.share)
+        return _Part(forward * cut.share, backward * cut.share, (forward + backward) * cut.share * cut.times)
 
     def _whole(self, op: Operator) -> tuple[float, float]:
         """The seconds of a whole operator on one device, forward and backward."""
@@ -230,8 +276,8 @@ class Bounds:
             weights[where] = max(weights.get(where, 0.0), share)
         sharded: dict[tuple[Kept, str], set[str]] = {}
         for shard in plan.shards:
-            for kind, weight in product(Kept, shard.weights):
-                if kind.stage <= shard.state.stage:
+            for kind in (kind for kind in Kept if kind.stage <= shard.state.stage):
+                for weight in shard.weights:
                     sharded.setdefault((kind, weight), set()).update(shard.axes)
         sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
         held: dict[Placement, float] = {}

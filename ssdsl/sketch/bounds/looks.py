@@ -74,7 +74,8 @@ class Looks:
             reading = read_plan(
                 sketch.script, self.model, sketch.overrides(values), sketch.folder, most=1, orders=False
             )
-            return look(reading, reading.context.facts.halved or clocks.is_without_order(sketch))
+            is_open = clocks.is_without_order(sketch) and clocks.may_be_vee(reading.plan)
+            return look(reading, reading.context.facts.halved or is_open)
         except PlanError as error:
             return Look(refused=error.diagnostics[0])
 

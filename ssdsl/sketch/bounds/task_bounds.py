@@ -178,7 +178,8 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
         computes = sum(busy_cores(f, r) * times[f.number] for f in own) + update.compute_s
         computing += role.submesh.size * computes
         kept = sum(map(found.kept_bytes, own))
-        held = kept + found.state_bytes(r) + found.input_bytes(r) + min(map(working, own), default=0)
+        runs = min((working(f) for f in own if f.backward is not Backward.NONE), default=0)
+        held = kept + found.state_bytes(r) + found.input_bytes(r) + runs
         memory.append(HeldBytes(held, capacity_bytes(found.program, role, cluster), kept))
     cores = found.prices.costs.cores
     return Least(step if cores is None else max(step, computing / cores), tuple(memory))

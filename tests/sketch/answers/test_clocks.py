@@ -52,7 +52,7 @@ def step_s(plan: str, model: str, **settings: int) -> float:
     ("model", "open_", "asked", "by_hand", "settings"),
     [
         (T5, "sketch_embeddings", {"E": 4, "M": 8, "R": 0}, "t5_interlaced", {"S": 4, "M": 8}),
-        (ALPHAFOLD, "sketch_passes", {"S": 2, "M": 4, "R": 1}, "alphafold2_3f1b", {"S": 2, "M": 4}),
+        (ALPHAFOLD, "sketch_passes", {"S": 2, "M": 4, "R": 1, "Z": 0}, "alphafold2_3f1b", {"S": 2, "M": 4}),
     ],
     ids=["interlaced", "3f1b"],
 )
@@ -107,6 +107,25 @@ def test_two_stages_a_device_in_a_v_are_given_numbers_with_halves_of_backwards()
     workspace = Workspace(graph, cluster)
     by_hand = workspace.candidate(Source("zb_v.ssp", f"use pipeline: zb_v\n{V}zb_v(stage, 16)\n"), {}, None)
     assert found.best.report.step_s <= workspace.simulate(by_hand, cluster).step_s
+
+
+LAST_BOTH = V.replace("8)\n", "6)\n").replace("min(s, 7 - s)] for s in 0..8", "min(s, 5 - s)] for s in [0, 1, 4, 5]")
+
+
+@pytest.mark.parametrize(
+    ("text", "may_be"),
+    [
+        (V, True),
+        (f"{LAST_BOTH}assign stage[2] | stage[3] to gpus[pp = 2]\n", True),
+        (V.replace("min(s, 7 - s)", "s").replace("pp = 4", "pp = 8"), False),
+        (V.replace("min(s, 7 - s)", "0"), False),
+    ],
+)
+def test_backwards_are_in_halves_only_where_two_parts_are_on_each_device(text: str, may_be: bool) -> None:
+    plan = sketch_of_text(text, VEE, 4)
+    assert clocks.is_without_order(plan)
+    reading = read_plan(plan.script, index_model(graph_of(VEE, meta=True)), {}, None, orders=False)
+    assert clocks.may_be_vee(reading.plan) == may_be
 
 
 LOOP = """mesh gpus(pp = 2)

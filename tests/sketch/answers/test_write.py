@@ -36,6 +36,16 @@ def test_only_defaults_and_notes_are_new() -> None:
     assert text.replace("# T = 4: because\n", "").count("\n") == source.text.count("\n")
 
 
+def test_a_note_of_an_earlier_search_is_replaced() -> None:
+    begun = "# T = 2: for now\nparam T = 2\n"
+    text = f"{begun}mesh gpus(tp = T)\nassign model to gpus\n"
+    first = "T = 4: the best simulated with T = 2 is 3.0% slower"
+    once = written(sketch(Source("x.ssp", text), None), {"T": 4}, {"T": first})
+    again = written(sketch(Source("x.ssp", once), None), {"T": 8}, {"T": "T = 8: no other number takes 8 devices"})
+    assert first in once and first not in again
+    assert again.startswith("# T = 2: for now\n# T = 8: no other number takes 8 devices\nparam T = 8\n")
+
+
 def test_a_number_that_is_not_listed_is_added() -> None:
     text = 'param T = 2 in [1, 2] "width"\n\nmesh gpus(tp = T)\n\nassign model to gpus\n'
     found = written(sketch(Source("x.ssp", text), None, T=(2, 4)), {"T": 4}, {})

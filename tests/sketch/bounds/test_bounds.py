@@ -18,7 +18,7 @@ from ssdsl.plan.plan import HALVES
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.simulate.report import DeviceReport
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes
-from ssdsl.sketch.bounds.task_bounds import least_of, unordered
+from ssdsl.sketch.bounds.task_bounds import _by_assignment, least_of, unordered
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
@@ -174,3 +174,17 @@ def test_the_bubble_of_a_pipeline_is_in_the_bound() -> None:
         return bounds.of(plan, False).step_s
 
     assert bound(1) > 1.5 * bound(8)
+
+
+def test_the_nearer_bound_counts_what_the_first_backward_needs_beside_parts_without_one() -> None:
+    """Of AlphaFold's three passes only the last goes back."""
+    path, cluster = ROOT / "examples/papers/sketch_passes.ssp", load_cluster("a100x64")
+    model = Workspace(graph_of("alphafold2:tiny")).model
+    plan = read_plan(parse(read_source(path)), model, {"M": 2}, path.parent, orders=False).plan
+    found = unordered(plan, _by_assignment(plan), cluster, MIXED)
+    own = found.program.functions
+    needs = [min(found.working_bytes(f)) for f in own if f.backward is not Backward.NONE]
+    assert len(needs) < len(own) and min(needs) > 0
+    (held,) = least_of(plan, cluster, MIXED, False).memory
+    kept = sum(map(found.kept_bytes, own)) + found.state_bytes(0) + found.input_bytes(0)
+    assert held.size_bytes == kept + min(needs)
