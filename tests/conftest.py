@@ -27,6 +27,7 @@ hypothesis.settings.load_profile("repeatable")
 STARTED = pytest.StashKey[float]()
 LEFT_OUT = pytest.StashKey[int]()  # slow tests that -m deselects
 STARTS_PROCESSES = {"checkpoint", "run"}
+STARTS_PYTHON = {"ssdsl.model.discover.discover", "ssdsl.run.launch", "ssdsl.cluster.measure"}
 MADE = 500_000  # objects that may be cycles nobody holds any more
 
 
@@ -175,14 +176,12 @@ def python_of_ranks(python: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_experiments(preloaded: Preloaded) -> Iterator[None]:
-    """Experiments with operators are processes that have torch loaded. Tests of experiments have a fixture of this name
-    that does nothing."""
-    if "ssdsl.model.discover.discover" not in sys.modules:  # nothing here captures
-        yield
-        return
+def quick_starts(preloaded: Preloaded) -> Iterator[None]:
+    """The processes that these modules start have torch loaded: experiments with operators, torchrun, and those that
+    measure the machine. Tests of experiments have a fixture of this name that does nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ssdsl.model.discover.discover.sys", preloaded)
+        for name in STARTS_PYTHON & sys.modules.keys():  # nothing here uses the others
+            patch.setattr(f"{name}.sys", preloaded)
         yield
 
 

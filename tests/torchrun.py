@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from ssdsl.run.launch import FORKED
@@ -11,12 +10,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def torchrun(
-    script: Path, *arguments: str, restarts: int = 0, copies: bool = False
+    python: str, script: Path, *arguments: str, restarts: int = 0, copies: bool = False
 ) -> "subprocess.CompletedProcess[str]":
     """A script in two processes, which find the project."""
     where = ["--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}"]
     agent, how = ("ssdsl.run.torchrun_agent", FORKED) if copies else ("torch.distributed.run", ())
-    command = [sys.executable, "-m", agent, *where, *how, str(script), *arguments]
+    command = [python, "-m", agent, *where, *how, str(script), *arguments]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SSDSL_PARENT": str(os.getpid())}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

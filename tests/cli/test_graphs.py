@@ -14,6 +14,7 @@ from ssdsl.model import graph_errors
 from ssdsl.text.diagnostic import REGISTRY
 from tests.cli.commands import Done, call
 from tests.cli.test_cli import MODEL
+from tests.preloaded import Preloaded
 
 ROOT = Path(__file__).parent.parent.parent
 ERRORS = ROOT / "tests" / "errors"
@@ -68,12 +69,12 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, a plan, and the model's graph."""
     found = tmp_path_factory.mktemp("graphs")
     (found / "mine.py").write_text(MODEL)
     (found / "plan.ssp").write_text(PLAN)
-    command = [sys.executable, "-m", "ssdsl", "capture", "mine.py:net", "--out", "net.graph"]
+    command = [preloaded.executable, "-m", "ssdsl", "capture", "mine.py:net", "--out", "net.graph"]
     done = subprocess.run(command, cwd=found, env=environment(found), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith("net.graph: "), done.stderr
     return found

@@ -17,7 +17,12 @@ HERE = Path(__file__).parent
 
 
 class Preloaded:
-    """Has the command, and the process that loads torch for all, which starts when the command is first asked for."""
+    """Has the command, and the process that loads torch for all, which starts when the command is first asked for.
+
+    Stands in place of `sys` in a module that starts processes.
+    """
+
+    platform = sys.platform
 
     def __init__(self) -> None:
         self.opened = ExitStack()

@@ -89,6 +89,8 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if "SSDSL_PARENT" in os.environ:  # it ends with its parent: the keeper, which ends it with the client
+        os.environ["SSDSL_PARENT"] = str(os.getppid())
     sys.argv = request["arguments"]
     if sys.argv[0] == "-u":
         del sys.argv[0]

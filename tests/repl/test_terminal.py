@@ -13,10 +13,11 @@ from ssdsl.cli.main import main
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
+from ssdsl.model.graph_file import write_graph
 from ssdsl.plan.interpret import interpret_all
 
 ROOT = Path(__file__).parent.parent.parent
-COMMAND = ["-m", "ssdsl", "repl", "--model", "gpt"]
+COMMAND = ["-m", "ssdsl", "repl", "--model", "gpt.graph"]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -31,6 +32,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def test_in_a_terminal(gpt: Graph, tmp_path: Path) -> None:
+    """With a captured graph, which needs no torch; tests/cli/test_options.py has a session that captures its model."""
+    (tmp_path / "gpt.graph").write_bytes(write_graph(gpt, {}))
     child = pexpect.spawn(
         sys.executable, COMMAND, cwd=tmp_path, env=environment(tmp_path), dimensions=(40, 120), encoding="utf-8"
     )

@@ -36,10 +36,10 @@ def attempts_in(folder: Path) -> list[Attempt]:
     return found
 
 
-def killed(folder: Path, copies: bool) -> list[Attempt]:
+def killed(python: str, folder: Path, copies: bool) -> list[Attempt]:
     """A run in two processes that loses ranks."""
     folder.mkdir()
-    done = torchrun(Path(__file__).with_name("restarting.py"), str(folder), restarts=2, copies=copies)
+    done = torchrun(python, Path(__file__).with_name("restarting.py"), str(folder), restarts=2, copies=copies)
     assert done.returncode == 0, done.stderr[-4000:]
     return attempts_in(folder)
 
@@ -62,10 +62,10 @@ def whole(folder: Path) -> Attempt:
 
 
 @pytest.mark.parametrize("copies", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["copies", "processes"])
-def test_a_run_that_loses_ranks_goes_on_to_the_bit(tmp_path: Path, copies: bool) -> None:
+def test_a_run_that_loses_ranks_goes_on_to_the_bit(tmp_path: Path, python: str, copies: bool) -> None:
     resumed, expected = whole(tmp_path / "whole")
     assert resumed is None and [step for step, _ in expected] == list(range(13))
-    attempts = killed(tmp_path / "killed", copies)
+    attempts = killed(python, tmp_path / "killed", copies)
     firsts = [losses[0][0] for _, losses in attempts]
     assert firsts[0] == 0 and firsts[1] in (3, 6) and firsts[2] in (3, 6), firsts
     assert attempts[0][1][-1][0] == 6  # the step that was killed has no loss

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from ssdsl.runtime.options import Training
 from ssdsl.text.render import render
 from ssdsl.workspace import Compiled
 from tests.captured import captured as captured
+from tests.preloaded import Preloaded
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -85,9 +85,9 @@ class Program:
 
 
 @pytest.fixture(scope="session")
-def starter() -> Iterator["subprocess.Popen[str]"]:
+def starter(preloaded: Preloaded) -> Iterator["subprocess.Popen[str]"]:
     """The process that starts ranks."""
-    command = [sys.executable, str(HERE / "ranks.py")]
+    command = [preloaded.executable, str(HERE / "ranks.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         assert process.stdin

@@ -289,6 +289,7 @@ def _has_packages(folder: str) -> bool:
     return any(Path(folder or ".").glob("*.dist-info"))
 
 
+@cache  # one command asks about the files of thousands of modules, several times
 def is_installed(path: str) -> bool:
     """Whether a file belongs to Python, a package, ssdsl or the system; one that a package only links to does not."""
     return path.startswith((*_installed(), *SYSTEM)) and _stays(os.path.dirname(path))

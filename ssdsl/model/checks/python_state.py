@@ -131,7 +131,8 @@ def _diagnostic(
 def _drawn() -> int:
     """A number that changes with the states of Python's and numpy's random generators."""
     numpy = sys.modules.get("numpy")
-    return hash((random.getstate(), str(numpy.random.get_state()[1:3]) if numpy else ""))
+    numbers, position = numpy.random.get_state()[1:3] if numpy else (b"", 0)
+    return hash((random.getstate(), bytes(numbers), position))
 
 
 def _attribute(module: nn.Module, name: str) -> Any:

@@ -15,6 +15,7 @@ from ssdsl.model.target import Target, TorchWord
 
 Shape = tuple[int, ...]
 FAKE = FakeTensorMode()
+FAKE.cache_enabled = False  # each call has sizes of its own: nothing asks for a result again
 
 
 @contextmanager

@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_experiments() -> None:
+def quick_starts() -> None:
     pass

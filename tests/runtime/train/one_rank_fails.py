@@ -1,5 +1,7 @@
-"""A program of two processes: on rank 1 the data set raises. Both must hear of it, and end."""
+"""A program of two processes: on rank 1 the data set raises. Both must hear of it, and end. Each leads a session, whose
+number it prints first."""
 
+import os
 import sys
 import time
 from datetime import timedelta
@@ -23,6 +25,7 @@ class Broken(Numbers):
 
 
 if __name__ == "__main__":
+    print(os.getsid(0), flush=True)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     control = Control(Transport(timedelta(seconds=60)))
     loader = Loader(Broken(), feeds("dp")[control.rank], control, batch_size=BATCH, workers=Workers(int(sys.argv[1])))
