@@ -129,7 +129,7 @@ def test_rows_do_not_go_where_those_of_another_router_go() -> None:
     _, graph = captured(f"{HERE.parent / 'ir' / 'models.py'}:two_routers")
     text = PRODUCTS + PLANS["over_data"] + "assign model to gpus\n"
     program = lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
-    assert len({i.rows[0].value for i in moved(program) if i.rows}) == 2
+    assert len({i.also[0].value for i in moved(program)}) == 2
     found = [m for m in mutants(program, ("rows_by_other_experts",)) if "by nothing" not in m.where]
     assert len(found) >= 4
     assert [str(m) for m in found if not prove(m.program).failures] == []
