@@ -8,7 +8,7 @@ that cannot be copied so are traced by torch: those that change a view and later
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,7 +19,6 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, Tens
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.capture.grad_mode_regions import AUTOCAST
-from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of
 from ssdsl.model.memory.memory_order import AS_STRIDED
@@ -57,7 +56,7 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
     _keep_checks()
-    with _draws_kept(), _quick_tables():
+    with _draws_kept():
         traced = program.run_decompositions(dict(_composites()))
     changed = frozenset(traced.graph_signature.buffers_to_mutate.values())
     return Decomposed(traced.graph, traced.graph_signature, changed)
@@ -68,30 +67,6 @@ def _draws_kept() -> contextlib.AbstractContextManager[None]:
     from torch._inductor import config
 
     return config.patch(fallback_random=True)  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _quick_tables() -> Iterator[None]:
-    """A context in which torch makes its tables of composite operators in a third of the time.
-
-    It asks for all of them once for each namespace of operators, with the same answer. And each of the thousands of
-    kernels that it registers evaluates `Callable[...]`, an annotation.
-    """
-    from torch._export import utils
-
-    utils._materialize_cpp_cia_ops()
-    with patched(utils, "_materialize_cpp_cia_ops", lambda: None), patched(torch._ops, "Callable", _AnyCallable()):
-        yield
-
-
-class _AnyCallable:
-    """Stands for `Callable`, with any arguments and results."""
-
-    def __getitem__(self, _: Any) -> Any:
-        return Callable
-
-    def __instancecheck__(self, value: Any) -> bool:
-        return callable(value)
 
 
 def _keep_checks() -> None:
