@@ -15,6 +15,7 @@ cut over the two ranks of a node, [elements / 2], and the optimizer's state over
 """
 
 import itertools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -207,10 +208,12 @@ class Bucket:
         self.flat = flat
         self._whole: torch.Tensor | None = None
         self._slots: dict[str, torch.Tensor] = {}
+        own = weakref.ref(self)
         for name, parameter in flat.parameters.items():
-            parameter.register_post_accumulate_grad_hook(partial(self._put, name))  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(partial(_put, own, name))  # type: ignore[no-untyped-call]
 
-    def _put(self, name: str, parameter: torch.Tensor) -> None:
+    def moved(self, name: str, parameter: torch.Tensor) -> None:
+        """Moves a gradient that was computed into its slot."""
         if not any(self.flat.completion) or parameter.grad is None:
             return
         if self._whole is None:
@@ -224,7 +227,7 @@ class Bucket:
         for name, parameter in self.flat.parameters.items():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            self._put(name, parameter)  # the second half of a split backward sets gradients without a hook
+            self.moved(name, parameter)  # the second half of a split backward sets gradients without a hook
         assert self._whole is not None
         self._whole[self.flat.used :].zero_()
         return self._whole
@@ -244,6 +247,12 @@ class Bucket:
         for parameter in self.flat.parameters.values():
             parameter.grad = None
         self._whole, self._slots = None, {}
+
+
+def _put(bucket: "weakref.ref[Bucket]", name: str, parameter: torch.Tensor) -> None:
+    """A parameter's hook: it does not keep the bucket, as Python's collector sees no cycle that leads through torch."""
+    if (alive := bucket()) is not None:
+        alive.moved(name, parameter)
 
 
 class Replicated(FlatWeights):
