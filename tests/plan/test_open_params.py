@@ -58,3 +58,8 @@ def test_mistakes(text: str, code: str) -> None:
 def test_it_is_formatted() -> None:
     source = Source("a.ssp", 'param   S=2   in [1,2 , 4*2] "stages"\n')
     assert format_script(parse(source), source) == 'param S = 2 in [1, 2, 4 * 2] "stages"\n'
+
+
+def test_an_empty_list_is_called_empty() -> None:
+    with pytest.raises(PlanError, match="expected a list of whole numbers, found an empty list"):
+        params(parse(Source("a.ssp", "param S = 1 in []\n")))

@@ -120,6 +120,8 @@ KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 def kind_of(value: Value) -> str:
     """The kind of a value, in words."""
+    if value == ():
+        return "an empty list"
     return next((words for kind, words in KINDS if isinstance(value, kind)), "nothing")
 
 
