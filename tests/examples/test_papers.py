@@ -33,7 +33,7 @@ PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "gpt_zero3": (GPT, [{}]),
     "rannc_resnet": ("resnet:tiny,statistics=8", [{}, {"W": 2}]),
     "sketch_embeddings": ("t5:tiny", [{"E": 2, "T": 2, "M": 2, "R": 0}]),
-    "sketch_large_images": (SWIN, [{"S": 2, "T": 2, "M": 2, "A": 2}]),
+    "sketch_large_images": (SWIN, [{"S": 2, "T": 2, "M": 2, "A": 2}, {"D": 2, "M": 2, "A": 2, "Z": 1}]),
     "sketch_long_sequences": (GPT, [{"S": 2, "M": 2, "C": 2, "P": 1}]),
     "sketch_passes": ("alphafold2:tiny", [{"S": 2, "M": 2}, {"D": 2, "M": 2, "Z": 1}]),
     "sketch_stages": (GPT, [{"D": 4, "S": 3, "M": 2}, {"D": 4, "T": 2, "M": 2, "R": 0}]),
