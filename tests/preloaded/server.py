@@ -100,7 +100,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
 def run(arguments: list[str]) -> int:
     """The exit status of a script, `-m module` or `-c code`."""
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = [*paths, *(path for path in INSTALLED if path not in OWN)]
+    sys.path[:] = [*paths, *(path for path in INSTALLED if path not in (*OWN, *paths))]  # each once, as Python does
     try:
         match arguments:
             case ["-m", module, *_]:
