@@ -216,10 +216,10 @@ class Program:
 
     def prologues_of(self, role: Role) -> tuple[Prologue, ...]:
         """The prologues that a role's devices run."""
-        return tuple(p for p in self.prologues if role.is_in(p.submesh))
+        return _on_devices(role, self.prologues)
 
 
-Placed = TypeVar("Placed", Param, FlatParam)
+Placed = TypeVar("Placed", Param, FlatParam, Prologue)
 
 
 def _on_devices(role: Role, things: Sequence[Placed]) -> tuple[Placed, ...]:

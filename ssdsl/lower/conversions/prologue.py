@@ -152,7 +152,7 @@ class _Forming:
         shape = Shape(value.sizes)
         check_path(self.lowering.plan, shape, held.type.layout, layout)
         steps = reshard(held.type.layout, layout, shape, submesh.axes, value.itemsize, links)
-        return Conversion(held.name, self._var(name, submesh, Type(layout)), steps, ())
+        return Conversion(held.name, self._var(name, submesh, Type(layout)), steps)
 
     def _constants(self, value: str) -> Iterator[Operator]:
         """The operators that compute a constant, in the order in which they run."""

@@ -197,7 +197,7 @@ class _Function:
         self.base = views_of(function, facts.operators, facts.places)
         moved = [i for i in function.body() if isinstance(i, Conversion)]
         self.moved = {i.result.name for i in moved}
-        self.again = {str(i.result.name): i.source for i in moved if isinstance(i, Conversion) and i.again}
+        self.again = {str(i.result.name): i.source for i in moved if i.again}
         given = [i.var.name for i in function.inputs]
         self.of_other = set(compress(given, around.held))
         self.shared = set(compress(given, around.shared))

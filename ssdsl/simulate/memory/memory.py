@@ -79,7 +79,7 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
         if times := [learned[w] for w in flat.weights if w in learned]:
             held = flat.elements_over(flat.sharded.grads)
             yield min(times), held * state.gradient_bytes(flat.dtype), "gradients"
-    others = (p for p in program.params if not p.trained and role.is_in(p.submesh))
+    others = (p for p in program.params_of(role) if not p.trained)
     yield 0.0, sum(p.elements * ITEMSIZE.get(p.dtype, 4) for p in others), "weights"
 
 

@@ -1,8 +1,6 @@
 """What goes wrong in communication inside of functions."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
 from ssdsl.ir.function import (
@@ -17,22 +15,17 @@ from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.gather_again import is_gathered
-from tests.prove.mutations.mutant import Found, axes_of, cuts, instructions, mutation, put, title, with_function
-
-
-def _directions(program: Program) -> Iterator[tuple[str, Conversion, str, Callable[[tuple[Step, ...]], Program]]]:
-    for where, instr, become in instructions(program):
-        if isinstance(instr, Conversion):
-            for direction in ("forward", "backward"):
-                if direction == "backward" and instr.result.gradient is None:
-                    continue
-
-                def changed(
-                    steps: tuple[Step, ...], instr: Conversion = instr, d: str = direction, become: Any = become
-                ) -> Program:
-                    return become(replace(instr, **{d: steps}))
-
-                yield f"{where} {direction}", instr, direction, changed
+from tests.prove.mutations.mutant import (
+    Found,
+    axes_of,
+    cuts,
+    directions,
+    instructions,
+    mutation,
+    put,
+    title,
+    with_function,
+)
 
 
 @mutation
@@ -64,7 +57,7 @@ def write_changed(program: Program) -> Found:
 
 @mutation
 def step_dropped(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         for k, step in enumerate(steps):
             yield f"{where} {step}", become(put(steps, k))
@@ -72,7 +65,7 @@ def step_dropped(program: Program) -> Found:
 
 @mutation
 def step_doubled(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         for k, step in enumerate(steps):
             yield f"{where} {step}", become(put(steps, k, step, step))
@@ -80,7 +73,7 @@ def step_doubled(program: Program) -> Found:
 
 @mutation
 def step_of_another_group(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         for k, step in enumerate(steps):
             for axis in axes_of(program):
@@ -92,7 +85,7 @@ def step_of_another_group(program: Program) -> Found:
 
 @mutation
 def step_of_another_kind(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         for k, step in enumerate(steps):
             for other in _other_kinds(step):
@@ -120,7 +113,7 @@ def _other_kinds(step: Step) -> list[Step]:
 
 @mutation
 def step_added(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         for axis in axes_of(program):
             yield f"{where} + all_reduce {axis}", become((*steps, AllReduce((axis,), instr.result.elements)))
@@ -135,7 +128,7 @@ def step_to_the_other_direction(program: Program) -> Found:
 
 @mutation
 def steps_in_another_order(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         if len(steps) > 1:
             yield where, become(steps[::-1])
@@ -143,7 +136,7 @@ def steps_in_another_order(program: Program) -> Found:
 
 @mutation
 def step_of_another_digit(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         for k, step in enumerate(steps):
             for end in ("source", "target"):
@@ -158,7 +151,7 @@ def step_of_another_digit(program: Program) -> Found:
 
 @mutation
 def step_of_another_size(program: Program) -> Found:
-    for where, instr, direction, become in _directions(program):
+    for where, instr, direction, become in directions(program):
         steps = getattr(instr, direction)
         for k, step in enumerate(steps):
             yield f"{where} {step}", become(put(steps, k, replace(step, elements=step.elements * 2)))

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ssdsl.ir.comm import Step
 from ssdsl.ir.function import (
+    Conversion,
     Function,
     Instr,
     OpPart,
@@ -91,6 +93,22 @@ def instructions(program: Program) -> Iterator[tuple[str, Instr, Callable[..., P
                 return replace(program, prologues=put(program.prologues, p, changed))
 
             yield f"prologue {p} {title(instr)}", instr, become_there
+
+
+def directions(program: Program) -> Iterator[tuple[str, Conversion, str, Callable[[tuple[Step, ...]], Program]]]:
+    """Every conversion with the name of its steps in one direction, and the program with others in their place."""
+    for where, instr, become in instructions(program):
+        if isinstance(instr, Conversion):
+            for direction in ("forward", "backward"):
+                if direction == "backward" and instr.result.gradient is None:
+                    continue
+
+                def changed(
+                    steps: tuple[Step, ...], instr: Conversion = instr, d: str = direction, become: Any = become
+                ) -> Program:
+                    return become(replace(instr, **{d: steps}))
+
+                yield f"{where} {direction}", instr, direction, changed
 
 
 def title(instr: Instr) -> str:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step
-from ssdsl.ir.function import Conversion, OpPart
+from ssdsl.ir.function import OpPart
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis
 from ssdsl.runtime.layout.regions import Regions
-from tests.prove.mutations.mutant import Found, instructions, mutation, put, with_function
+from tests.prove.mutations.mutant import Found, directions, instructions, mutation, put, with_function
 
 
 def _shifted(at: Regions) -> Iterator[Regions]:
@@ -37,39 +37,30 @@ def _steps(step: Step) -> Iterator[Step]:
 
 @mutation
 def regions_of_a_step(program: Program) -> Found:
-    for where, instr, become in instructions(program):
-        if isinstance(instr, Conversion):
-            for direction in ("forward", "backward"):
-                if direction == "backward" and instr.result.gradient is None:
-                    continue
-                steps = getattr(instr, direction)
-                for k, step in enumerate(steps):
-                    for n, other in enumerate(_steps(step)):
-                        changed = replace(instr, **{direction: put(steps, k, other)})
-                        yield f"{where} {direction} {k} way {n}", become(changed)
+    for where, instr, direction, become in directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            for n, other in enumerate(_steps(step)):
+                yield f"{where} {k} way {n}", become(put(steps, k, other))
 
 
 @mutation
 def axes_of_regions(program: Program) -> Found:
     """Regions of axes together: of one of them alone, or numbered with another axis innermost."""
-    for where, instr, become in instructions(program):
-        if isinstance(instr, Conversion):
-            for direction in ("forward", "backward"):
-                if direction == "backward" and instr.result.gradient is None:
-                    continue
-                steps = getattr(instr, direction)
-                for k, step in enumerate(steps):
-                    if isinstance(step, Exchange | Narrow) and len(step.axes) > 1:
-                        for axes in (step.axes[1:], step.axes[:1]):
-                            changed = replace(instr, **{direction: put(steps, k, replace(step, axes=axes))})
-                            yield f"{where} {direction} {k} over {axes}", become(changed)
-        if isinstance(instr, OpPart):
-            for k, split in enumerate(instr.splits):
+    for where, instr, direction, become in directions(program):
+        steps = getattr(instr, direction)
+        for k, step in enumerate(steps):
+            if isinstance(step, Exchange | Narrow) and len(step.axes) > 1:
+                for axes in (step.axes[1:], step.axes[:1]):
+                    yield f"{where} {k} over {axes}", become(put(steps, k, replace(step, axes=axes)))
+    for where, operator, becomes in instructions(program):
+        if isinstance(operator, OpPart):
+            for k, split in enumerate(operator.splits):
                 if isinstance(split.coordinate, Axis) and split.coordinate.inner:
                     first, *others = split.coordinate.names
                     for other in (Axis(others[-1], (*others[:-1], first)), Axis(first)):
-                        splits = put(instr.splits, k, replace(split, coordinate=other))
-                        yield f"{where} cut by {other}", become(replace(instr, splits=splits))
+                        splits = put(operator.splits, k, replace(split, coordinate=other))
+                        yield f"{where} cut by {other}", becomes(replace(operator, splits=splits))
 
 
 @mutation
