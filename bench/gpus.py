@@ -8,15 +8,16 @@ import json
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from bench.contenders import Plan
 from bench.launch import SSDSL, Failed, call
 
-GPT, SWIN = "gpt:tiny", "swin:small,depths=2-2-1-1,batch=4"
-REAL = "gpt:350m,batch=8"
+GPT, SWIN, REAL = "gpt:tiny", "swin:small,depths=2-2-1-1,batch=4", "gpt:350m,batch=8"
+LLAMA = (
+    "hf:llama,hidden_size=2048,intermediate_size=5632,num_hidden_layers=12,num_attention_heads=16,vocab_size=32000,"
+    "seq=2048,batch=4"
+)
 
 VERIFIED = (
     (Plan("co_shard", ("D=1", "C=2")), GPT),
@@ -47,16 +48,29 @@ VERIFIED = (
     (Plan("cross_mesh_u_transformer", ("M=2",)), "u_transformer:tiny"),
     (Plan("data_parallel"), "tests/models/derivatives.py:forces"),
 )
+ONE = Plan("data_parallel", ("D=1",))
 TIMED = (
-    Plan("data_parallel", ("D=1",)),
-    Plan("megatron", ("D=1", "T=1", "S=1", "M=4")),
-    Plan("co_shard", ("D=1", "C=4")),
+    (ONE, REAL),
+    (Plan("megatron", ("D=1", "T=1", "S=1", "M=4")), REAL),
+    (Plan("co_shard", ("D=1", "C=4")), REAL),
+    (ONE, LLAMA),
+    (ONE, "bert:24x1024,batch=64"),
+    (ONE, "vit:huge-32,batch=64"),
+    (ONE, "swin:1.8b,batch=1,depths=2-2-6-2"),
+    (ONE, "moe_gpt:380m,batch=16"),
+    (ONE, "t5:3.9b,batch=4,layers=8"),
+    (ONE, "mbart:2b,batch=4"),
+    (ONE, "resnet:50"),
+    (ONE, "u_transformer:470m,batch=16"),
+    (ONE, "unet3d:128,batch=2"),
 )
+HALF = ("--precision", "bf16", "--json")
 
 
 def main(arguments: list[str]) -> int:
     """Runs the cases and prints a row of each as it ends; 1 if one is not equal."""
     parser = argparse.ArgumentParser(prog="python -m bench gpus", description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", metavar="verified|timed", help="one of the two lists; both, if not said")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--backend", default="nccl", choices=("nccl", "gloo"))
     parser.add_argument("--at-once", type=int, default=2, metavar="N", help="cases that share the GPUs")
@@ -65,35 +79,44 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     backend = ["--backend", args.backend] if args.device == "cuda" else []
     on = ["--device", args.device, *backend, "--timeout", "60"]
-    console, wrong = Console(), 0
-    chosen = [(plan, model) for plan, model in VERIFIED if args.only in plan.path]
+    console = Console(highlight=False, soft_wrap=True)
+    what = args.what or ("verified", "timed")
+    lists = {"verified": VERIFIED, "timed": TIMED if args.device == "cuda" else ()}
+    checked, timed = ([case for case in lists[key] if key in what and args.only in name(case)] for key in lists)
+    wrong = 0
     with ThreadPoolExecutor(args.at_once) as pool:
-        for (plan, model), (is_equal, said) in zip(chosen, pool.map(lambda c: verified(*c, on), chosen), strict=True):
+        answers = pool.map(lambda case: verified(*case, on), checked)
+        for case, (is_equal, said) in zip(checked, answers, strict=True):
             wrong += not is_equal
-            console.print(f"{' '.join((plan.path, model, *plan.settings))}  {said}", highlight=False, soft_wrap=True)
-    if args.device == "cuda":
-        console.print(table([plan for plan in TIMED if args.only in plan.path], on, args.cluster))
+            console.print(f"{name(case)}  {said}")
+        answers = pool.map(lambda case: simulated(*case, args.cluster), timed)
+        for case, said in zip(timed, answers, strict=True):
+            console.print(f"{name(case)}  {trained(*case, on)}; simulated {said}")
     return 1 if wrong else 0
 
 
-def table(plans: list[Plan], on: list[str], cluster: str) -> Table:
-    """The peak and the step of each plan in bfloat16, on a GPU and simulated."""
-    found = Table(title=f"{REAL}, bf16, and {cluster} without fused kernels", box=box.SIMPLE_HEAD)
-    for heading in ("plan", "GB", "simulated", "ms", "simulated"):
-        found.add_column(heading, justify="left" if heading == "plan" else "right")
-    half = ["--precision", "bf16", "--json"]
-    for plan in plans:
-        try:
-            ran = call([*SSDSL, "run", *plan.words, "--model", REAL, *on, *half, "--meta", "--steps", "8"])
-            said = call([*SSDSL, "simulate", *plan.words, "--model", REAL, *half, "--cluster", f"{cluster},fuse=false"])
-        except Failed as failed:
-            found.add_row(plan.path, str(failed), "", "", "")
-            continue
-        rank, report = json.loads(ran)[0], json.loads(said)
-        step_s = statistics.median(rank["step_s"][2:])
-        sizes = rank["peak_bytes"] / 1e9, report["peak_bytes"] / 1e9
-        found.add_row(plan.path, *(f"{x:.1f}" for x in (*sizes, step_s * 1e3, report["step_s"] * 1e3)))
-    return found
+def trained(plan: Plan, model: str, on: list[str]) -> str:
+    """The peak and the median step of a plan in bfloat16 on a GPU."""
+    try:
+        ran = call([*SSDSL, "run", *plan.words, "--model", model, *on, *HALF, "--meta", "--steps", "8"])
+    except Failed as failed:
+        return str(failed)
+    rank = json.loads(ran)[0]
+    return figures(rank["peak_bytes"], statistics.median(rank["step_s"][2:]))
+
+
+def simulated(plan: Plan, model: str, cluster: str) -> str:
+    """The same as the simulator says, without kernels that fuse."""
+    try:
+        said = call([*SSDSL, "simulate", *plan.words, "--model", model, *HALF, "--cluster", f"{cluster},fuse=false"])
+    except Failed as failed:
+        return str(failed)
+    report = json.loads(said)
+    return figures(report["peak_bytes"], report["step_s"])
+
+
+def figures(peak_bytes: int, step_s: float) -> str:
+    return f"{peak_bytes / 1e9:.1f} GB, {step_s * 1e3:.0f} ms"
 
 
 def verified(plan: Plan, model: str, on: list[str]) -> tuple[bool, str]:
@@ -102,3 +125,8 @@ def verified(plan: Plan, model: str, on: list[str]) -> tuple[bool, str]:
         return True, call([*SSDSL, "verify", *plan.words, "--model", model, *on]).strip().splitlines()[-1]
     except Failed as failed:
         return False, str(failed)
+
+
+def name(case: tuple[Plan, str]) -> str:
+    plan, model = case
+    return " ".join((plan.path, model, *plan.settings))

@@ -63,8 +63,8 @@ class InitialState:
             return self.tensors[name]
         return self.recipes.whole(name)
 
-    def part(self, piece: Piece) -> torch.Tensor:
-        """A rank's part of a tensor."""
+    def part(self, piece: Piece, device: torch.device) -> torch.Tensor:
+        """A rank's part of a tensor, on a device; it may share the memory of the whole."""
         if piece.name in self.tensors or self.recipes is None:
-            return piece.of(self.tensors[piece.name])
-        return self.recipes.part(piece.name, piece.places())
+            return piece.of(self.tensors[piece.name]).to(device)
+        return self.recipes.part(piece.name, piece.places(), device)

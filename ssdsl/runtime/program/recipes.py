@@ -17,6 +17,7 @@ from ..layout.cut import elements_at
 from ..random.counter_rng import Generator
 from ..random.single_device import Draws
 
+CPU = torch.device("cpu")
 INITIAL = -1  # the number of the step whose random numbers initialise weights
 
 # Elementwise operators, which make or change a tensor number by number. On a part they give that part of the result.
@@ -91,25 +92,27 @@ class Recipes:
     seed: int
     generator: Generator
 
-    def whole(self, name: str) -> torch.Tensor:
-        """A whole weight."""
+    def whole(self, name: str, device: torch.device = CPU) -> torch.Tensor:
+        """A whole weight. Elementwise operators run on the device, others on the CPU, where their results are known to
+        be those of the constructor."""
         view = self.weights[name]
         steps = self._steps_of(needed := {view.memory})
-        memories = {n: t.clone() for n, t in self.given.items() if n in needed}
+        on = device if all(step.target in POINTWISE for step in steps) else CPU
+        memories = {n: t.to(on, copy=True) for n, t in self.given.items() if n in needed}
         for step in steps:
-            _follow(step, memories, self)
-        return _seen(view, memories).clone()
+            _follow(step, memories, self, on)
+        return _seen(view, memories).to(device, copy=True)
 
-    def part(self, name: str, places: Sequence[torch.Tensor]) -> torch.Tensor:
+    def part(self, name: str, places: Sequence[torch.Tensor], device: torch.device = CPU) -> torch.Tensor:
         """The part of a weight at these positions of its axes; only that part is computed where each step allows it."""
         view = self.weights[name]
         steps = self._steps_of({view.memory})
         if all(n == len(p) for n, p in zip(view.size, places, strict=True)) or not _is_pointwise(view, steps):
-            whole = self.whole(name)
+            whole = self.whole(name, device)
             return whole[elements_at(places)]
         part = torch.empty(0)
         for step in steps:
-            part = self._follow_part(step, part, view, places)
+            part = self._follow_part(step, part, view, places, device)
         return part
 
     def is_undefined(self, name: str) -> bool:
@@ -132,12 +135,16 @@ class Recipes:
         return found[::-1]
 
     def _follow_part(
-        self, step: RecipeStep, part: torch.Tensor, view: TensorView, places: Sequence[torch.Tensor]
+        self,
+        step: RecipeStep,
+        part: torch.Tensor,
+        view: TensorView,
+        places: Sequence[torch.Tensor],
+        device: torch.device,
     ) -> torch.Tensor:
-        kwargs = {k: _value(v, {}) for k, v in step.kwargs.items()}
         first = [len(p) for p in places] if step.target in FACTORIES else part
         with self._draws(step, places, view.size):
-            part = _operator(step.target)(first, *step.args[1:], **kwargs)
+            part = _call(step, [first, *step.args[1:]], {}, device)
         return part
 
     def _draws(self, step: RecipeStep, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
@@ -157,7 +164,7 @@ class _PartDraws(Draws):  # type: ignore[no-untyped-call]
         self.count, self.places, self.sizes = first, places, sizes
 
     def index(self, sizes: Sequence[int], device: torch.device) -> tuple[Sequence[torch.Tensor], Sequence[int]]:
-        return (self.places, self.sizes) if self.places else super().index(sizes, device)
+        return ([p.to(device) for p in self.places], self.sizes) if self.places else super().index(sizes, device)
 
 
 def _is_pointwise(view: TensorView, steps: Sequence[RecipeStep]) -> bool:
@@ -175,14 +182,22 @@ def _is_pointwise(view: TensorView, steps: Sequence[RecipeStep]) -> bool:
     )
 
 
-def _follow(step: RecipeStep, memories: dict[int, torch.Tensor], recipes: Recipes) -> None:
+def _follow(step: RecipeStep, memories: dict[int, torch.Tensor], recipes: Recipes, device: torch.device) -> None:
     """Runs a step on whole tensors; `memories` has a tensor for each memory."""
-    args = [_value(a, memories) for a in step.args]
     with recipes._draws(step):
-        result = _operator(step.target)(*args, **{k: _value(v, memories) for k, v in step.kwargs.items()})
+        result = _call(step, step.args, memories, device)
     results = [result] if isinstance(result, torch.Tensor) else list(result or ())
     if step.makes:
         memories.update(zip(step.makes, (r for r in results if isinstance(r, torch.Tensor)), strict=True))
+
+
+def _call(step: RecipeStep, args: Sequence[Any], memories: Mapping[int, torch.Tensor], device: torch.device) -> Any:
+    """What a step's operator returns; new tensors lie on the device."""
+    operator = _operator(step.target)
+    kwargs = {k: _value(v, memories) for k, v in step.kwargs.items()}
+    if any(argument.name == "device" for argument in operator._schema.arguments):
+        kwargs["device"] = device
+    return operator(*[_value(a, memories) for a in args], **kwargs)
 
 
 def _seen(view: TensorView, memories: Mapping[int, torch.Tensor]) -> torch.Tensor:

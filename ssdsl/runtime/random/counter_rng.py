@@ -20,6 +20,7 @@ GENERATORS: tuple[Generator, ...] = get_args(Generator)
 Take = Callable[[torch.Tensor, torch.Tensor], object]
 
 CHUNK = 1 << 16  # elements whose words fit in a core's cache
+GPU_CHUNK = 1 << 24  # elements whose words take 64 MiB: a GPU has no cache to stay in, but a limited memory
 WORDS = 1 << 32
 MASK = WORDS - 1
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: the step of a Weyl sequence
@@ -67,12 +68,10 @@ def fill(
 
 
 def _chunks(rows: int, columns: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Rectangles of about `CHUNK` elements; on a GPU one rectangle, because it has no cache to stay in."""
-    if device.type != "cpu":
-        yield slice(0, rows), slice(0, columns)
-        return
-    wide = min(columns, CHUNK)
-    high = max(1, CHUNK // wide)
+    """Rectangles of about as many elements as are drawn at once on such a device."""
+    size = CHUNK if device.type == "cpu" else GPU_CHUNK
+    wide = min(columns, size)
+    high = max(1, size // wide)
     for column in range(0, columns, wide):
         for row in range(0, rows, high):
             yield slice(row, row + high), slice(column, column + wide)

@@ -134,8 +134,8 @@ def weights_of(
     """
 
     def part(piece: Piece) -> torch.Tensor:
-        tensor = state.part(piece)
-        return tensor.to(device, half if tensor.is_floating_point() else None)
+        tensor = state.part(piece, device)
+        return tensor.to(half) if half is not None and tensor.is_floating_point() else tensor
 
     ties = tie_groups(table, world)
     flats = []

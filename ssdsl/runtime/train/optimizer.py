@@ -78,7 +78,7 @@ def stepped(
 def _begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
     if masters is None:
         return held.tensor
-    piece = masters.part(held.piece).to(held.tensor.device, torch.float32, copy=True)
+    piece = masters.part(held.piece, held.tensor.device).to(torch.float32, copy=True)
     return piece if held.span is None else piece.flatten()[slice(*held.span)].clone()
 
 

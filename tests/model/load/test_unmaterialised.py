@@ -65,10 +65,24 @@ def test_recipes_make_what_the_constructor_makes(tmp_path):
 def test_only_a_part_is_made_where_it_can_be(monkeypatch):
     _, _, recipes = made()
     largest = []
-    monkeypatch.setattr(deferred.Recipes, "whole", lambda self, name: largest.append(name))
+    monkeypatch.setattr(deferred.Recipes, "whole", lambda self, name, device: largest.append(name))
     for name in ("linear.weight", "truncated", "small_type"):
         recipes.part(name, [torch.arange(3), torch.arange(4)])
     assert not largest
+
+
+def test_a_rank_makes_its_weights_where_they_live():
+    meta = torch.device("meta")
+    with Deferred(seed=0) as scope:
+        layer = nn.Linear(1 << 20, 1 << 20)  # 4 TiB, which only a device without numbers holds
+        nn.init.trunc_normal_(layer.weight)
+    _, recipes = scope.finish(layer)
+    assert recipes.whole("weight", meta).shape == (1 << 20, 1 << 20)
+    part = recipes.part("weight", [torch.arange(1 << 19), torch.arange(1 << 20)], meta)
+    assert part.is_meta and part.shape == (1 << 19, 1 << 20)
+    _, _, recipes = made()
+    for name in ("table.weight", "orthogonal", "given", "sum", "positions"):
+        assert recipes.part(name, [torch.arange(2), torch.arange(2)], meta).is_meta, name
 
 
 def test_seeds_differ():
