@@ -27,8 +27,8 @@ def test_ranks_make_their_parts(model: Model, monkeypatch: pytest.MonkeyPatch) -
     made: list[tuple[str, int]] = []
     part: Callable[..., torch.Tensor] = recipe.Recipes.part
 
-    def noted(self: recipe.Recipes, name: str, places: list[torch.Tensor]) -> torch.Tensor:
-        found = part(self, name, places)
+    def noted(self: recipe.Recipes, name: str, places: list[torch.Tensor], device: torch.device) -> torch.Tensor:
+        found = part(self, name, places, device)
         made.append((name, found.numel()))
         return found
 
