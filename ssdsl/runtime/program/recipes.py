@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +129,28 @@ class Recipes:
 
     def _steps_of(self, memories: set[int]) -> list[RecipeStep]:
         """The steps that make these memories, in order; adds the memories that these steps read."""
-        found = []
-        for step in reversed(self.steps):
-            if not memories.isdisjoint((*step.makes, *step.writes)):
-                found.append(step)
-                memories |= {v.memory for v in step.views}
+        waiting = {n for memory in memories for n in self._writers.get(memory, ())}
+        order, found = [-n for n in waiting], []  # a heap, the last step first
+        heapify(order)
+        while order:
+            last = -heappop(order)
+            found.append(step := self.steps[last])
+            for memory in {v.memory for v in step.views} - memories:
+                memories.add(memory)
+                earlier = {n for n in self._writers.get(memory, ()) if n < last} - waiting
+                waiting |= earlier
+                for n in earlier:
+                    heappush(order, -n)
         return found[::-1]
+
+    @cached_property
+    def _writers(self) -> dict[int, list[int]]:
+        """The numbers of the steps that make or change each memory."""
+        found: dict[int, list[int]] = {}
+        for n, step in enumerate(self.steps):
+            for memory in {*step.makes, *step.writes}:
+                found.setdefault(memory, []).append(n)
+        return found
 
     def _follow_part(
         self,
