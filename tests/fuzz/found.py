@@ -691,6 +691,15 @@ split model.linear.grads by row into dp
 """,
         optimizer="adamw",
     ),
+    "written_spectrum": Found(  # torch does not differentiate writes into a slice of complex numbers
+        "written_spectrum",
+        """\
+mesh gpus(dp = 2)
+split model by batch into m = 2
+split model by hidden into dp
+assign model to gpus
+""",
+    ),
     "zero_mixed_axes": Found(
         Recipe(6, 3, 6, 6, "linear", (), "squares", 1, precision="float32"),
         """\

@@ -707,6 +707,28 @@ def windows_of_size_one() -> Given:
     )
 
 
+class WrittenSpectrum(nn.Module):
+    """A layer of a Fourier neural operator: the lowest frequencies are mixed and written into an empty spectrum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift, self.project = nn.Linear(1, 4), nn.Linear(4, 1)
+        self.weight = nn.Parameter(torch.randn(4, 4, 3, dtype=torch.cfloat))
+
+    def forward(self, u: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(self.lift(u).transpose(1, 2))
+        mixed = torch.zeros_like(spectrum)
+        mixed[..., :3] = torch.einsum("bix,iox->box", spectrum[..., :3], self.weight)
+        mixed[..., 4] = spectrum[..., 3]
+        smooth = torch.fft.irfft(mixed, n=u.shape[1]).transpose(1, 2).relu()
+        return (self.project(smooth) - u).square().mean()
+
+
+def written_spectrum() -> Given:
+    torch.manual_seed(0)
+    return WrittenSpectrum(), {"u": torch.randn(4, 10, 1)}, {"u": ("batch", "x", "channel")}
+
+
 class ZeroOverAxesOfWeights(nn.Module):
     def __init__(self) -> None:
         super().__init__()
