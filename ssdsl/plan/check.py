@@ -76,7 +76,8 @@ def _left_whole(facts: Facts, model: ModelIndex) -> Iterator[LeftWhole]:
         left = [model.operators[name] for name in one.operators if facts.index(name, one.index) is None]
         if left:
             division = Division(one.index, one.count, one.origin)
-            yield LeftWhole(one.span, one.dim, one.size, division, tuple(dict.fromkeys(op.module for op in left)))
+            paths = tuple(dict.fromkeys(op.module for op in left))
+            yield LeftWhole(one.span, one.dim, one.size, division, paths, one.pieces, one.total)
 
 
 def _left_out(facts: Facts, model: ModelIndex) -> Iterator[OtherName]:

@@ -66,13 +66,15 @@ class SplitIndex:
 @dataclass(frozen=True, slots=True)
 class Uncut:
     """Operators that one index of a `split ... where possible` does not cut: its parts do not divide what is left of
-    their dimension."""
+    their dimension. `pieces` are their chunks, and `total` is the sum of their sizes, if these were given."""
 
     span: Span
     dim: str
     size: int
     index: str
     count: int
+    pieces: int
+    total: int | None
     origin: NumberOrigin | None
     operators: tuple[str, ...]
 

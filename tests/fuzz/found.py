@@ -189,6 +189,14 @@ assign model to gpus
 order model.fwd[m = 1, n = 1] -> model.bwd[m = 0, n = 0]
 """,
     ),
+    "cut_twice_where_a_like_call_is_not": Found(  # equal calls of two directions, one of them with other factors now
+        "cut_twice_where_a_like_call_is_not",
+        """\
+mesh gpus(cp = 1)
+split model.mul by "rnn.weight_ih_l0.0_inner1" into c = 2, m = [2, 1]
+assign model to gpus
+""",
+    ),
     "data_operator_of_two_results": Found(
         "data_operator_of_two_results",
         """\
@@ -340,6 +348,14 @@ assign model to gpus
         """\
 mesh gpus(tp = 1)
 split model by batch into m = [4, 3, 2]
+assign model to gpus
+""",
+    ),
+    "made_in_parts_read_whole": Found(  # the same axis of a buffer, as it is read and as it is made
+        "made_in_parts_read_whole",
+        """\
+mesh gpus(cp = 2)
+split model.einsum by one_hot.out into cp, m = [1, 4]
 assign model to gpus
 """,
     ),
@@ -674,6 +690,15 @@ assign model to gpus
 split model.linear.grads by row into dp
 """,
         optimizer="adamw",
+    ),
+    "written_spectrum": Found(  # torch does not differentiate writes into a slice of complex numbers
+        "written_spectrum",
+        """\
+mesh gpus(dp = 2)
+split model by batch into m = 2
+split model by hidden into dp
+assign model to gpus
+""",
     ),
     "zero_mixed_axes": Found(
         Recipe(6, 3, 6, 6, "linear", (), "squares", 1, precision="float32"),

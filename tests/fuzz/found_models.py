@@ -143,6 +143,23 @@ def classes_in_time() -> Given:
     return ClassesInTime(), [batch], {"x": ("batch", "feature"), "y": ("batch",)}
 
 
+class CutTwiceWhereALikeCallIsNot(nn.Module):
+    """The two directions of a recurrent layer make equal calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.out = nn.GRU(4, 6, bidirectional=True, batch_first=True), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(self.out(self.rnn(x)[0].mean(1)), y)
+
+
+def cut_twice_where_a_like_call_is_not() -> Given:
+    torch.manual_seed(0)
+    axes = {"x": ("batch", "seq", "feature"), "y": ("batch",)}
+    return CutTwiceWhereALikeCallIsNot(), {"x": torch.randn(8, 3, 4), "y": torch.arange(8) % 3}, axes
+
+
 class DataOperatorOfTwoResults(nn.Module):
     """Of two results of an operator on inputs one is read."""
 
@@ -253,6 +270,27 @@ def instance_norm_statistics() -> Given:
         {"x": torch.randn(8, 3, 6).double()},
         {"x": ("batch", "colour", "length")},
     )
+
+
+class MadeInPartsReadWhole(nn.Module):
+    """A codebook that the step reads and then makes anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode = nn.Linear(4, 8)
+        self.register_buffer("code", torch.randn(10, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.encode(x)
+        nearest = (z @ self.code.T).argmax(-1)
+        with torch.no_grad():
+            self.code.copy_(torch.einsum("bk,bd->kd", F.one_hot(nearest, 10).to(x.dtype), z))
+        return z.square().mean()
+
+
+def made_in_parts_read_whole() -> Given:
+    torch.manual_seed(0)
+    return MadeInPartsReadWhole(), {"x": torch.randn(8, 4)}, {"x": ("batch", "feature")}
 
 
 class Scaled(nn.Module):
@@ -667,6 +705,28 @@ def windows_of_size_one() -> Given:
         {"x": torch.randn(2, 2, 3, generator=g, dtype=torch.float64)},
         {"x": ("batch", "seq", "feature")},
     )
+
+
+class WrittenSpectrum(nn.Module):
+    """A layer of a Fourier neural operator: the lowest frequencies are mixed and written into an empty spectrum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift, self.project = nn.Linear(1, 4), nn.Linear(4, 1)
+        self.weight = nn.Parameter(torch.randn(4, 4, 3, dtype=torch.cfloat))
+
+    def forward(self, u: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(self.lift(u).transpose(1, 2))
+        mixed = torch.zeros_like(spectrum)
+        mixed[..., :3] = torch.einsum("bix,iox->box", spectrum[..., :3], self.weight)
+        mixed[..., 4] = spectrum[..., 3]
+        smooth = torch.fft.irfft(mixed, n=u.shape[1]).transpose(1, 2).relu()
+        return (self.project(smooth) - u).square().mean()
+
+
+def written_spectrum() -> Given:
+    torch.manual_seed(0)
+    return WrittenSpectrum(), {"u": torch.randn(4, 10, 1)}, {"u": ("batch", "x", "channel")}
 
 
 class ZeroOverAxesOfWeights(nn.Module):

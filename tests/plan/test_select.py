@@ -1,14 +1,16 @@
 """Selections, expressions and functions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from time import perf_counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssdsl.model.graph import Graph
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.eval.balance import partition
 from ssdsl.plan.eval.paths import match_paths
 
@@ -216,6 +218,32 @@ def test_stages_with_shares(plan) -> None:
     assert stages("[3, 1]") == [3, 1, 0, 0] and stages("[1, 2, 1]") == [1, 2, 1, 0]
     assert stages("4") == stages("[1, 1, 1, 1]") == stages("[0.5, 0.5, 0.5, 0.5]")
     assert stages("[0.75, 0.25]") == stages("[s for s in [3, 1]]") == [3, 1, 0, 0]
+
+
+def test_a_model_whose_only_repeated_modules_are_small(graph_of: Callable[[int], Graph]) -> None:
+    """A U-Net has no list of layers but that of its small embedding of time: it is cut between any two modules."""
+    from ssdsl.lang.parse import parse
+    from ssdsl.plan.interpret import interpret_all
+    from ssdsl.text.source import Source
+
+    paths = "time.0 time.1 down up".split()
+    names = {f"transformer.h.{n}": path for n, path in enumerate(paths)}
+
+    def renamed(op: Operator) -> Operator:
+        old = next((name for name in names if f"{op.path}.".startswith(f"{name}.")), None)
+        if old is None:
+            return op
+        return replace(op, path=names[old] + op.path.removeprefix(old), flops=op.flops * (not names[old][-1].isdigit()))
+
+    graph = graph_of(4)
+    graph = replace(graph, operators=tuple(map(renamed, graph.operators)))
+    text = "mesh gpus(pp = 2)\nlet s = balance(model, 2)\nassign s[i] to gpus[pp = i] for i in 0..2\n"
+    made = interpret_all(parse(Source("plan.ssp", text)), graph, {}, Path())[0]
+    work = [0, 0]
+    for op in graph.operators:
+        if place := made.of(op.name).place:
+            work[place.fixed[0][1]] += op.flops
+    assert max(work) < 0.75 * sum(work)
 
 
 def test_a_deep_model(graph_of: Callable[[int], Graph]) -> None:

@@ -176,6 +176,13 @@ def test_split_where_possible(plan) -> None:
     assert {op.kind for op in made.graph.operators if made.of(op.name).indices} == {"linear", "gelu"}
     assert [d.code for d in plan.warnings(text)] == ["E0381"]
     assert not plan.warnings(text + "split model[tp = none] by batch into tp where possible\n")
+    sizes = "mesh gpus(tp = 2)\nsplit model by heads into tp = [1, 2] where possible\n" + ASSIGN
+    (warning,) = (d for d in plan.warnings(sizes) if d.code == "E0381")
+    assert warning.text(warning.title).endswith("the parts' sizes add up to 3")
+    assert "give sizes that add up to 12" in warning.text(warning.help)
+    chunks = "mesh gpus(tp = 2)\nsplit model by heads into tp parts [[0, 2, 4], [1, 3]] where possible\n" + ASSIGN
+    (warning,) = (d for d in plan.warnings(chunks) if d.code == "E0381")
+    assert warning.text(warning.title).endswith("5 chunks do not divide it")
     both = MESH + "split model by ffn into tp\nsplit model by hidden into tp where possible\n" + ASSIGN
     assert {len(record.indices) for record in plan(both).operators.values() if record.indices} == {1}
 

@@ -20,8 +20,12 @@ Outer = dict[int, int]  # by the class of a dimension: the number of equal parts
 
 def divide_dims(lowering: Lowering) -> Lowering:
     """Replaces the graph and the indices of the plan, if there is such a dimension."""
-    plan = lowering.plan
-    outer = {cls: parts for cls, parts in _outer(plan).items() if _is_divisible(plan, cls, parts)}
+    plan, groups = lowering.plan, _groups(lowering.graph)
+    outer: Outer = {}
+    for cls, parts in _outer(plan).items():
+        group = groups.get(cls, {cls})
+        if all(_is_divisible(plan, one, parts) for one in group):
+            outer |= {one: outer.get(one, parts) for one in group}
     if not outer:
         return lowering
     pairs = {cls: (_new(plan.graph) + 2 * n, _new(plan.graph) + 2 * n + 1) for n, cls in enumerate(outer)}
@@ -50,6 +54,18 @@ def _outer(plan: Plan) -> Outer:
             if equal and len(cuts) == len(equal) + 1:
                 found.setdefault(dim.cls, prod(i.count for i in equal))
     return found
+
+
+def _groups(graph: Graph) -> dict[int, set[int]]:
+    """The classes that are one axis of a buffer, as it is read and as its new value is made: all or none are divided,
+    so that a buffer has the factors of its new value."""
+    groups: dict[int, set[int]] = {}
+    for buffer, value in graph.updates.items():
+        pairs = zip(graph.values[buffer].factors, graph.values[value].factors, strict=True)
+        for one, other in ((a, b) for old, new in pairs if len(old) == len(new) for a, b in zip(old, new, strict=True)):
+            group = groups.get(one, {one}) | groups.get(other, {other})
+            groups |= dict.fromkeys(group, group)
+    return groups
 
 
 def _is_divisible(plan: Plan, cls: int, parts: int) -> bool:
@@ -164,7 +180,7 @@ def _operator(operator: Operator, outer: Outer, pairs: dict[int, tuple[int, int]
         parts, (first, second) = outer[dim.cls], pairs[dim.cls]
         dims += [replace(dim, size=parts, cls=first), replace(dim, size=dim.size // parts, cls=second)]
     inputs, outputs = (tuple(map(divided, operands)) for operands in (operator.inputs, operator.outputs))
-    return replace(operator, inputs=inputs, outputs=outputs, dims=tuple(dims))
+    return replace(operator, inputs=inputs, outputs=outputs, dims=tuple(dims), signature=None)  # now unlike others
 
 
 def _value(value: Value, outer: Outer, pairs: dict[int, tuple[int, int]]) -> Value:

@@ -106,6 +106,26 @@ def _scatter_reduce(
     return total if reduce == "sum" else total / count.clamp(min=1)
 
 
+def _slice_scatter(
+    x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    """Complex numbers are written as pairs: torch does not differentiate `slice_scatter` of complex ones."""
+    if not x.dtype.is_complex:
+        return NotImplemented
+    pairs, written = named("pairs", aten.view_as_real.default(x)), aten.view_as_real.default(source)
+    result = named("written", aten.slice_scatter.default(pairs, written, dim % x.dim(), start, end, step))
+    return aten.view_as_complex.default(result)
+
+
+def _select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Any:
+    """As `slice_scatter`."""
+    if not x.dtype.is_complex:
+        return NotImplemented
+    pairs, written = named("pairs", aten.view_as_real.default(x)), aten.view_as_real.default(source)
+    result = named("written", aten.select_scatter.default(pairs, written, dim % x.dim(), index))
+    return aten.view_as_complex.default(result)
+
+
 RULES: dict[str, Rule] = {
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
@@ -114,6 +134,8 @@ RULES: dict[str, Rule] = {
     "repeat": _repeat,
     "scatter_reduce": _scatter_reduce,
     "_weight_norm_interface": _weight_norm,
+    "slice_scatter": _slice_scatter,
+    "select_scatter": _select_scatter,
 }
 
 # -- rules that look at other calls, or change a call ------------------------------------------------------------------

@@ -140,13 +140,21 @@ class LeftWhole(Traced):
 
     code = "E0381"
     severity = "warning"
-    title = "`{dim}` = {size} is left whole: {cut.count} parts do not divide it"
+    title = "`{dim}` = {size} is left whole: {why}"
     note = "{where}"
     help = "{change}\nor cut these along another dimension: {elsewhere}"
     dim: str
     size: int
     cut: Division
     paths: tuple[str, ...]
+    pieces: int  # chunks of all parts, each part one if the statement has none
+    total: int | None  # the sum of the sizes, if the statement has them
+
+    @property
+    def why(self) -> str:
+        if self.total is not None:
+            return f"the parts' sizes add up to {self.total}"
+        return f"{self.pieces} {'parts' if self.pieces == self.cut.count else 'chunks'} do not divide it"
 
     @property
     def elsewhere(self) -> str:
@@ -158,7 +166,11 @@ class LeftWhole(Traced):
 
     @property
     def change(self) -> str:
+        if self.total is not None:
+            return f"to cut it, give sizes that add up to {self.size}, or a number of equal parts"
         choices = [str(n) for n in range(min(self.size, 4096), 1, -1) if self.size % n == 0][:MOST_CHOICES]
+        if choices and self.pieces != self.cut.count:
+            return f"to cut it, give as many chunks as divide {self.size}: {joined(choices, 'or')}"
         if not choices:
             return "nothing has to be changed: each device computes it whole"
         name = f"{self.cut.origin.param if self.cut.origin else self.cut.index} = "

@@ -25,8 +25,8 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
     """The selections of the stages, none of them empty.
 
     Units are the repeated modules: the outermost, unless there are too few of them, or one stage is far heavier than
-    the mean. A model with too few repeated modules is cut between any two modules. Raises PlanError if there are fewer
-    modules than stages.
+    the mean. A model is cut between any two modules if it has too few repeated ones, or if only then no stage is far
+    heavier than the mean. Raises PlanError if there are fewer modules than stages.
     """
     operators, stages = arguments(ctx, e, given, "balance")
     key = operators, stages
@@ -42,13 +42,13 @@ def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: St
     # The last turn, one beyond the deepest level, cuts between any two modules.
     for level in range(1, deepest + 2):
         ctx.budget.spend(e, 1 + len(operators) // 12)
-        if level > deepest and best is not None:
-            break
         find_all = level > deepest
         units = module_runs(ctx.model, operators) if find_all else repeated_units(ctx.model, operators, level)
         if len(units) < count_of(stages):
             continue
-        best, is_good = _stages(ctx, units, stages)
+        found, is_good = _stages(ctx, units, stages)
+        if is_good or not find_all or best is None:
+            best = found
         if is_good:
             break
     if best is None:

@@ -275,7 +275,8 @@ def _dividing(ctx: Context, s: nodes.SplitStatement, alike: list[_Alike], parts:
         raise PlanError(_not_so(ctx, s, parts, bad, any(one.like.stage is Stage.COMPUTE for one in kept)))
     for size, those in bad.items():
         place, names = ctx.stack.site or s.dim.span, tuple(op.name for op, _ in those)
-        ctx.facts.uncut.append(Uncut(place, s.dim.text, size, parts.cut.name.text, parts.count, parts.origin, names))
+        counts = parts.count, parts.pieces, parts.total
+        ctx.facts.uncut.append(Uncut(place, s.dim.text, size, parts.cut.name.text, *counts, parts.origin, names))
     return kept
 
 

@@ -30,6 +30,7 @@ class DeferredWgrad:
     gradients: list[torch.Tensor]
     leaves: list[torch.Tensor]  # the weights, as leaves of the operator's own graph
     weights: list[torch.Tensor]  # the weights to whose `grad` these gradients are added, in the order of `leaves`
+    inputs: list[Any]  # edges of the activations, whose gradients are asked for once more where a kernel needs that
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class RecomputedArgs:
 
 Waiting = list[DeferredWgrad | RecomputedArgs]
 ALWAYS = torch.empty(0, requires_grad=True)  # connects calls without a differentiable input to autograd
+WHOLE = ("NativeGroupNormBackward0",)  # on a CPU it writes its input's gradient, asked for or not, if channels lie last
 
 
 @contextmanager
@@ -70,7 +72,12 @@ def finish(waiting: Waiting) -> None:
             continue
         if (clock := here().clock) is not None:
             clock.follow(half.outputs)
-        torch.autograd.backward(half.outputs, half.gradients, inputs=half.leaves)
+        if half.inputs:
+            found = torch.autograd.grad(half.outputs, [*half.leaves, *half.inputs], half.gradients)
+            for leaf, gradient in zip(half.leaves, found, strict=False):
+                leaf.grad = gradient
+        else:
+            torch.autograd.backward(half.outputs, half.gradients, inputs=half.leaves)
         computed += _add(half.weights, half.leaves)
     _hand_on(computed)
     _hand_on([pair for relay in relays for pair in _add(relay.originals, relay.copies)])
@@ -136,9 +143,9 @@ class _Halves(torch.autograd.Function):
             found = iter(torch.autograd.grad(roots, learning, grads, retain_graph=True, allow_unused=True))
         chosen = [(leaf, weight) for leaf, weight in zip(leaves, weights, strict=True) if leaf.requires_grad]
         if chosen and roots:
-            ctx.world.waiting.append(
-                DeferredWgrad(roots, grads, [leaf for leaf, _ in chosen], [weight for _, weight in chosen])
-            )
+            again = learning if any(edge.node.name() in WHOLE for edge in roots) else []
+            leaves, weights = (list(column) for column in zip(*chosen, strict=True))
+            ctx.world.waiting.append(DeferredWgrad(roots, grads, leaves, weights, again))
         return None, None, None, *(next(found, None) if a is not None else None for a in activations)
 
 

@@ -127,3 +127,23 @@ def test_gradients_that_are_one_tensor_add_up_apart() -> None:
         assert gradient.tolist() == [factor] * 3
     assert one.grad is not None and other.grad is not None
     assert one.grad.tolist() == other.grad.tolist() == [11.0] * 3
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_group_norm_of_channels_that_lie_last(again: bool) -> None:
+    """On a CPU its kernel writes the gradient of its input, even where only those of weights are asked for."""
+    x, weight, bias = (torch.randn(shape, requires_grad=True) for shape in ((4, 10, 4, 16), (16,), (16,)))
+
+    def norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.group_norm(x.permute(0, 3, 1, 2), 2, weight, bias)
+
+    def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        moved = x.permute(0, 3, 1, 2)
+        return halves(lambda x, w, b: F.group_norm(x, 2, w, b), (moved,), (weight, bias)).sin()
+
+    expected = torch.autograd.grad(norm(x, weight, bias).sin().sum(), (x, weight, bias))
+    result = checkpoint_halves(run, x, weight, bias) if again else run(x, weight, bias)
+    with collecting() as waiting:
+        result.sum().backward()
+    finish(waiting)
+    torch.testing.assert_close((x.grad, weight.grad, bias.grad), expected)
