@@ -7,11 +7,14 @@ The file is a zip archive of three members:
 - `graph.json`: a list of nodes, each of which names nodes before it by their numbers; the last is the graph;
 - `constants`: the bytes of stored tensors, end to end.
 
-A node is null, a boolean, a number or a text, which stand for themselves, or a list of a word and of numbers of nodes:
-`["tuple", 3, 4]`, `["dict", key, value, ...]`, `["set", ...]`, `["complex", real, imaginary]`, `["bytes", start, end]`,
-where the last two are positions in `constants`, or a class and its fields in order: `["Dim", 7, 12, ...]`. A row of
-ssdsl's own table is `["row", name]`; any other row is a node without its fields `dims` and `flops`, which are used at
-capture only. Equal things are one node.
+A node is one of these. Equal things are one node.
+
+- null, a boolean, a number or a text, which stand for themselves;
+- a list of a word and of numbers of nodes: `["tuple", 3, 4]`, `["dict", key, value, ...]`, `["set", ...]`, `["complex",
+  real, imaginary]`, or a class and its fields in order, `["Dim", 7, 12, ...]`;
+- `["bytes", start, end]`, positions in `constants`;
+- `["row", name]`, a row of ssdsl's own table of operators. Any other row is a node of its class `Op` without the fields
+  `dims` and `flops`, which are used at capture only.
 
 Unlike with pickle, nothing in a file is executed: a word names one of `CLASSES` or `ENUMS`, or is refused.
 """

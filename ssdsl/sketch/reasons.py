@@ -124,7 +124,7 @@ def _with(found: SearchResult, best: Tried, changes: tuple[PlanChange, ...]) -> 
 
 
 def _note(found: SearchResult, best: Tried, name: str) -> str:
-    """How the best plan with another value of the param `name` does: slower, too large, or unknown."""
+    """A note on a param: the best plan with another value of it is slower, too large for the memory, or unknown."""
 
     def with_another(tried: Tried) -> bool:
         return tried.sketch.file == best.sketch.file and tried.opened[name] != best.opened[name]

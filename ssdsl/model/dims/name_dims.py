@@ -25,7 +25,7 @@ from ssdsl.model.ops.registry import row
 CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
-IN_GROUPS = {"heads": "heads_per_group"}  # the name of the inner piece, where a dimension is in two pieces
+IN_GROUPS = {"heads": "heads_per_group"}  # the name of the second leaf, if a dimension has two
 BESIDE = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of it in an axis of a weight: fused projections
 
 Names = Iterator[tuple[list[int], str]]  # leaves, and the name of the dimension that they make together

@@ -48,7 +48,7 @@ class Example:
         return self.sizes.seq or (SEQ if most > SEQ else max(most - 2, 1))  # RoBERTa's positions begin at 2, for one
 
     def inputs(self) -> Batch:
-        """The model's main input by its name. Raises NoExample where it is unknown how to make it."""
+        """The model's main input by its name. Raises NoExample if it is unknown how to make it."""
         name = getattr(self.model, "main_input_name", "input_ids")
         if name not in INPUTS:
             raise NoExample(f"it takes `{name}`")

@@ -1,15 +1,15 @@
 """The backward walk: from the gradients of a function's outputs to those of its inputs.
 
-The backward of an operator is linear in the gradient of its result. So along a coordinate by which the operator is not
-split, where it computes the same everywhere, a partial gradient gives partial gradients; along its own splits it needs
-the whole gradient.
+The backward of an operator is linear in the gradient of its result. Along a coordinate by which the operator is not
+split, all devices compute the same, so an addend of the gradient gives addends of its operands' gradients. Along its
+own splits the operator needs the whole gradient.
 
 In a backward in halves, the first half returns gradients of activations, the second leaves those of weights. The
 gradient of a value that follows from weights alone belongs to the second half, even if an operator reads it together
 with a value that follows from data. Conversions that backward gathers again must be gathered by all devices of the
 group, at the same time.
 
-Nothing is returned for a mistake: `facts` collects it as a failure, and the walk goes on.
+A mistake ends nothing: `facts` collects it as a failure, and the walk goes on.
 """
 
 from dataclasses import dataclass, field
