@@ -56,8 +56,8 @@ def _best(work: Callable[[], object]) -> float:
 
 
 def _usual(talk: Callable[[], object], repeats: int) -> float:
-    """The first quartile of the times of the messages, in seconds. The least time would be that of a lucky message: the
-    other process wakes up sooner or later by chance."""
+    """The first quartile of the times of the messages, in seconds. The least time would be too good: how soon the other
+    process wakes up is chance."""
     talk()
     return quantiles([_timed(talk) for _ in range(repeats)], n=4)[0]
 

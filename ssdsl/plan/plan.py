@@ -167,12 +167,14 @@ class OpPlan:
     """Everything that a plan says of one operator. An operator beside another takes its record
     (`neighbours/place_beside.py`).
 
-    `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it lacks
-    because it needs all of their dimension. `checkpoint` is the number of the checkpoint in which it is recomputed.
-    With `regathers`, backward gathers its gathered operands again. Of a value that is sent to it, `ahead` may arrive
-    before it reads them. `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
-    `stays` is for repeated constants, which are else computed beside each of their readers: the `assign` that places
-    this one places nothing but such constants, so it stays where the plan says.
+    - `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it
+      lacks because it needs all of their dimension.
+    - `checkpoint` is the number of the checkpoint in which it is recomputed. With `regathers`, backward gathers its
+      gathered operands again.
+    - Values that are sent to it are requested up to `ahead` values ahead of the one that it reads next.
+    - `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
+    - `stays` is for repeated constants, which are otherwise computed beside each of their readers: the `assign` that
+      places this one places nothing but such constants, so it stays at the place that the plan gives it.
     """
 
     place: Placement | None = None

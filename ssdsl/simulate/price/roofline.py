@@ -191,5 +191,5 @@ class Roofline:
     def _tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
         size = flat.elements_over(flat.sharded.optimizer) * self.facts.state.gradient_bytes(flat.dtype)
-        ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))  # the first group stands for all
+        ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))  # the first devices stand for the others
         return self.network.among(SizedCollective("all_reduce", (), size), ranks)
