@@ -49,7 +49,7 @@ def down_and_up(
 ) -> torch.Tensor:
     """The result of the levels of a U-Net; on the way up each also reads the result of the same level on the way down.
 
-    x [batch, channels, depth, height, width]; `up` and `rise` begin with the deepest level.
+    x [batch, channels, ...], with two or three axes of space; `up` and `rise` begin with the deepest level.
     """
     skips: list[torch.Tensor] = []
     for level in down:
