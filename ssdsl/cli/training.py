@@ -1,4 +1,4 @@
-"""Compiles a plan, launches its program and returns its measurements: the common part of `run` and `verify`."""
+"""Launches the program of a compiled plan and returns its measurements: the common part of `run` and `verify`."""
 
 import math
 import os
@@ -34,7 +34,11 @@ def train(
     max_restarts: int = 0,
     evaluation: "Compiled | None" = None,
 ) -> "RunResult":
-    """Writes the program into `folder`, starts it and waits for its results, which are written there as well."""
+    """Writes the program into `folder`, starts it, and returns its results, which are written there as well.
+
+    `processes` is the number that one machine may start at most, `per_node` the number that the user gave for each, and
+    `dump` asks for all tensors. Raises PlanError.
+    """
     from ssdsl.run.launch import ONE_NODE, launch
 
     devices, nodes = compiled.plan.devices, nodes or ONE_NODE
@@ -55,8 +59,8 @@ def train(
 
 
 def compared(loaded: LoadedPlan) -> LoadedPlan:
-    """The model with its graph compared with the module, if that was not done yet. A graph from the cache is compared
-    again, because the trained module may have changed."""
+    """The plan, after its graph was compared with the module, if that was not done yet. A graph from the cache is
+    compared again, because the trained module may have changed."""
     if loaded.captured.is_compared and loaded.captured.built is not None:
         return loaded
     from ssdsl.model.checks.check_capture import check_capture
@@ -67,7 +71,8 @@ def compared(loaded: LoadedPlan) -> LoadedPlan:
 
 
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
-    """The machines of the command line; this one is number `rank`. Raises typer.BadParameter."""
+    """The machines of the command line; this one is number `rank`. They meet at `endpoint`, HOST:PORT. Raises
+    typer.BadParameter."""
     from ssdsl.run.launch import Nodes
 
     if rank >= count:
@@ -127,7 +132,7 @@ def _check_sparse(loaded: LoadedPlan, training: "Training") -> None:
 
 @contextmanager
 def workplace(out: str | None, nodes: "Nodes | None" = None) -> Iterator[Path]:
-    """The folder of a run: that of `--out`, which no other run may use, or a temporary one.
+    """A context with the folder of a run: that of `--out`, which no other run may use meanwhile, or a temporary one.
 
     Each of several nodes has its own folder inside that of `--out`, because they may share a disk.
     """
@@ -157,8 +162,8 @@ def warn_of_nothing(result: "RunResult", steps: int) -> None:
 
 
 def writable(folder: str) -> Path:
-    """The absolute path of a folder for results, created if need be. Raises PlanError if it cannot be written, for use
-    before long work."""
+    """The absolute path of a folder for results, created if need be. Raises PlanError if it cannot be written, so that
+    this is known before long work."""
     from ssdsl.run.failures import writing
 
     path = Path(folder).absolute()  # because processes may start in another folder

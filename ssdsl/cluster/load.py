@@ -18,15 +18,16 @@ from ssdsl.text.source import Source, Span
 
 KNOWN = Path(__file__).parent / "known"
 LARGEST_BYTES = 1 << 20
-SIZED = re.compile(r"([a-z0-9]+)x([1-9][0-9]{0,5})")  # devices, and how many: `a100x64`
-# the end of tomllib's messages
+SIZED = re.compile(r"([a-z0-9]+)x([1-9][0-9]{0,5})")  # the kind of device, and how many: `a100x64`
+# the end of a message of tomllib, which says where the mistake is
 POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def load_cluster(spec: str) -> Cluster:
     """The cluster of a name or path; `a100x64` has 64 of the devices of `a100x1024`.
 
-    Flags of its file may be set behind commas: `h200x8,fuse=false`. Raises PlanError with all mistakes.
+    After the name, flags of its file may be set, with a comma before each: `h200x8,fuse=false`. Raises PlanError with
+    all mistakes.
     """
     name, *flags = spec.split(",")
     path = cluster_file(name)
@@ -39,15 +40,16 @@ def load_cluster(spec: str) -> Cluster:
 
 
 def _of_size(cluster: Cluster, name: str, size: int) -> Cluster:
-    """A cluster of so many devices: a part of a node, or whole nodes. Raises PlanError for more than one node where
-    only one is known."""
-    (group,) = cluster.groups
+    """The cluster with `size` of its devices: a part of a node, or whole nodes. Raises PlanError if these are more than
+    one node, and no link between nodes is known."""
+    (group,) = cluster.groups  # a name such as `a100x64` stands for one kind of device
     node, *outer = group.levels
     if size <= node.size:
         return replace(cluster, name=name, groups=(replace(group, levels=(replace(node, size=size),)),))
     if not outer:
         raise PlanError(_unknown(name, f"`{cluster.name}` is one node of {node.size}, with no link to others"))
-    whole = -(-size // node.size) * node.size
+    whole = -(-size // node.size) * node.size  # 20 devices of nodes of 8 are 3 nodes, 24 devices
+    # levels of links that join fewer devices stay as they are; the outermost one joins all
     levels = (node, *(level for level in outer[:-1] if level.size < whole), replace(outer[-1], size=whole))
     return replace(cluster, name=name, groups=(replace(group, levels=levels),))
 
@@ -75,7 +77,7 @@ def _unknown(name: str, label: str) -> UnknownCluster:
 
 
 def _is_alike(known: str, devices: str) -> bool:
-    """Whether a known cluster's name names these devices and a number."""
+    """Whether a known cluster has these devices: `a100x1024` has `a100`."""
     sized = SIZED.fullmatch(known)
     return sized is not None and sized[1] == devices
 
@@ -113,8 +115,8 @@ def _beside(path: Path) -> str:
 
 
 def _checked(source: Source, table: TableSchema) -> tuple[dict[str, Any], Places]:
-    """The contents of a file, with all required keys of the table and no unknown ones, and the places of its keys and
-    values. Raises PlanError."""
+    """The contents of a file, and the places of its keys and values. Raises PlanError unless it has all required keys
+    of the table, no unknown ones, and values of the right types."""
     try:
         found = tomllib.loads(source.text)
         places = find_places(source)
@@ -128,7 +130,8 @@ def _checked(source: Source, table: TableSchema) -> tuple[dict[str, Any], Places
 
 
 def _bad_toml(source: Source, message: str) -> BadToml:
-    """The diagnostic of tomllib's message, at the line and the column in which it ends, else at the text's end."""
+    """The diagnostic for a message of tomllib. Its place is the line and column that the message ends with, or the end
+    of the text."""
     place = POSITION.search(message)
     at = len(source.text.rstrip())
     if place is not None and place[1]:

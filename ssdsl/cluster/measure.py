@@ -20,7 +20,7 @@ from ssdsl.cluster.errors import ClusterFileUnwritable, MeasureFailed
 from ssdsl.lang.save import put_whole, reason_of
 from ssdsl.text.diagnostic import PlanError
 
-MOST_PROCESSES = 8  # as many as plans for a laptop have; a server's cores are not all started
+MOST_PROCESSES = 8  # as many as plans for a laptop have; on a server some cores stay idle
 LIMIT_S = 120.0
 POLL_S = 0.05
 LARGE_BYTES = 8 << 20  # of probe.py's large messages
@@ -29,10 +29,11 @@ GIB, GB, TERA, MICRO = 2**30, 1e9, 1e12, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Rates of one process with one thread while the other cores compute too; of gloo, between two processes.
+    """Rates of one process with one thread while the other cores compute too, and of gloo between two processes.
 
-    `launch_s` is the time of an operator on eight numbers. A hop is one of the messages that a rank waits for: a ring
-    of two has two. The all_reduce's bandwidth is bus bandwidth, as nccl-tests defines it.
+    Times are in seconds, bandwidths in bytes per second, `..._flops` in operations per second. `launch_s` is the time
+    of an operator on eight numbers. A hop is one of the messages of a collective that a rank waits for, one after
+    another: an all_reduce of two ranks has two. The all_reduce's bandwidth is bus bandwidth, as nccl-tests defines it.
     """
 
     processor: str
@@ -50,6 +51,7 @@ class Measurement:
     day: date
 
     def about(self) -> str:
+        """The description of the cluster in its file."""
         return f"processes on the {self.cores} cores of one machine, over gloo"
 
     def toml(self) -> str:
@@ -73,7 +75,11 @@ class Measurement:
 
 
 def _digits(value: float) -> str:
-    """Three digits, without an exponent."""
+    """A number as text: three digits, without an exponent.
+
+    >>> _digits(1234567.0), _digits(0.0123456)
+    ('1230000', '0.0123')
+    """
     return f"{float(f'{value:.3g}'):f}".rstrip("0").rstrip(".")
 
 
@@ -138,7 +144,7 @@ def measure() -> Measurement:
 
 
 def save(measurement: Measurement, path: Path) -> None:
-    """Writes the cluster's file, and makes its folder. Raises PlanError where that is impossible."""
+    """Writes the cluster's file, and makes its folder. Raises PlanError if that is impossible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         put_whole(path, measurement.toml())
@@ -147,13 +153,16 @@ def save(measurement: Measurement, path: Path) -> None:
 
 
 def _bandwidth(small_s: float, large_s: float) -> float:
-    """The bandwidth, from the times of an empty and a large message. Between two ranks an all_reduce sends the data
-    once in each direction, so its bus bandwidth is the same formula."""
+    """The bandwidth in bytes per second, from the times of a message of one number and of a large one.
+
+    Between two ranks an all_reduce sends the data once in each direction, so its bus bandwidth is the same formula.
+    """
+    # on a busy machine the small message may seem the slower one: the difference is at least a hundredth of the time
     return LARGE_BYTES / max(large_s - small_s, large_s / 100)
 
 
 def _probe(world: int, computing: int) -> list[dict[str, float]]:
-    """The measurements of each rank."""
+    """The measurements of each rank, by the names in `probe.py`."""
     with tempfile.TemporaryDirectory(prefix="ssdsl-measure-") as name:
         folder = Path(name)
         processes: list[subprocess.Popen[bytes]] = []
@@ -215,6 +224,7 @@ def _cores() -> int:
 
 
 def processor() -> str:
+    """A name for one core of this machine: `core of AMD EPYC 7B13`."""
     try:
         found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     except OSError:

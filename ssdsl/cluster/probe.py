@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 SECONDS = 1.5  # the least duration of a measurement
-SIDE = 1024  # of the square matrices
+SIDE = 1024  # rows, and columns, of the matrices that are multiplied
 STREAM_BYTES = 64 << 20  # of each of three tensors: more than caches hold
 LEAST_REPEATS = 5
-CHAIN = 100  # operators in a row
+CHAIN = 100  # operators, each of which reads the result of the one before
 SMALL_ELEMENTS, LARGE_ELEMENTS = 1, 2 << 20
 
 
@@ -56,8 +56,8 @@ def _best(work: Callable[[], object]) -> float:
 
 
 def _usual(talk: Callable[[], object], repeats: int) -> float:
-    """The first quartile of the time that the messages took, in seconds: how soon the other process wakes up is
-    chance."""
+    """The first quartile of the times of the messages, in seconds. The least time would be too good: how soon the other
+    process wakes up is chance."""
     talk()
     return quantiles([_timed(talk) for _ in range(repeats)], n=4)[0]
 
@@ -69,12 +69,13 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _matmul_flops(dtype: torch.dtype) -> float:
+    """The operations per second of a product of two square matrices, 2 * SIDE**3 of them."""
     a, b = torch.randn(SIDE, SIDE).to(dtype), torch.randn(SIDE, SIDE).to(dtype)
     return 2 * SIDE**3 / _best(lambda: a @ b)
 
 
 def _memory_bandwidth() -> float:
-    """The bytes read and written per second when two tensors are added into a third."""
+    """The bytes read and written per second while two tensors are added into a third."""
     a, b, c = (torch.zeros(STREAM_BYTES // 4) for _ in range(3))
     return 3 * STREAM_BYTES / _best(lambda: torch.add(a, b, out=c))
 
@@ -89,11 +90,11 @@ def _launch_s() -> float:
             y = y + x
         y.sum().backward()  # type: ignore[no-untyped-call]
 
-    return _best(chain) / (2 * CHAIN)
+    return _best(chain) / (2 * CHAIN)  # CHAIN additions, and the backward of each
 
 
 def _ping_s(data: torch.Tensor, repeats: int, rank: int, pair: dist.ProcessGroup) -> float:
-    """The seconds from one rank to the other: half of the way there and back."""
+    """The seconds of a message from one rank to the other: half of the way there and back."""
 
     def there_and_back() -> None:
         for sender in (0, 1):
@@ -124,7 +125,7 @@ TALK = {  # a measurement, the elements of its message, and its repetitions
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process when the one that started it is gone."""
+    """Ends this process when `parent`, the process that started it, has ended."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -1,7 +1,8 @@
 """Writes a function of the program as Python: calls of its layers' functions, and its other instructions in line.
 
-A section of it that is a layer, or is recomputed, is a Python function of its own, written once for each kind: its
-weights have their names in the layer.
+A section that is a layer, or is recomputed, is a Python function of its own, written once for each kind. It gets the
+layer's path as `prefix`, and names weights as in the layer: `w["ln_1.weight"]` of `transformer.h.3`. The function
+itself has a decorator, `@block(...)`, that tells the runtime its inputs, outputs and indices in time.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -29,7 +30,7 @@ from ssdsl.plan.regions import lengths_of
 
 
 def function_text(function: Function, scope: FileScope) -> str:
-    """The text of the decorated function; adds its layers' functions to the scope."""
+    """The text of the decorated function; adds the functions of its sections to the scope."""
     body = scope.body(function, "", scope.names, scope.group)
     given = [*(i.var.name for i in function.inputs), *(p.var.name for p in function.prepared)]
     body.outside = {n: body.names.name(f"in {n}", n.value) for n in given}
@@ -58,6 +59,7 @@ def function_text(function: Function, scope: FileScope) -> str:
 
 
 def _about(function: Function, scope: FileScope) -> str:
+    """The docstring: `transformer.h.2.ln_1 ... lm_head: 73 operators.`"""
     paths = [scope.program.graph.by_name[op.operator].path for op in function.operators()]
     named = [p for p in paths if p] or ["the model itself"]
     between = named[0] if named[0] == named[-1] else f"{named[0]} ... {named[-1]}"
@@ -78,8 +80,8 @@ def _call(function: Function, scope: FileScope, outer: Body, number: int, called
     given = (outer.read(names[n]) for n in called.outside)
     arguments = [*given, "weights", quoted(section.layer), *time_of(function)]
     if section.recompute:
-        again = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"
-        call = f"{again}({', '.join([name, *arguments])})"
+        runner = "checkpoint" if function.backward is Backward.WHOLE else "checkpoint_halves"
+        call = f"{runner}({', '.join([name, *arguments])})"
     else:
         call = f"{name}({', '.join(arguments)})"
     targets = [outer.make(names[n], "y") for n in called.values]
@@ -123,11 +125,13 @@ def _input(given: FunctionInput, *, own: bool) -> str:
 
 
 def _join(merge: Merge, given: FunctionInput, *, own: bool) -> str:
-    """The merge of an input; one of the function's own results joins the parts before the running one."""
+    """The merge of an input. With `own` the input is a result of earlier tasks of the same function: parts before the
+    running one are joined."""
     index = next(t for t in given.time if t.name in merge.axes)
     parts = [quoted(index.name), str(index.parts)]
     if not isinstance(merge, AllReduce):
         cut = merge.source
+        # parts of one length need no regions: the runtime finds those before the running one by its number
         is_plain = cut.at is None or (own and len({*lengths_of(cut.at)}) == 1)
         parts += [f"dim={cut.dim}", f"outer={cut.outer}", *([] if is_plain else [f"at={cut.at}"])]
     if isinstance(merge, Exchange):
@@ -157,8 +161,8 @@ def _listing(name: str, items: list[str]) -> Iterator[str]:
 def section_text(
     function: Function, number: int, scope: FileScope, leaving: Callable[[], list[frozenset[Name]]], ends: Lifetimes
 ) -> SectionText:
-    """The text of a section of a function; adds the groups that it uses to the scope. `leaving` gives the values that
-    each section makes for others."""
+    """The text of a section of a function; adds the process groups that it uses to the scope. `leaving` gives, by
+    section, the values that it makes for others."""
     known, section = scope.common.sections, function.sections[number]
     key = None if section.kind is None else _key(function, section, scope)
     if (text := known.get(key)) is not None:
@@ -172,7 +176,7 @@ def section_text(
 
 
 def _key(function: Function, section: Section, scope: FileScope) -> Hashable:
-    """Everything that the text depends on: the kind, the mesh, which names groups, and the texts of weights."""
+    """Everything that the text depends on: the kind, the mesh, by which groups are named, and the texts of weights."""
     weights = WeightTexts(scope.common, function, section.layer)
     words = tuple(map(weights.word, section.names()))
     written = tuple(weights.changed(i.buffer) for i in section.body if isinstance(i, Write))
@@ -215,7 +219,8 @@ def time_of(function: Function) -> list[str]:
 
 
 def write(body: Body, section: Section, leaving: frozenset[Name], ended: Callable[[int], Iterable[Name]]) -> None:
-    """Adds the lines of a section to a body; behind each but the last, names are deleted that `ended` there."""
+    """Adds the lines of a section to a body. After each line but the last, it deletes the names that are not read any
+    more: `ended` gives them by the number of the instruction."""
     used = leaving | {n for instr in section.body for n in reads_of(instr)}
     for number, instr in enumerate(section.body, start=1):
         body.add(instr, used)

@@ -17,7 +17,8 @@ from ssdsl.plan.plan import State
 class Param:
     """A weight or buffer on a submesh. `partial` are the axes along which its gradient is a pending sum.
 
-    `trained`: the loss depends on it through differentiable operators; another one gets no gradient and is not updated.
+    It is `trained` if the loss depends on it through differentiable operators; otherwise it gets no gradient and is not
+    updated.
     """
 
     weight: str
@@ -47,8 +48,8 @@ class Param:
         return tuple(a for (a, _), place in places if isinstance(place, Shard) and len({*(place.lengths or ())}) > 1)
 
     def cut_over(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """The axes among these over which its state can be sharded, in the mesh's order: the weight is replicated along
-        them."""
+        """The axes among these over which its state can be sharded, in the mesh's order: those along which the weight
+        is replicated, and which have more than one device."""
         ways = dict(self.submesh.axes)
         return tuple([axis for axis in self.copied if axis in axes and ways[axis] != 1])
 
@@ -60,8 +61,8 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class StateAxes:
-    """The axes over which the state of weights is sharded. Each begins with those of the state before it: what is
-    computed from parts has at least these parts.
+    """The axes over which the state of weights is sharded. Those of gradients begin with those of weights, those of the
+    optimizer's state with those of gradients: gradients of weights in parts are in these parts at least.
 
     ZeRO-1 shards the optimizer's state, ZeRO-2 gradients too, ZeRO-3 weights too. Over unlike axes they are nested, as
     in hybrid sharding and ZeRO++ (Wang et al. 2023): weights over the devices of a node, and the optimizer's state over
@@ -137,10 +138,11 @@ CompletionStep = AllReduceGrads | ReduceScatterGrads | ChunkGrads | GatherGrads 
 
 
 class Completion(NamedTuple):
-    """The steps from the gradient that backward leaves to the one that the optimizer needs, by when they run.
+    """The steps from the gradient that backward leaves to the one that the optimizer needs, by the time at which they
+    run.
 
-    `in_backward`: where the backward of a module leaves the gradients of weights that were gathered for it (ZeRO-3).
-    `each`: behind each backward that adds to the gradient (ZeRO-2). `once`: behind the last one.
+    `in_backward` run within the backward of each section that gathered weights (ZeRO-3), `each` after each backward
+    that adds to the gradient (ZeRO-2), `once` after the last one.
     """
 
     in_backward: tuple[CompletionStep, ...] = ()
@@ -159,13 +161,14 @@ class Completion(NamedTuple):
 
     @property
     def is_background(self) -> bool:
-        """Whether the last steps run while tasks go on: they are one all_reduce, maybe of a part."""
+        """Whether the steps of `once` run while tasks go on: they are one all_reduce, maybe of a part of the gradient.
+        A reduce_scatter blocks where it starts."""
         kinds = Counter(map(type, self.once))
         return kinds[AllReduceGrads] == 1 and not kinds[ReduceScatterGrads]
 
     @property
     def awaited(self) -> tuple[GatherGrads, ...]:
-        """The steps that run where the reduction is awaited: they gather what was reduced in the background."""
+        """The steps that run when the reduction is awaited: they gather what was reduced in the background."""
         return tuple(step for step in self.once if isinstance(step, GatherGrads)) if self.is_background else ()
 
 

@@ -1,17 +1,22 @@
-"""Writes and reads files of captured graphs: another process or machine needs neither torch nor the model for them.
+"""Writes and reads files of captured graphs. Another process or machine needs neither torch nor the model to read one.
 
 The file is a zip archive of three members:
 
 - `header.json`: `{"format": "ssdsl graph", "version": 2, "fields": {"Dim": ["name", ...], ...}, ...}` and what the
-  writer adds, such as the model's name;
+  writer adds, such as the model's name. A file whose classes have other `fields` than today's is refused;
 - `graph.json`: a list of nodes, each of which names nodes before it by their numbers; the last is the graph;
 - `constants`: the bytes of stored tensors, end to end.
 
-A node is null, a boolean, a number or a text, which stand for themselves, or a list of a word and of numbers of nodes:
-`["tuple", 3, 4]`, `["dict", key, value, ...]`, `["set", ...]`, `["complex", real, imaginary]`, `["bytes", start, end]`,
-where the last two are positions in `constants`, or a class and its fields in order: `["Dim", 7, 12, ...]`. A row of
-ssdsl's own table is `["row", name]`; any other row is a node without its fields `dims` and `flops`, which are used at
-capture only. Equal things are one node. Nothing in a file is executed.
+A node is one of these. Equal things are one node.
+
+- null, a boolean, a number or a text, which stand for themselves;
+- a list of a word and of numbers of nodes: `["tuple", 3, 4]`, `["dict", key, value, ...]`, `["set", ...]`, `["complex",
+  real, imaginary]`, or a class and its fields in order, `["Dim", 7, 12, ...]`;
+- `["bytes", start, end]`, positions in `constants`;
+- `["row", name]`, a row of ssdsl's own table of operators. Any other row is a node of its class `Op` without the fields
+  `dims` and `flops`, which are used at capture only.
+
+Unlike with pickle, nothing in a file is executed: a word names one of `CLASSES` or `ENUMS`, or is refused.
 """
 
 import io
@@ -78,13 +83,13 @@ def write_graph(graph: Graph, header: Mapping[str, Any]) -> bytes:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of a file; raises BadGraphFile, and OSError where there is no file."""
+    """The header of a file; raises BadGraphFile, and OSError if there is no file."""
     with _opened(path) as archive:
         return _header(archive)
 
 
 def read_graph(path: Path) -> tuple[Graph, dict[str, Any]]:
-    """The graph in a file, and its header; raises BadGraphFile, and OSError where there is no file."""
+    """The graph in a file, and its header; raises BadGraphFile, and OSError if there is no file."""
     with _opened(path) as archive:
         header = _header(archive)
         try:
@@ -128,7 +133,7 @@ class _Writer:
         self.by_identity: dict[int, tuple[Any, int]] = {}  # the thing is kept alive, so that no other gets its id
 
     def node(self, item: Any) -> int:
-        """The number of the node of a thing."""
+        """The number of a thing's node, which is added after those of its parts unless an equal thing has one."""
         if (found := self.by_identity.get(id(item))) is not None:
             return found[1]
         shown = self._shown(item)
@@ -183,6 +188,7 @@ def _field(op: Op, name: str) -> Any:
 
 
 def _read(nodes: list[Any], constants: bytes) -> Any:
+    """The thing of the last node. Damaged nodes raise one of DAMAGED."""
     made: list[Any] = []
     for node in nodes:
         if not isinstance(node, list):

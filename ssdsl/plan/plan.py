@@ -29,8 +29,11 @@ class Index:
     """One cut of an operator by `split`: its dimension number `dim` is cut into `count` parts; `name` is the index.
 
     `at` says which positions each part has; None if the parts are equal runs in order. `also` is another dimension that
-    is cut alike, such as the keys of the queries. `outside` is used by the lowering for what lies inside the parts of
-    other operators: it is the number of equal parts outside of these, all indices together.
+    is cut alike, such as the keys of the queries.
+
+    `outside` is 1 in a plan. The lowering gives it to operators that lack some outer indices of their neighbours, and
+    must have the same parts: it is the product of those indices' parts. If `dp = 2, m = 4` cut 16 rows, part 0 of an
+    operator with `m` alone and `outside = 2` is the first 2 rows of each half.
     """
 
     name: str
@@ -52,7 +55,7 @@ class Index:
         return self.at is None or self.at == parts_of(lengths_of(self.at))
 
     def of_all(self, times: int) -> "Index":
-        """The index for a dimension that is `times` as long."""
+        """The index for a dimension that is `times` as long: its parts are, too."""
         if self.at is None or times == 1:
             return self
         return replace(self, at=tuple(tuple((s * times, e * times) for s, e in runs) for runs in self.at))
@@ -129,6 +132,8 @@ class ClockOrder:
 
 
 class State(StrEnum):
+    """The state of weights that ZeRO shards."""
+
     WEIGHTS = "weights"
     GRADS = "grads"
     OPTIMIZER = "optimizer"
@@ -151,7 +156,7 @@ class StateShard:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A number that a statement gives an operator."""
+    """A number that a statement gives an operator, such as that of a checkpoint. It has the statement's span."""
 
     value: int
     span: Span = field(compare=False)
@@ -162,11 +167,14 @@ class OpPlan:
     """Everything that a plan says of one operator. An operator beside another takes its record
     (`neighbours/place_beside.py`).
 
-    `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it lacks
-    because it needs all of their dimension. `checkpoint` is the number of the checkpoint in which it is recomputed.
-    With `regathers`, backward gathers its gathered operands again. It may receive `ahead` values before it reads them.
-    `sets` are the numbers of the sets of operators named in orders to which it belongs. `stays`: a statement places it
-    that places nothing but repeated constants, so that these are not computed beside their readers.
+    - `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it
+      lacks because it needs all of their dimension.
+    - `checkpoint` is the number of the checkpoint in which it is recomputed. With `regathers`, backward gathers its
+      gathered operands again.
+    - Values that are sent to it are requested up to `ahead` values ahead of the one that it reads next.
+    - `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
+    - `stays` is for repeated constants, which are otherwise computed beside each of their readers: the `assign` that
+      places this one places nothing but such constants, so it stays at the place that the plan gives it.
     """
 
     place: Placement | None = None
@@ -180,7 +188,7 @@ class OpPlan:
 
     @property
     def home(self) -> Placement:
-        """The place of an operator that has one, as all operators of stage COMPUTE do in a plan."""
+        """The place, for an operator that must have one: all operators of stage COMPUTE do."""
         assert self.place is not None, "the interpreter refuses plans that leave an operator without a place"
         return self.place
 
@@ -194,8 +202,8 @@ class Plan:
     """All facts of a script about a graph. Each fact has the span of its statement.
 
     `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage
-    COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values in
-    force.
+    COMPUTE have a place; constants and data operators run wherever their consumers are. `params` are the values that
+    hold: those of `--set`, else the defaults.
     """
 
     graph: Graph
@@ -211,8 +219,8 @@ class Plan:
         return self.operators.get(operator, NOTHING)
 
     def ahead(self, operators: Iterable[str]) -> int:
-        """The number of values that a task of these operators may have received beside those that it reads next: the
-        largest `prefetch`."""
+        """The number of values of a message that may have arrived before a task of these operators reads them, beside
+        the one that it reads next: the largest `prefetch`."""
         marks = (self.of(name).ahead for name in operators)
         return max((mark.value for mark in marks if mark is not None), default=AHEAD)
 

@@ -1,4 +1,7 @@
-"""Tells what statements did, in words with numbers: the facts that are new in a plan."""
+"""Says in words what statements did: a line for each new name of a plan, and for its new facts, with their numbers.
+
+For example `split 12 operators by batch into 2 parts, dp, over gpus`.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -13,12 +16,12 @@ from ssdsl.plan.plan import Index, State
 from ssdsl.repl.describe import describe, devices_text
 from ssdsl.repl.session import DraftReading
 
-MOST_LINES = 8  # of one kind
+MOST_LINES = 8  # of one kind; a ninth is shown as well, instead of `... and 1 more`
 STATES = {State.WEIGHTS: "{}", State.GRADS: "the gradients of {}", State.OPTIMIZER: "the optimizer state of {}"}
 
 
 def changes(before: DraftReading, after: DraftReading) -> tuple[str, ...]:
-    """A line for each new name, and for each kind of new fact."""
+    """The lines for what `after` has and `before` has not: new names first, then new facts kind by kind."""
     old, new = before.context, after.context
     lines: list[str] = []
     for kind in KINDS:
@@ -42,12 +45,12 @@ def _names(old: Scope, after: DraftReading) -> Iterator[str]:
     scope = after.context.scope
     for name, value in scope.values.items():
         if name in old.values or name in after.context.facts.params or value == Devices(name):
-            continue
+            continue  # old, or told by `_params` or `_meshes`
         if not isinstance(value, PlanFunction):
             yield f"let {name}: {describe(after.context, value)}"
             continue
         written = f"{name}({', '.join(value.formals)})"
-        source = value.node.span.source
+        source = value.node.span.source  # the file that defines the function; a `use` binds it in another one
         if source is scope.places[name].source:
             word = "let" if isinstance(value.node, LetStatement) else "def"
             yield f"{word} {written}: {describe(after.context, value)}"
@@ -70,7 +73,7 @@ def _dims(old: Context, new: Context) -> Iterator[str]:
 
 
 def _splits(old: Context, new: Context) -> Iterator[str]:
-    """A line per index, dimension and number of parts, with the number of placed operators."""
+    """A line for each kind of new cut: index, dimension, number of parts, regions, and devices or time."""
     groups: dict[tuple[object, ...], list[str]] = {}
     examples: dict[tuple[object, ...], Index] = {}
     for name, index in _indices(new):

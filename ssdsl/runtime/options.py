@@ -17,7 +17,7 @@ def _option(default: Any, help: str | None = None, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The options. Paths are absolute where processes may start in another folder."""
+    """The options. Paths are absolute if processes may start in another folder. The texts are those of `--help`."""
 
     steps: int = _option(10, "training steps, with those before a resumed run")
     seed: int = _option(0, "seed of random numbers, such as dropout's")

@@ -6,7 +6,7 @@ from ssdsl.plan import regions
 
 
 def merged(paths: Iterable[str]) -> str:
-    """Paths that differ only in numbers, as one path that shows which numbers occur."""
+    """Paths that differ only in numbers, and have equally many words, as one path with the numbers that occur."""
     split = [path.split(".") for path in dict.fromkeys(paths)]
     return ".".join(_part([parts[i] for parts in split]) for i in range(len(split[0])))
 

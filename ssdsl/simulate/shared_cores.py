@@ -14,7 +14,7 @@ from ssdsl.simulate.run import Interval, Trace
 
 
 def on_cores(trace: Trace, ranks: Sequence[int], cores: int) -> Trace:
-    """The trace on so many cores; `ranks` is the number of ranks of each role."""
+    """The trace on `cores` cores; `ranks` has the number of ranks of each role, by the role's number."""
     points = [*_points(trace, ranks, cores)]
     starts = [start for start, _, _ in points]
 
@@ -36,11 +36,12 @@ def on_cores(trace: Trace, ranks: Sequence[int], cores: int) -> Trace:
 
 
 def _points(trace: Trace, ranks: Sequence[int], cores: int) -> Iterator[tuple[float, float, float]]:
-    """Yields the times at which another number of ranks computes: the time with a core for each, the time with these
-    cores, and how many times as long what follows takes.
+    """Yields the times at which the number of computing ranks changes: the time with a core for each rank, the same
+    moment with these cores, and the rate, which is how many times as long everything takes from then on.
 
     Ranks that communicate within a task use no core, but wait for each other. So of a task that computes for a share of
-    its time, only this share takes longer.
+    its time, only this share takes longer. Four ranks on two cores whose tasks compute for half of their time have the
+    rate 1 + 1/2 * (4/2 - 1) = 1.5.
     """
     changes: list[tuple[float, int, float]] = [(0.0, 0, 0.0)]
     for x in trace.intervals:
@@ -49,7 +50,7 @@ def _points(trace: Trace, ranks: Sequence[int], cores: int) -> Iterator[tuple[fl
             computing = count * x.cost.compute_s / x.cost.time_s
             changes += (x.start, count, computing), (x.end, -count, -computing)
     before_s = real_s = 0.0
-    active, busy, rate = 0, 0.0, 1.0
+    active, busy, rate = 0, 0.0, 1.0  # `busy` / `active`: the share of the time for which active ranks compute
     for time_s, count, computing in sorted(changes):
         real_s += (time_s - before_s) * rate
         active, busy, before_s = active + count, busy + computing, time_s

@@ -1,8 +1,8 @@
-"""The seconds for which devices wait for each message, directly or through other devices.
+"""Finds the seconds for which devices wait for each message, directly or through other devices.
 
 A role that waits for another one also waits for what delays that one: the last stage of a pipeline waits a moment for
 the stage before it, which waits for a slow link. So a message delays the role that reads it, from its sending to its
-arrival, and all roles that wait for that role meanwhile. While other roles compute for a waiting role, no message
+arrival, and all roles that wait for that role meanwhile. While a role waits for another one that computes, no message
 delays it.
 """
 
@@ -19,7 +19,7 @@ Delay = tuple[float, float, Carried]  # a time (start and end, in seconds of the
 
 
 def delays_by_message(trace: Trace) -> list[dict[Carried, float]]:
-    """The seconds by which each message delayed each role: a dict for each role."""
+    """The seconds by which each message delayed a role: a dict for each role, in the order of the roles."""
     found: list[list[Delay]] = [[] for _ in trace.ended]
     for stall in trace.stalls:  # each after the stalls that delayed it, so `found[stall.last]` is known up to its end
         for start, end, carried in _delays_in(stall, found[stall.last]):
@@ -28,8 +28,8 @@ def delays_by_message(trace: Trace) -> list[dict[Carried, float]]:
 
 
 def _delays_in(stall: Stall, of_last: list[Delay]) -> Iterator[Delay]:
-    """Yields the delays of a role in a stall, in the order of time. Until the role `stall.last` came they are that
-    role's own delays (`of_last`, in the order of time); from then on the data of the awaited message is on its way."""
+    """Yields the delays of a role in a stall, in the order of time. Until the role `stall.last` comes they are that
+    role's own delays (`of_last`, in the order of time). From then on the data of the awaited message is on its way."""
     came = min(stall.came, stall.end)
     first = bisect_right(of_last, stall.start, key=itemgetter(1))  # delays before it had ended when the stall began
     for number in range(first, len(of_last)):

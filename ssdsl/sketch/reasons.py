@@ -1,4 +1,4 @@
-"""Explains why one plan is slower than another: where its devices spend time that the other's do not."""
+"""Explains in a phrase why one plan is slower than another: where its devices spend time that the other's do not."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ OWN = {PlanChange.CUTS: "stages cut by arithmetic are", PlanChange.ORDER: "the p
 
 @dataclass(frozen=True, slots=True)
 class SpentSeconds:
-    """Seconds in a step, summed over all devices."""
+    """The seconds of a step by kind of work, summed over all devices."""
 
     compute: float
     communication: float
@@ -35,7 +35,7 @@ class SpentSeconds:
 
 
 def spent(report: Report) -> SpentSeconds:
-    """The seconds that all devices spend in a step, by kind; the rest of the step they wait for each other."""
+    """The seconds that all devices spend in a step, by kind. In the rest of the step they wait for each other."""
     compute = communication = optimizer = waiting = 0.0
     for device in report.devices:
         ranks = len(device.ranks)
@@ -56,9 +56,10 @@ def reason(report: Report, best: Report) -> str:
     if more[worst] <= LEAST * there.all:
         return ""
     if worst == "waiting":
-        bubble = report.bubble * here.all - best.bubble * there.all
+        bubble = report.bubble * here.all - best.bubble * there.all  # seconds of all devices
         shares = f"{report.bubble:.0%}", f"{best.bubble:.0%}"
-        # it explains the waiting; else other devices wait elsewhere, or the same share of a longer step
+        # the bubble is the reason only if it grew about as much as the waiting. If not, other devices than the one of
+        # the bubble wait; with equal shares the step is longer for another reason
         if more[worst] / 2 <= bubble <= 2 * more[worst] and shares[0] != shares[1]:
             return f"bubble {shares[0]}, not {shares[1]}"
         return _times("waits", here.waiting, there.waiting)
@@ -78,8 +79,10 @@ def _times(does: str, here: float, there: float) -> str:
 
 
 def _level(report: Report, best: Report, kinds: Collection[str] = ()) -> str:
-    """A phrase about the outermost level of links that carries at least 1.2 times as many bytes, of communication of
-    these kinds or of all; empty if none does."""
+    """A phrase about the outermost level of links that carries more than 1.2 times as many bytes; empty if none does.
+
+    It counts communication of these kinds only, if there are any.
+    """
     here, there = _by_level(report, kinds), _by_level(best, kinds)
     sends = "gathers" if kinds else "sends"
     for level in reversed(here):
@@ -100,8 +103,10 @@ def _by_level(report: Report, kinds: Collection[str]) -> dict[str, int]:
 
 
 def notes(found: SearchResult, best: Tried) -> dict[str, str]:
-    """Notes on the best plan: for the name of each open param, and of each function whose call contains a change, how
-    much slower the best plan without that value or change is, and why."""
+    """Notes on the numbers and changes of the best plan: how much slower the best plan without each is, and why.
+
+    The keys are names of open params, and of the functions whose calls in the plan's text contain a change (`WRITTEN`).
+    """
     said = {name: f"{name} = {value}: {_note(found, best, name)}" for name, value in best.opened.items()}
     for number, change in enumerate(best.changes):
         plain, changed = (_with(found, best, best.changes[:end]) for end in (number, number + 1))
@@ -119,7 +124,7 @@ def _with(found: SearchResult, best: Tried, changes: tuple[PlanChange, ...]) -> 
 
 
 def _note(found: SearchResult, best: Tried, name: str) -> str:
-    """How the best plan with another value of the param `name` does: slower, too large, or unknown."""
+    """A note on a param: the best plan with another value of it is slower, too large for the memory, or unknown."""
 
     def with_another(tried: Tried) -> bool:
         return tried.sketch.file == best.sketch.file and tried.opened[name] != best.opened[name]

@@ -2,10 +2,12 @@
 nearer bound that takes longer.
 
 The point with the least estimate comes next: its nearer bound is computed, and if its estimate is then still the least,
-it is measured. An estimate is a point's bound, with what points near to it exceeded theirs by: from bound to nearer
-bound, and from nearer bound to measurement. Of the cost it is the ratio or the difference, whichever gives less; of the
-share it is the difference: what a bound leaves out adds to what it counts. All of them are kept, so estimates become
-right where it matters.
+it is measured. An estimate is a point's bound, corrected by the amounts by which points near to it exceeded theirs:
+from bound to nearer bound, and from nearer bound to measurement. The correction of a cost is a ratio or a difference,
+whichever gives less. That of a share is a difference, because what a bound leaves out adds to what it counts. If points
+near to this one exceeded a bound of 10 s by 2 s, one of 5 s is estimated as 6 s, not 7 s. Each new measurement corrects
+later estimates, so those near to the best points become the most accurate.
+
 A point whose bound is not below the best measurement is never measured.
 """
 

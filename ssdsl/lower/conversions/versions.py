@@ -1,4 +1,6 @@
-"""The versions of a value in one function, the conversions that make them of each other, and reads between functions.
+"""Makes the versions of a value in one function: the conversions between them, and the reads between functions.
+
+A version is the value with one type: `%x` as its operator leaves it, `%x@1` after an all_reduce.
 
 Consumers with the same need share one conversion, so that their gradients are summed before they travel. A function has
 one input of a value for each way in which it reads it: one consumer may need its part along an index in time, while
@@ -25,11 +27,11 @@ from ssdsl.model.graph import Value
 
 @dataclass(slots=True)
 class Within:
-    """A value in one of the functions that have it, number `number` of them. Each version that it makes goes into the
-    `answer`.
+    """A value in one of the functions that have it. `number` counts these functions; if one makes the value, it is 0.
 
-    `known` are the versions made so far, by the kind of conversion, its operand and all that decides its result. An
-    equal key is answered by the same version, so that operators with equal needs share it.
+    Each version that is made here is added to the `answer`. `known` are the versions made so far, by the kind of
+    conversion, its operand and all that decides its result. An equal key is answered by the same version, so that
+    operators with equal needs share it.
     """
 
     lowering: Lowering
@@ -69,7 +71,7 @@ class Within:
 
     def converted(self, var: Var, need: Need) -> Var:
         """The version that meets a need: first in its layout, then cut to the running parts along indices in time, then
-        as an addend where the need is for one."""
+        as an addend if the need is for one."""
         for part in self._one_by_one(var, need):
             var = self._resharded(var, part)
         before = var.type.time
@@ -84,8 +86,8 @@ class Within:
         return var
 
     def _sliced(self, var: Var, name: str, digit: Shard, before: tuple[tuple[str, Shard], ...], need: Need) -> Var:
-        """The running part along an index; `before` are the digits in time that the value had before any was cut
-        out."""
+        """The running part along an index. `before` are the digits in time that the value had before this need's were
+        cut out, one after the other."""
         had = tuple(d for _, d in before)
         check_even(self.lowering.plan, need.shape, digit, var.type.digits)
         cut_out = tuple(d for n, d in var.type.time if n not in dict(before))
@@ -101,8 +103,8 @@ class Within:
         return self._stepped(var, step, replace(var.type, owed=(*var.type.owed, name)), need)
 
     def _stepped(self, var: Var, step: Step, type_: Type, need: Need) -> Var:
-        """The version of this type that one step in time makes. Its gradient is the need's, still an addend of a sum
-        along the indices of the steps that follow."""
+        """The version of this type that one step in time makes. Its gradient is that of the need, but along indices
+        whose steps follow still an addend of a sum."""
         key = ("in time", var.name, step, need.gradient is None)
         if key not in self.known:
             gradient = None
@@ -114,8 +116,8 @@ class Within:
         return self.known[key]
 
     def _extended(self, var: Var, name: str, digit: Shard, need: Need) -> Var:
-        """The running part of a value along an index, with the parts before it in front: the function reads back what
-        it has left for them."""
+        """The running part of a value along an index, joined behind all parts before it. Earlier tasks of the function
+        have left these; the function reads them as an input of its own."""
         key = ("extend", var.name, name, digit, need.gradient is None)
         if key not in self.known:
             own = dict(var.type.time)[name]
@@ -143,8 +145,8 @@ class Within:
     # -- other layouts -----------------------------------------------------------------------------------------------
 
     def _one_by_one(self, var: Var, need: Need) -> Iterator[Need]:
-        """Yields the needs to meet on the way to the last one: rows with their experts move along one axis of the
-        devices after the other."""
+        """Yields the needs to meet in turn, the given one last. Only rows with their experts need several: they move
+        along one axis of the devices after the other."""
         if slots_of(self.value) is not None:
             have, want = var.type.layout, need.type.layout
             moving = [a for a, p in enumerate(have.places) if p != want.places[a] and _cuts_rows(p, need.shape)]
@@ -152,6 +154,7 @@ class Within:
                 have = have.replacing(axis, want.places[axis])
                 gradient = None
                 if var.gradient is not None and need.gradient is not None:
+                    # along axes that are moved later, the gradient has come back all the way
                     gradient = need.gradient
                     for later in moving[moving.index(axis) + 1 :]:
                         place = var.gradient.layout.places[later]
@@ -172,6 +175,7 @@ class Within:
             return var
         key = ("reshard", var.name, want, produced, learns)
         if key not in self.known and learns and have != want and (shared := self._shared(need)) != need:
+            # the conversion that other operators use, then a version of equal layout with this operator's gradient
             whole = self._resharded(var, shared)
             assert need.gradient is not None and whole.gradient is not None
             self.known[key] = self.owing(whole, need.shape, replace(whole.gradient, layout=need.gradient.layout))
@@ -273,7 +277,7 @@ class ReadsBetween:
     arrivals: dict[int, _Arrival] = field(default_factory=dict)
 
     def entering(self, there: Within, need: Need) -> Var:
-        """The version of the value with which another function begins to meet a need."""
+        """The version with which the value enters another function, which converts it further to meet the need."""
         arrival = self._arrival(there, need)
         merges, left, shared = self._merges(there, need, arrival.type)
         gradient = arrival.gradient
@@ -331,11 +335,11 @@ class ReadsBetween:
         return self.arrivals[there.number]
 
     def _owing(self, there: Within, need: Need) -> Var:
-        """The version that another function on the same devices reads. Where several parts in time read it, their
-        addends of its gradient are summed before devices exchange them: one exchange for all parts."""
+        """The version that another function on the same devices reads. If several parts in time read it, their addends
+        of its gradient are summed before devices exchange them: one exchange for all parts."""
         var, own = self.made, self.home.segment.time
-        turns = {t.name for t in there.segment.time if t not in own} - dict(need.type.time).keys()
-        if not turns or var.gradient is None or need.gradient is None or var.type.layout != need.type.layout:
+        repeats = {t.name for t in there.segment.time if t not in own} - dict(need.type.time).keys()
+        if not repeats or var.gradient is None or need.gradient is None or var.type.layout != need.type.layout:
             return var
         return self.home.owing(var, need.shape, replace(var.gradient, layout=need.gradient.layout))
 

@@ -1,10 +1,12 @@
 """Numbers sections and functions by `kind`: those of one kind are equal except for names, so facts that follow from a
 section or function alone are computed once per kind.
 
-Sections of a kind have the same instructions on values that get the same numbers, in order of appearance; the same
-values are results, and the same are weights. The proof does not trust a kind: it compares the sections
-(`prove/functions/alike.py`). Functions of a kind have sections of the same kinds on values that get the same numbers;
-only the simulator uses their kind.
+To compare sections, each value of a section gets a number, in the order in which values appear. Sections of a kind have
+equal instructions on these numbers, the same numbers are read by other sections, and the graph's facts about each value
+are equal. The proof does not trust a kind: it compares the sections (`prove/functions/alike.py`).
+
+Functions of a kind have sections of the same kinds, on values that get the same numbers in the function. Only the
+simulator uses their kind.
 """
 
 from collections.abc import Hashable
@@ -14,7 +16,7 @@ from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.lowering import Lowering
 
-Locals = dict[Name, int]
+Locals = dict[Name, int]  # the numbers of local values, in the order of their appearance
 
 
 def number_kinds(lowering: Lowering) -> Lowering:
@@ -31,14 +33,14 @@ class _Numbering:
         self.about: dict[str, int] = {}  # by value: equal numbers for equal facts about it
         self.kinds: dict[Hashable, int] = {}
         self.equal: dict[Hashable, int] = {}  # a number for each distinct large object, such as a type
-        self.same: dict[int, int] = {}  # the same by identity, so that an object is hashed once
+        self.same: dict[int, int] = {}  # the same by id, so that an object is hashed once; the functions keep it alive
 
     def of(self, function: Function) -> Function:
         """A function with its kind and those of its sections."""
         around = function.time, function.submesh.axes, function.backward
         prepared = {p.var.name for p in function.prepared}
         numbers: Locals = {}  # of values in the function; `inside` are those in a section
-        sections, wiring = [], []
+        sections, wiring = [], []  # `wiring`: each section's kind, and the numbers of its values in the function
         for section, leaves in zip(function.sections, function.leaving(), strict=True):
             inside: Locals = {}
             instrs = tuple([self._key(instr, inside) for instr in section.body])
@@ -64,6 +66,7 @@ class _Numbering:
         )
 
     def _gathered(self, number: int, inside: Locals) -> Hashable:
+        """A key for a flat parameter that a section gathers, with the numbers of its weights there."""
         flat = self.flats[number]
         read = tuple(inside.get(Name(weight)) for weight in flat.weights)
         return read, flat.elements, flat.dtype, flat.sharded, flat.completion.in_backward, flat.submesh.axes
@@ -94,6 +97,7 @@ class _Numbering:
         return self._number(var.type), self._number(var.gradient), self._number(var.shape)
 
     def _number(self, thing: Hashable) -> int:
+        """A number that equal objects share."""
         if id(thing) not in self.same:
             self.same[id(thing)] = self.equal.setdefault(thing, len(self.equal))
         return self.same[id(thing)]

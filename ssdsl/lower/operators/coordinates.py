@@ -19,15 +19,15 @@ def coordinate_of(index: Index, submesh: Submesh) -> Coordinate:
 
 
 class Splits:
-    """The splits of the operators of a graph. Equal calls with equal cuts share one tuple: other code relies on its
-    id."""
+    """The splits of the operators of a graph. Equal calls with equal cuts share one tuple, which other code compares by
+    its id."""
 
     def __init__(self, signatures: Mapping[str, int]) -> None:
         self.signatures = signatures
         self.known: dict[tuple[object, ...], tuple[Split, ...]] = {}
 
     def of(self, operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
-        """The same as `operator_splits`, from the table."""
+        """The same as `operator_splits`, computed once for equal arguments."""
         key = self.signatures[operator.name], indices, submesh.axes
         if key not in self.known:
             self.known[key] = operator_splits(operator, indices, submesh)
@@ -35,8 +35,11 @@ class Splits:
 
 
 def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Submesh) -> tuple[Split, ...]:
-    """The splits of an operator. Several indices on one dimension cut it one inside the other, the first outermost;
-    where the parts are regions, they are one split of all their axes together."""
+    """The splits of an operator. Several indices on one dimension cut it one inside the other, the first outermost.
+
+    For 16 rows and `dp = 2, m = 4` the digits are `row // 8 % 2` and `row // 2 % 4`. If the parts of several axes are
+    regions, they are one split of all these axes together.
+    """
     left = {d: dim.size for d, dim in enumerate(operator.dims)}
     splits = []
     for index in indices:
@@ -44,7 +47,7 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
         if are_joined(operator, together, submesh):
             splits += [_joined(operator, together, submesh)] if index is together[0] else []
             continue
-        left[index.dim] //= index.count * index.outside  # `outside`: parts around it by indices that are not here
+        left[index.dim] //= index.count * index.outside  # `outside`: parts of outer indices that this operator lacks
         coordinate = coordinate_of(index, submesh)
         stride = left[index.dim] if index.at is None else 1
         splits.append(Split(coordinate, index.dim, stride, index.count, index.at, index.also))
@@ -52,8 +55,8 @@ def operator_splits(operator: Operator, indices: tuple[Index, ...], submesh: Sub
 
 
 def are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> bool:
-    """Whether the indices of one dimension are one coordinate: they are axes, and their parts need regions, because
-    they read windows or differ in size."""
+    """Whether the indices of one dimension are one coordinate: all are axes of the mesh, and their parts need regions,
+    because operators read windows of them or they differ in size."""
     if len(indices) < 2 or not all(isinstance(coordinate_of(i, submesh), Axis) for i in indices):
         return False
     if any(i.also is not None or i.outside > 1 or any(len(runs) > 1 for runs in i.at or ()) for i in indices):
@@ -65,10 +68,12 @@ def are_joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -
 
 
 def _joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> Split:
-    """One split for indices of one dimension. Its parts are in the order of the devices along their axes."""
+    """One split for all indices of one dimension. Its parts are in the order of the devices along their axes, which may
+    be another order than that of the cuts."""
     size, dim = operator.dims[indices[0].dim].size, indices[0].dim
     counts = {i.name: i.count for i in indices}
     names = [name for name, _ in submesh.axes if name in counts]
+    # the run of each part by its numbers in the cuts; and for each device, in the mesh's order, its numbers
     parts = dict(zip(itertools.product(*(range(i.count) for i in indices)), nested(size, indices), strict=True))
     devices = (dict(zip(names, at, strict=True)) for at in itertools.product(*(range(counts[n]) for n in names)))
     at: Regions = tuple((parts[tuple(device[i.name] for i in indices)],) for device in devices)
@@ -76,8 +81,8 @@ def _joined(operator: Operator, indices: Sequence[Index], submesh: Submesh) -> S
 
 
 def nested(size: int, indices: Sequence[Index]) -> list[Run]:
-    """The runs of a dimension that indices cut one inside the other. Where the size of a part is no multiple, its first
-    parts are larger by one.
+    """The runs of a dimension that indices cut one inside the other. If the size of a run is no multiple of the number
+    of its parts, the first ones are larger by one.
 
     >>> from ssdsl.text.source import Source, Span
     >>> span = Span(Source("plan.ssp", ""), 0, 0)
@@ -91,7 +96,7 @@ def nested(size: int, indices: Sequence[Index]) -> list[Run]:
 
 
 def _cut(index: Index, size: int) -> list[Run]:
-    """The parts of a run of this size; those of an index with regions are written for it."""
+    """The parts of a run of this size. An index with regions has them for this size already."""
     if index.at is not None:
         return [(runs[0][0], runs[-1][1]) for runs in index.at]
     each, more = divmod(size, index.count)

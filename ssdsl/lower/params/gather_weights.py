@@ -1,4 +1,7 @@
-"""Says which flat parameters (ZeRO-3) each section gathers in front of it and drops behind it."""
+"""Says which flat parameters each section gathers before it and drops after it, if their weights are sharded (ZeRO-3).
+
+It reads flat parameters and the functions' sections, and sets `Section.gathers`.
+"""
 
 from dataclasses import replace
 
@@ -21,8 +24,9 @@ def gather_weights(lowering: Lowering) -> Lowering:
 
 
 def _gathering(function: Function, gathered: dict[str, int]) -> Function:
-    """A function whose sections gather; `gathered` has the flat parameters of its weights. A section of a layer, or a
-    recomputed one, gathers for itself; the others gather each flat parameter once, the first that reads it."""
+    """The function, each section with the flat parameters that it gathers; `gathered` has the one of each sharded
+    weight. A section of a layer, or a recomputed one, gathers for itself. Of the others, the first that reads a flat
+    parameter gathers it."""
     held: set[int] = set()
     sections = []
     for section in function.sections:

@@ -22,7 +22,7 @@ def constants_of(graph: Graph) -> dict[str, torch.Tensor]:
 
 
 def first_names(module: torch.nn.Module) -> dict[str, str]:
-    """For each name in the module's `state_dict`, the first name of the same tensor."""
+    """For each name in the module's `state_dict`, the first name of the same tensor: another one for tied weights."""
     firsts: dict[int, str] = {}
     tensors = module.state_dict(keep_vars=True)
     return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}

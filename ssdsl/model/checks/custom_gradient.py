@@ -18,7 +18,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import tensors_in
 from ssdsl.text.diagnostic import Diagnostic
 
-SCALES = (1.0, -1e3, 1e6, 1e-3)  # of the incoming gradients
+SCALES = (1.0, -1e3, 1e6, 1e-3)  # factors of the incoming gradients
 ALLOWED = 1e-3  # of the largest element; a half-precision type rounds by more
 CHANGE = "write it with operators: `x + (y - x).detach()` has the value of `y` and the gradient of `x`"
 
@@ -36,7 +36,8 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
 
 
 def _compared(found: dict[type[Any], str]) -> AbstractContextManager[None]:
-    """A context in which every `apply` is checked first; `found` collects the reason why a function is wrong, or ""."""
+    """A context in which each call of a custom function is checked before it runs. `found` collects the reason why a
+    function is wrong; "" if it is not."""
     original: Any = vars(torch.autograd.Function)["apply"]  # a class method, of Python or, from torch 2.14 on, of C
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +50,10 @@ def _compared(found: dict[type[Any], str]) -> AbstractContextManager[None]:
 
 
 class _Context:
-    """The context that a forward gets in place of torch's."""
+    """The context that a forward gets in place of torch's, so that autograd differentiates its operators.
+
+    Nothing reads what a forward records in it: its own backward does not run.
+    """
 
     needs_input_grad: tuple[bool, ...] = ()
 
@@ -60,7 +64,7 @@ class _Context:
 
 
 def _reason(apply: Callable[..., Any], cls: type[Any], args: tuple[Any, ...]) -> str:
-    """The reason why a function's backward is wrong; "" where it is the derivative of the forward."""
+    """The reason why a function's backward is wrong; "" if it is the derivative of the forward."""
     with torch.enable_grad():
         ours, theirs = _own(args), _own(args)
         custom = _tensors(apply(*ours))
@@ -88,10 +92,11 @@ def _own(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _forward(cls: type[Any], args: tuple[Any, ...]) -> Any:
+    """The results of a function's forward, as plain operators that autograd differentiates."""
     given = tuple(a.view_as(a) if isinstance(a, torch.Tensor) else a for a in args)  # so that it may change them
     if cls.setup_context is not torch.autograd.Function.setup_context:
         return cls.forward(*given)
-    context = _Context()
+    context = _Context()  # a class without `setup_context` gets it as the first argument of its forward
     context.needs_input_grad = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
     return cls.forward(context, *given)
 
@@ -103,6 +108,7 @@ def _tensors(results: Any) -> list[torch.Tensor]:
 def _gradients(
     outputs: list[torch.Tensor], inputs: tuple[Any, ...], coming: list[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
+    """The gradients of those inputs that require one, for the gradients `coming` of the outputs."""
     learning = [a for a in inputs if isinstance(a, torch.Tensor) and a.requires_grad]
     pairs = [(t, c) for t, c in zip(outputs, coming, strict=True) if t.requires_grad]
     if not pairs:

@@ -10,6 +10,7 @@ from ssdsl.model.capture.source_line import module_name, of_function
 from ssdsl.model.checks.errors import HookLost
 from ssdsl.text.diagnostic import Diagnostic
 
+# attributes of torch's modules, weights and of all modules together, in which it keeps hooks
 OF_MODULE = {"_backward_hooks": "the backward hook", "_backward_pre_hooks": "the backward pre-hook"}
 OF_WEIGHT = {"_backward_hooks": "the gradient hook", "_post_accumulate_grad_hooks": "the post-accumulate hook"}
 OF_ALL = {

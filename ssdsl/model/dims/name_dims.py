@@ -3,6 +3,9 @@
 The user's own names come first, then the letters of operators' rows (`vocab`, `hidden`, `heads`), then names that
 follow from the place of a dimension in the graph (`seq`, `experts`, `ffn`), and at last the weight or the operator that
 introduces it: `h.0.mixer.A_log.1`. A name does not depend on operators that do not have the dimension.
+
+A rule yields names for lists of *leaves*: the factors of one axis, outermost first, that no reshape divides further
+(`factors.py`). Most lists have one. The first rule that names a leaf wins.
 """
 
 import math
@@ -22,15 +25,18 @@ from ssdsl.model.ops.registry import row
 CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
-IN_GROUPS = {"heads": "heads_per_group"}  # the name of the inner piece, where a dimension is in two pieces
+IN_GROUPS = {"heads": "heads_per_group"}  # the name of the second leaf, if a dimension has two
 BESIDE = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of it in an axis of a weight: fused projections
 
-Names = Iterator[tuple[list[int], str]]
-Operands = list[tuple[str, list[list[str]], bool]]
+Names = Iterator[tuple[list[int], str]]  # leaves, and the name of the dimension that they make together
+Operands = list[tuple[str, list[list[str]], bool]]  # `BoundCall.inputs`: the value, and the letters of each of its axes
 
 
 def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]:
-    """The name of every class of dimensions, by class. Several classes may share one name (one per layer, say)."""
+    """The name of every class of dimensions, by class. Several classes may share one name, such as one of each layer.
+
+    If a dimension of a rule has several leaves, the first gets its name, and the others are `NAME_inner1` and so on.
+    """
     naming = _Naming(model, capture, found, {})
     for rule in RULES:
         for leaves, name in rule(naming):
@@ -41,7 +47,8 @@ def name_dims(model: Model, capture: Capture, found: Analysis) -> dict[int, str]
 
 
 class _Naming:
-    """A model's readings, and the names given so far. `given` are weights; `weights` also casts and views of them."""
+    """A model's readings, and the names given so far. `given` are the weights; `weights` are these and casts and views
+    of them."""
 
     def __init__(self, model: Model, capture: Capture, found: Analysis, names: dict[int, str]) -> None:
         self.model, self.capture, self.found, self.names = model, capture, found, names
@@ -89,7 +96,7 @@ class _Naming:
 
 
 def _of_inputs(n: _Naming) -> Names:
-    """Axes of inputs have the names that the user or convention gives them."""
+    """Names axes of inputs as the user or convention does."""
     return ((leaves, name) for leaves, name, own in _inputs(n) if own)
 
 
@@ -106,7 +113,7 @@ def _inputs(n: _Naming) -> Iterator[tuple[list[int], str, bool]]:
 
 
 def _of_attention(n: _Naming) -> Names:
-    """Heads, and the positions of queries and keys, unless the user calls something else a sequence."""
+    """Names heads, and the positions of queries and keys, unless the user calls something else a sequence."""
     for reading in n.found.readings:
         if row(reading.call).dims in (attention, attention_dropout):
             yield n.leaves(reading, "heads"), "heads"
@@ -114,8 +121,9 @@ def _of_attention(n: _Naming) -> Names:
 
 
 def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
-    """A single dimension of positions is a sequence. Several that attention sees as one are a window of an image,
-    unless other operators name them: between convolutions, pixels are called height and width in attention too."""
+    """Names the positions in these axes of an attention. A single dimension is a sequence. Several that attention sees
+    as one are a window of an image, unless other operators name them: between convolutions, pixels are called height
+    and width in attention too."""
     for leaves in axes:
         name = "seq" if len(leaves) == 1 else "window"
         if name not in n.taken and (len(leaves) == 1 or not n.pixels.issuperset(leaves)):
@@ -123,8 +131,8 @@ def _positions(n: _Naming, axes: tuple[list[int], ...]) -> Names:
 
 
 def _of_tables(n: _Naming) -> Names:
-    """`vocab`, `positions`, `classes` and `hidden`: the axes of embeddings' tables and of losses' scores, and the
-    stream between layers."""
+    """Names the axes of embeddings' tables and of losses' scores, and the stream between layers: `vocab`, `positions`,
+    `classes` and `hidden`."""
     sizes = [n.size(n.found.factors.leaves(v)) for v in n.vocabularies]
     for reading in n.found.readings:
         if leaves := n.leaves(reading, "vocab"):
@@ -138,7 +146,8 @@ def _of_tables(n: _Naming) -> Names:
 
 
 def _of_softmax(n: _Naming) -> Names:
-    """Attention in plain operators: the second axis of scores with four axes is the heads."""
+    """Names heads and positions of attention in plain operators: the scores [batch, heads, queries, keys] of its
+    softmax."""
     for reading in n.found.readings:
         if row(reading.call).dims is softmax and (heads := n.leaves(reading, "heads")):
             yield heads, "heads"
@@ -146,8 +155,8 @@ def _of_softmax(n: _Naming) -> Names:
 
 
 def _of_letters(*roles: str) -> Callable[[_Naming], Names]:
-    """Names dimensions by letters of rows: letters that a row gives one of these names; a prime marks a second one
-    (`hidden'`)."""
+    """The rule that gives dimensions these names, if a row of the table calls their letters so. A prime marks a second
+    dimension of one name in a row: `hidden'` is named `hidden` too."""
 
     def rule(n: _Naming) -> Names:
         for role in roles:
@@ -160,6 +169,7 @@ def _of_letters(*roles: str) -> Callable[[_Naming], Names]:
 
 
 def _of_values(n: _Naming) -> Names:
+    """Names the width of attention's values `head_dim`, which may differ from that of queries and keys."""
     for reading in n.found.readings:
         yield n.leaves(reading, "value_dim"), "head_dim"
 
@@ -174,7 +184,8 @@ def _beside_heads(n: _Naming) -> Names:
 
 
 def _in_front(n: _Naming) -> Names:
-    """The number of projections that one weight fuses, in front of the dimension that each of them makes."""
+    """Names the number of projections that one weight fuses, in front of the dimension that each of them makes: `qkv`
+    in `[qkv, heads, head_dim]`."""
     for name in n.given:
         for leaves in map(n.found.factors.leaves, n.found.axes[name]):
             words = [n.names.get(leaf, "") for leaf in leaves]
@@ -184,7 +195,7 @@ def _in_front(n: _Naming) -> Names:
 
 
 def _of_experts(n: _Naming) -> Names:
-    """Letters of a product that the weight, the activation and the result have: each expert has a weight."""
+    """Names the letters of a product that the weight, the activation and the result have: each expert has a weight."""
     for reading in n.found.readings:
         weights = [i for i in reading.inputs if n.is_weight(i[0])]
         if row(reading.call).contraction and len(weights) == 1 and len(reading.inputs) > 1:
@@ -213,7 +224,7 @@ def _between_projections(n: _Naming) -> Names:
         elif row(reading.call).dims is not regroup:
             barred |= _not_passed(n, reading, given, result)
     free = [leaf for leaf in users if leaf in made & summed and leaf not in barred | set(n.names)]
-    cut: set[int] = set()
+    cut: set[int] = set()  # the projections that have a dimension called `ffn` already
     for leaf in sorted((leaf for leaf in free if leaf not in streams), key=lambda leaf: len(users[leaf])):
         if not cut & set(users[leaf]):
             cut |= set(users[leaf])
@@ -228,20 +239,23 @@ def _twice(n: _Naming, reading: BoundCall) -> set[int]:
 
 
 def _not_passed(n: _Naming, reading: BoundCall, given: set[int], result: set[int]) -> set[int]:
-    """Dimensions of an operator that it does not just pass on, element by element or slice by slice."""
+    """Dimensions of an operator that it needs whole or sums over, instead of passing them on element by element or
+    slice by slice. `given` are those of its operands, `result` those of its results."""
     if row(reading.call).contraction:
         return given | result
     fixed = {leaf for name, slot in reading.slots.items() if slot.letter.fixed for leaf in n.leaves(reading, name)}
-    return fixed | (given ^ result) & given
+    return fixed | (given - result)
 
 
 def _of_weights(n: _Naming) -> Names:
+    """Names axes of weights by the weight and the number of the axis."""
     for name in n.given:
         for at, factors in enumerate(n.found.axes[name]):
             yield n.found.factors.leaves(factors), f"{name}.{at}"
 
 
 def _of_results(n: _Naming) -> Names:
+    """Names all that is left by the call, or the weight, input or constant, that introduces it."""
     for call in n.capture.calls:
         for output in (o for o in call.outputs if o in n.found.axes):
             for factors in n.found.axes[output]:
@@ -252,6 +266,7 @@ def _of_results(n: _Naming) -> Names:
 
 
 def introducer(call: CapturedCall) -> str:
+    """The path of the module that makes a call; outside of all modules, the name of the call."""
     return call.path or call.name
 
 

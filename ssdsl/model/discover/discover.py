@@ -1,4 +1,8 @@
-"""Gives calls of operators without a row the rule that experiments show, in a process of their own."""
+"""Gives calls of operators without a row a rule that experiments find.
+
+The experiments run in a process of their own (`worker.py`), because an operator may end its process when it is called
+with unusual arguments. Rules are kept on disk for later captures (`kept.py`).
+"""
 
 import os
 import pickle
@@ -22,25 +26,26 @@ from ssdsl.model.ops.registry import find, is_random
 from ssdsl.runtime.program.codec import from_json
 
 START_S = 300.0  # limit for a process to start and to import torch, on a busy machine
-BUSY = 10  # a call may take so many times its processor time
+BUSY = 10  # on a busy machine a call may take so many times its limit, which is of processor time
 
 
 def discover(capture: Capture, constant: set[str]) -> Capture:
-    """The same calls; those without a row have what experiments `found`.
+    """The same capture, in which calls of operators without a row have the rule that experiments `found`.
 
-    `constant` names the calls that need no rule if the operator is torch's. A call stays without a rule if its
-    operator's module is unknown.
+    `constant` names the calls that need no rule if the operator is torch's. A call stays without a rule if the module
+    that defines its operator is unknown.
     """
     jobs = {c.name: job for c in capture.calls if (job := _job(c, capture, c.name in constant)) is not None}
     if not jobs:
         return capture
     calls = {c.name: c for c in capture.calls}
+    # calls with equal keys share an experiment; a call without a key has its own, under its name
     keys = {name: key_of(calls[name], job.given) or name for name, job in jobs.items()}
     found = {key: before for key in dict.fromkeys(keys.values()) if (before := known(key)) is not None}
     new = {key: jobs[name] for name, key in keys.items() if key not in found}
     for key, (result, is_final) in zip(new, _results(list(new.values())), strict=True):
         found[key] = result
-        if is_final and key not in jobs:
+        if is_final and key not in jobs:  # names of calls mean nothing to other captures
             keep(key, result)
     ruled = {name: replace(found[key], module=jobs[name].module) for name, key in keys.items()}
     return replace(capture, calls=[replace(c, found=ruled.get(c.name)) for c in capture.calls])
@@ -61,7 +66,8 @@ def _job(call: CapturedCall, capture: Capture, is_constant: bool) -> TrialJob | 
 def _results(jobs: list[TrialJob]) -> list[tuple[FoundRule, bool]]:
     """The rule of each job, and whether it is final: another run would give the same.
 
-    A job that ends the process is tried once more, carefully; if it ends it again, nothing of the call can be split.
+    If a job ends the process, it is tried once more, with small integers. If it ends the process again, its rule is
+    that nothing can be split.
     """
     found: list[tuple[FoundRule, bool]] = []
     while len(found) < len(jobs):
@@ -80,7 +86,7 @@ def _again(job: TrialJob, ended: str) -> tuple[FoundRule, bool]:
 
 
 def _run(jobs: Sequence[TrialJob]) -> tuple[list[tuple[FoundRule, bool]], str]:
-    """The results of the first jobs, and the reason why the process ended early, or ""."""
+    """The results of the jobs, up to the one that ended the process, and the reason why it ended, or ""."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results"
         path.touch()

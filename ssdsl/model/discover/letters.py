@@ -1,7 +1,8 @@
-"""Finds by trial what of a call may be cut, and in which tensors it is linear.
+"""Finds by trial the dimensions of a call that may be cut, and the tensors in which it is linear.
 
-Axes that are one dimension are found by cutting them and joining the parts' results, linear arguments by adding and
-scaling them. Nothing is proved: it holds for the numbers that were drawn.
+A *letter* says that axes of several tensors are one dimension. It is tried by cutting these axes, and joining or adding
+the parts' results. Linear arguments are tried by adding and scaling them. Nothing is proved: the answer holds for the
+numbers that were drawn.
 """
 
 import itertools
@@ -21,6 +22,7 @@ Axes = tuple[int | None, ...]  # for each tensor, its axis that has the letter
 Pieces = tuple[tuple[int, ...], ...]  # the positions of each part
 MOST_CANDIDATES = 3000  # for each size
 MOST_PARTS = 64  # if several letters are cut together
+# the error that rounding may cause, relative to the largest addend
 CLOSE = {torch.float64: 1e-10, torch.complex128: 1e-10, torch.float32: 1e-5, torch.complex64: 1e-5}
 COARSE = 1e-2  # half precision
 
@@ -47,11 +49,12 @@ class LetterCandidate:
 def letters(
     trial: Trial, shapes: Sequence[Shape], made: Sequence[Shape], settings: Sequence[list[Draw]]
 ) -> list[LetterCandidate]:
-    """The letters that hold in all settings, alone and together; `shapes` and `made` are those of the call."""
+    """The letters that hold in all settings, alone and together. `shapes` are those of the call's inputs, `made` those
+    of its results; a setting is a list of draws of inputs of one size."""
     passed = [c for c in candidates(shapes, made) if all(holds(trial, c, draws) for draws in settings)]
     chosen: list[LetterCandidate] = []
     for candidate in sorted(passed, key=lambda c: c.rank):
-        if not any(_meet(candidate, c) for c in chosen) and all(
+        if not any(_share_axis(candidate, c) for c in chosen) and all(
             hold_together(trial, [*chosen, candidate], draws) for draws in settings
         ):
             chosen.append(candidate)
@@ -59,7 +62,8 @@ def letters(
 
 
 def candidates(shapes: Sequence[Shape], made: Sequence[Shape]) -> Iterator[LetterCandidate]:
-    """All letters that the sizes of axes allow."""
+    """All letters that the sizes of axes allow: one axis of this size, or none, in each input; and one in each result,
+    or none in any."""
     for size in sorted({n for s in shapes for n in s if n > 1}):
         given = [_axes_of(size, s) for s in shapes]
         results = [_axes_of(size, s) for s in made]
@@ -73,7 +77,7 @@ def _axes_of(size: int, shape: Shape) -> list[int]:
     return [a for a, n in enumerate(shape) if n == size]
 
 
-def _meet(a: LetterCandidate, b: LetterCandidate) -> bool:
+def _share_axis(a: LetterCandidate, b: LetterCandidate) -> bool:
     """Whether two letters have an axis in common."""
     pairs = zip((*a.inputs, *a.outputs), (*b.inputs, *b.outputs), strict=True)
     return any(x is not None and x == y for x, y in pairs)
@@ -90,7 +94,7 @@ def holds(trial: Trial, candidate: LetterCandidate, draws: Sequence[Draw]) -> bo
 def hold_together(trial: Trial, chosen: Sequence[LetterCandidate], draws: Sequence[Draw]) -> bool:
     """Whether parts cut along several letters at once give the results of the whole.
 
-    If these are too many parts, the last letter is cut together with each other one.
+    If these are too many parts, the last letter is cut together with each other one in turn.
     """
     cuts = [(c, pieces(_size(c, draws[0]))[0]) for c in chosen]
     if math.prod(len(p) for _, p in cuts) <= MOST_PARTS:
@@ -104,8 +108,12 @@ def _size(candidate: LetterCandidate, draw: Draw) -> int:
 
 
 def pieces(size: int) -> list[Pieces]:
-    """Ways to cut an axis: a third and the rest, three parts, every other position, and single ones (16 to 31 parts of
-    a long axis)."""
+    """Ways to cut an axis: a third and the rest, three parts, every other position, and single ones (of a long axis 16
+    to 31 runs).
+
+    >>> pieces(3)[:3]
+    [((0,), (1, 2)), ((0,), (1,), (2,)), ((0, 2), (1,))]
+    """
     every = tuple(range(size))
     third = max(1, size // 3)
     found: list[Pieces] = [(every[:third], every[third:])]
@@ -152,14 +160,14 @@ def _adds(trial: Trial, candidate: LetterCandidate, draw: Draw) -> bool:
     """Whether at least two parts have results that are not zero: sums of zeros prove nothing."""
     if any(y.dtype is torch.bool for y in draw.whole.outputs):
         return False
-    size, full = _size(candidate, draw), 0
+    size, nonzero = _size(candidate, draw), 0
     for part in pieces(size)[-1]:
         given = [_taken(x, [(a, torch.tensor(part))]) for x, a in zip(draw.given, candidate.inputs, strict=True)]
         try:
-            full += all(_largest(y) > 0 for y in trial.forward(given))
+            nonzero += all(_largest(y) > 0 for y in trial.forward(given))
         except Fails:
             return False
-    return full > 1
+    return nonzero > 1
 
 
 def _zeros(tensor: torch.Tensor) -> torch.Tensor:
@@ -175,7 +183,7 @@ def _taken(tensor: torch.Tensor, places: Sequence[tuple[int | None, torch.Tensor
 
 
 def _add(total: torch.Tensor, part: torch.Tensor, places: Sequence[tuple[int | None, torch.Tensor]]) -> bool:
-    """Adds a part in its place; False if it has another shape."""
+    """Adds a part to `total` in its place; False if it has another shape than its place."""
     rows = [torch.arange(n) for n in total.shape]
     for axis, positions in places:
         if axis is not None:
@@ -208,8 +216,8 @@ FACTOR = -2.5  # of the test f(c x) = c f(x)
 
 
 def linear_in(trial: Trial, draws: Sequence[Draw]) -> tuple[str, ...]:
-    """Each text has the names of one or more arguments, with spaces between: the call is linear in these if all change
-    together. Each argument of floating-point numbers is tried alone, then all of them."""
+    """The sets of arguments in which the call is linear, if all in a set change together: texts of names with spaces
+    between them. Each argument of floating-point numbers is tried alone, then all of them."""
     names = parameters(trial.call)
     floats = [n for n in dict.fromkeys(names) if _is_float(n, names, draws[0].given)]
     if not floats or not all(y.is_floating_point() or y.is_complex() for y in draws[0].whole.outputs):
@@ -230,13 +238,14 @@ def _is_float(name: str, names: Sequence[str], given: Tensors) -> bool:
 
 def _is_linear(trial: Trial, chosen: set[int], draws: Sequence[Draw]) -> bool:
     try:
-        return all(_holds(trial, chosen, a, b) for a, b in zip(draws, (*draws[1:], draws[0]), strict=True))
+        return all(_is_linear_between(trial, chosen, a, b) for a, b in zip(draws, (*draws[1:], draws[0]), strict=True))
     except Fails:
         return False
 
 
-def _holds(trial: Trial, chosen: set[int], a: Draw, b: Draw) -> bool:
-    """Whether f(x + y) = f(x) + f(y) and f(c x) = c f(x), where all other inputs stay the same."""
+def _is_linear_between(trial: Trial, chosen: set[int], a: Draw, b: Draw) -> bool:
+    """Whether f(x + y) = f(x) + f(y) and f(c x) = c f(x): x are the chosen inputs of `a`, y those of `b`, and all
+    others are those of `a`."""
     x = list(a.given)
     y = [v if i in chosen else u for i, (u, v) in enumerate(zip(a.given, b.given, strict=True))]
     both = [u + v if i in chosen else u for i, (u, v) in enumerate(zip(a.given, b.given, strict=True))]

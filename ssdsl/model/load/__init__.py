@@ -15,8 +15,9 @@ def load(
     """The model of `gpt`, `gpt:350m,layers=8,dtype=bf16`, `hf:llama` or `path/to/file.py:function`, to train.
 
     `seed` decides its weights and batches; `generator` draws its weights, and random numbers in training. With `meta`
-    it is built without the numbers of its weights, which recipes make later; by default only the sizes of the papers
-    are. If the command `trains` nothing, large models of the user are too. Loads torch. Raises PlanError.
+    it is built without the numbers of its weights, which recipes make later. If `meta` is None, this holds for sizes of
+    the zoo that are too large for a laptop, for large models of transformers, and, if the command trains nothing
+    (`trains`), for large models from a user's file. Loads torch. Raises PlanError.
     """
     from ssdsl.model.load.from_file import load_user
     from ssdsl.model.load.hf import load_hf

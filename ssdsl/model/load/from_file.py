@@ -26,15 +26,16 @@ from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
-MOST = 100_000_000  # a model with more numbers is built without them, if nothing needs them
+MOST = 100_000_000  # a model that makes more numbers is built without them, if the command does not train it
 MISTAKES = Mistakes(ModelFileMissing, FunctionMissing, UserCodeFailed, BadModel)
 
 
 def load_user(spec: Source, seed: int, generator: Generator, meta: bool, trains: bool = True) -> Model:
     """The model that `path/to/file.py:function` returns: the module, inputs (one batch or several) and axes.
 
-    With `meta` the module's large weights are not made here, but get recipes. If nothing `trains`, a model that makes
-    more than MOST numbers is built so too, if it can be; its function is then called a second time.
+    With `meta` the module's large weights have no numbers, but recipes, from which ranks make their parts later. A
+    command that does not train (`trains`) gets a model of more than MOST numbers in this way too, unless its
+    constructor needs numbers; the function is then called a second time. Raises PlanError.
     """
     file = UserFile.open(spec, MISTAKES)
     module = file.imported()
@@ -50,7 +51,7 @@ def load_user(spec: Source, seed: int, generator: Generator, meta: bool, trains:
 
 
 def _without_numbers(file: UserFile, function: Any, seed: int, generator: Generator) -> Model:
-    """The model as with `--meta`; if its constructor needs numbers, the model is built with them, and a remark says
+    """The model as with `--meta`. If its constructor needs numbers, it is built with them, and has a remark that says
     so."""
     try:
         return _called(file, function, seed, generator, True)
@@ -82,7 +83,8 @@ PARTS = "module, inputs, axes"
 
 
 def check_model(span: Span | None, name: str, function: str, result: Any) -> Model:
-    """The model that the function returned; `span` shows the function. Each check builds on the ones before."""
+    """The model that the function returned as `result`; `span` shows the function. Raises PlanError at the first thing
+    that is wrong, because each check relies on those before it."""
     if isinstance(result, Model):
         return replace(result, name=name)
     if not (isinstance(result, tuple) and 2 <= len(result) <= 4):

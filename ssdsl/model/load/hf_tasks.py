@@ -10,18 +10,19 @@ import torch
 Batch = dict[str, torch.Tensor]
 SEQ = 64  # by default, if the model has that many positions
 PIXELS = 224  # the side of an image, if the config does not tell
-IGNORED = -100  # the label of positions that do not count
+IGNORED = -100  # the label of positions that do not count in the loss, as in torch's cross_entropy
 SHARE = 0.3  # the share of tokens that a masked model has to predict
-HUGE = 2**28  # numbers; a larger batch of images has none, if the model has none
+HUGE = 2**28  # numbers; a larger batch of images is made on the meta device, if the model is
 
 
 class NoExample(Exception):
-    """No batch is known for a model; the text says why."""
+    """It is unknown how to make a batch for a model; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of an example batch; None is the model's own."""
+    """The sizes of an example batch; None leaves one to the model's config. `target` is the length of target
+    sequences."""
 
     batch: int = 8
     seq: int | None = None
@@ -31,7 +32,8 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A batch to be made: the config and class of its model, and the sizes; `meta`: the model has no numbers."""
+    """A batch to be made: the config and class of its model, the sizes, and whether the model is `meta`: without
+    numbers."""
 
     config: Any
     model: Any
@@ -41,18 +43,19 @@ class Example:
 
     @property
     def seq(self) -> int:
+        """The length of the sequences."""
         most = positions(self.config) or SEQ
-        return self.sizes.seq or (SEQ if most > SEQ else max(most - 2, 1))  # some count positions from two
+        return self.sizes.seq or (SEQ if most > SEQ else max(most - 2, 1))  # RoBERTa's positions begin at 2, for one
 
     def inputs(self) -> Batch:
-        """The model's main input by its name. Raises NoExample where it is unknown how to make it."""
+        """The model's main input by its name. Raises NoExample if it is unknown how to make it."""
         name = getattr(self.model, "main_input_name", "input_ids")
         if name not in INPUTS:
             raise NoExample(f"it takes `{name}`")
         return {name: INPUTS[name](self)}
 
     def mask(self) -> Batch:
-        """A mask for sequences of different lengths, padded at their end."""
+        """A mask, int64 [batch, seq]: sequences are padded at their end by 0, 1 or 2 tokens, in turn."""
         lengths = torch.tensor([self.seq - i % 3 if self.seq > 3 else self.seq for i in range(self.sizes.batch)])
         return {"attention_mask": (torch.arange(self.seq) < lengths[:, None]).long()}
 
@@ -65,6 +68,7 @@ class Example:
         return known[torch.randint(len(known), (self.sizes.batch, length), generator=self.generator)]
 
     def classes(self, *shape: int) -> torch.Tensor:
+        """Random classes, [batch, *shape]."""
         return torch.randint(self.config.num_labels, (self.sizes.batch, *shape), generator=self.generator)
 
 
@@ -84,6 +88,7 @@ def _special(config: Any) -> list[int]:
 
 
 def _pixels(example: Example) -> torch.Tensor:
+    """Images of noise, [batch, channels, height, width]."""
     size = example.sizes.pixels or getattr(example.config, "image_size", None) or PIXELS
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     shape = example.sizes.batch, getattr(example.config, "num_channels", 3), height, width
@@ -93,7 +98,7 @@ def _pixels(example: Example) -> torch.Tensor:
 
 
 def _sound(example: Example) -> torch.Tensor:
-    """A spectrogram as long as possible: two frames for each position."""
+    """Spectrograms of noise, [batch, mel_bins, frames], as long as possible: two frames for each position."""
     config = example.config
     if not (hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")):
         raise NoExample("the length of its `input_features` is not known")
@@ -117,13 +122,14 @@ def _causal(example: Example) -> Batch:
 
 
 def _masked(example: Example) -> Batch:
+    """A random share of the tokens are labels too. They are not replaced by mask tokens in the input."""
     tokens = example.tokens(example.seq)
     asked = torch.rand(tokens.shape, generator=example.generator) < SHARE
     return {"input_ids": tokens, **example.mask(), "labels": torch.where(asked, tokens, IGNORED)}
 
 
 def _seq2seq(example: Example) -> Batch:
-    """Every third target is one token shorter: its last label does not count."""
+    """Every third target is one token shorter than the others: its last label does not count."""
     inputs = example.inputs()
     labels = example.tokens(example.sizes.target or example.seq)
     labels[::3, -1] = IGNORED

@@ -1,5 +1,8 @@
-"""Reads calls for rows of the operator table: captured ones, before their dimensions are known, and operators of a
-graph, by the names of their schemas."""
+"""Answers questions of the operator table's rows about a call, by the names of its parameters in torch's schema.
+
+`TypedCall` is a captured call, before its dimensions are known. A `Reader` is an operator of a graph, whose dimensions
+have the local sizes of one device.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +24,7 @@ class TypedCall:
     call: CapturedCall
     tensors: Mapping[str, Tensor]
     outside: Collection[str] = ()  # the tensors that no operator computes: inputs and weights
-    alike: Sequence[CapturedCall] = ()  # the calls of the same operator, itself too, that read the same first tensor
+    alike: Sequence[CapturedCall] = ()  # the calls of the same operator, this one too, that read the same first tensor
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -67,7 +70,7 @@ class TypedCall:
         return int(self.argument(name) or 0) % max(1, self.rank if rank is None else rank)
 
 
-AxisOfPart = int | str | tuple[int, ...] | None  # of a tensor: one, that of an argument, several, any
+AxisOfPart = int | str | tuple[int, ...] | None  # axes of a tensor: one, those that an argument names, several, all
 
 
 def given_arguments(operator: Operator) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def given_arguments(operator: Operator) -> dict[str, Any]:
 
 
 def parameters(operator: Operator) -> tuple[str, ...]:
-    """The name of each operand's parameter; the tensors of a list share one."""
+    """The parameter's name of each tensor that an operator reads; the tensors of a list share one name."""
     return tuple(name for name, argument in given_arguments(operator).items() for _ in refs_in(argument))
 
 
@@ -104,8 +107,9 @@ def axes_of(operator: Operator, parameter: str, axis: AxisOfPart) -> tuple[tuple
 def kernel_dims(operator: Operator, *axes: tuple[str, AxisOfPart]) -> tuple[int, ...]:
     """The dimensions in these axes of parameters' tensors (None: all) along which parts run a kernel of their own.
 
-    These are the combined ones and those that no result has. The kernel of a batch norm's batch runs in training, when
-    the batch is combined, and not in evaluation, when it is a dimension like any other.
+    These are dimensions whose parts need a collective kernel (`combined`), and those that no result has. The kernel of
+    a batch norm's batch runs in training, when the batch is combined, and not in evaluation, when it is a dimension
+    like any other.
     """
     dims = dict.fromkeys(d for parameter, axis in axes for own in axes_of(operator, parameter, axis) for d in own)
     return tuple(d for d in dims if operator.dims[d].combined or operator.summed(d))
@@ -119,7 +123,7 @@ def placed_dims(operator: Operator) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A call of an operator whose dimensions have these local sizes."""
+    """An operator of a graph, with the local size of each of its dimensions on one device."""
 
     operator: Operator
     graph: Graph
@@ -128,7 +132,7 @@ class Reader:
     def named(self, words: str) -> Saved:
         """The tensors that some words name: inputs by their parameters, outputs as `result`, `result1`.
 
-        `x/y` is kept if `y` requires a gradient; the word of a tensor that is not given keeps nothing.
+        `x/y` is `x` if `y` requires a gradient, else nothing. A parameter without a tensor names nothing.
         """
         inputs, outputs = [], []
         for word in words.split():
@@ -151,10 +155,12 @@ class Reader:
         return tuple(operand for parameter, operand in pairs if parameter == name)
 
     def operand(self, name: str) -> Operand:
+        """The one tensor given for a parameter."""
         (found,) = self.operands(name)
         return found
 
     def value(self, name: str) -> Value:
+        """The value in the graph of the one tensor given for a parameter."""
         return self.graph.values[self.operand(name).value]
 
     def requires_grad(self, name: str) -> bool:
@@ -176,4 +182,5 @@ class Reader:
         return math.prod(-(-self.operator.dims[d].size // self.sizes[d]) for d in dims)
 
     def is_split(self, dim: int) -> bool:
+        """Whether the device has only a part of a dimension."""
         return self.sizes[dim] != self.operator.dims[dim].size

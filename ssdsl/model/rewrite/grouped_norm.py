@@ -4,7 +4,8 @@ Training with micro-batches usually normalises each of them by itself (GPipe, 20
 2017). A model with the statistics of the whole batch computes something else. A plan never changes what is computed, so
 the model has to ask for groups. Running statistics are updated as if the groups had come one after another.
 
-The running statistics of an instance norm, which torch's kernel changes unseen, are written out likewise.
+The running statistics of an instance norm, which torch's kernel changes without an operator of their own, are written
+as operators, too.
 """
 
 from typing import Any
@@ -87,8 +88,9 @@ def _track(norm: Any, parts: Tensor, groups: int) -> None:
 def _shares(norm: Any, groups: int, like: Tensor) -> tuple[Any, Any]:
     """The weight of the old running statistics, a number, and of each group's, [group, 1] or a number for all.
 
-    With momentum m, group i of g has weight m (1 - m)^(g - 1 - i): later groups have decayed it. Without a momentum,
-    the running statistics are the mean of all that were seen.
+    With momentum m, group i of g has weight m (1 - m)^(g - 1 - i): later groups have decayed it. With m = 0.1 and two
+    groups, the old statistics keep 0.81, and the groups have 0.09 and 0.1. Without a momentum, the running statistics
+    are the mean of all that were seen.
     """
     if norm.momentum is None:
         before = norm.num_batches_tracked.to(like.dtype)
@@ -111,7 +113,7 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Any:
-    """`torch.instance_norm` of x [batch, channel, ...]; NotImplemented where there are no running statistics.
+    """`torch.instance_norm` of x [batch, channel, ...]; NotImplemented if there are no running statistics.
 
     Without statistics of its input it is a batch norm in eval mode.
     """

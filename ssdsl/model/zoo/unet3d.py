@@ -1,7 +1,8 @@
 """3-D U-Net (Çiçek et al. 2016, arXiv 1606.06650) for one channel, as Oyama et al. 2020 (arXiv 2007.12856) train it.
 
-Down: double convolutions of 32-64, 64-128, 128-256 channels with poolings between them and 256-512 at the bottom. Up:
-transposed convolutions that keep the channels, then double convolutions back to 256, 128, 64, and one 1 x 1 x 1.
+Down: double convolutions with 32 and 64, 64 and 128, 128 and 256 channels, poolings between them, and 256 and 512 at
+the bottom. Up: transposed convolutions that keep the channels, then double convolutions back to 256, 128 and 64, and
+one convolution of 1 x 1 x 1.
 
 The paper counts 19 069 955 parameters. These are the weights and biases of all convolutions for 3 channels in and 3
 classes out, with no bias in transposed convolutions, and without batch norms. Here a batch norm's shift takes the place
@@ -44,7 +45,11 @@ class Unet3d(ModelSize):
         return super().problem()
 
     def widths(self) -> list[tuple[int, int, int]]:
-        """Channels of the double convolution of each level on the way down: into it, between its two and out of it."""
+        """Channels of the double convolution of each level on the way down: into it, between its two and out of it.
+
+        >>> SIZES["128"].widths()
+        [(1, 32, 64), (64, 64, 128), (128, 128, 256), (256, 256, 512)]
+        """
         inner = [self.base << level for level in range(self.levels + 1)]
         given = [self.channels, *(2 * w for w in inner)]
         return [(a, w, 2 * w) for a, w in zip(given, inner, strict=False)]

@@ -22,7 +22,7 @@ Unit = tuple[str, list[str]]  # a module's path, or "" for a run of others, and 
 
 
 def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Selection, ...]:
-    """The selections of the stages, none of them empty.
+    """The selections of the stages, in order, none of them empty.
 
     Units are the repeated modules: the outermost, unless there are too few of them, or one stage is far heavier than
     the mean. A model is cut between any two modules if it has too few repeated ones, or if only then no stage is far
@@ -36,6 +36,7 @@ def balance(ctx: Context, e: nodes.Call, given: tuple[Value, ...]) -> tuple[Sele
 
 
 def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: Stages) -> list[list[str]]:
+    """The operators of each stage, by the outermost units that are good enough; raises PlanError."""
     best: list[list[str]] | None = None
     units: list[Unit] = []
     deepest = max(1, deepest_level(ctx.model, operators))
@@ -58,7 +59,8 @@ def _balanced(ctx: Context, e: nodes.Call, operators: frozenset[str], stages: St
 
 
 def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: str) -> tuple[frozenset[str], Stages]:
-    """Whole operators, some of them placed, and the stages; raises PlanError."""
+    """The operators and the stages that a call gives. Raises PlanError for parts of operators, and if no operator of
+    the selection can have a place."""
     value, stages = given
     stages_at = e.arguments[1]
     assert not isinstance(stages_at, nodes.Keyed)
@@ -75,7 +77,8 @@ def arguments(ctx: Context, e: nodes.Call, given: tuple[Value, ...], statement: 
 
 
 def _shares(ctx: Context, at: nodes.Expr, given: tuple[Value, ...] | range) -> Stages:
-    """The stages of a list of shares, in least whole numbers; raises PlanError."""
+    """The stages of a list of shares, in least whole numbers: `[1, 0.5]` is (2, 1). For equal shares it is their
+    number. Raises PlanError."""
     ctx.budget.spend(at, 1 + len(given) // 64)
     places = at.items if isinstance(at, nodes.ListOf) else (at,) * len(given)
     shares: list[Number] = []
@@ -94,7 +97,7 @@ def count_of(stages: Stages) -> int:
 
 
 def _stages(ctx: Context, units: list[Unit], stages: Stages) -> tuple[list[list[str]], bool]:
-    """The operators of the stages, and whether the heaviest for its share is near to the mean."""
+    """The operators of the stages, and whether the one that is heaviest for its share is near to the mean."""
     shares = (1,) * stages if isinstance(stages, int) else stages
     together = joined(ctx.model, units)
     units = together if len(together) >= len(shares) else units
@@ -146,7 +149,11 @@ def partition(weights: list[int], shares: tuple[int, ...]) -> list[tuple[int, in
 
 
 def _least_caps(sums: list[int], costs: list[int]) -> list[int]:
-    """The bounds on the runs' sums, all of one cost, with the least cost for which there are such runs."""
+    """The largest sum that each run may have, if no run exceeds the least possible cost.
+
+    A run's cost is its sum times the number in `costs`: with shares 4, 1, 1 these are 1, 4, 4, and runs of a cost of 8
+    have sums of at most 8, 2, 2.
+    """
 
     def caps(cost: int) -> list[int]:
         return [cost // each for each in costs]
@@ -161,7 +168,7 @@ def _least_caps(sums: list[int], costs: list[int]) -> list[int]:
 
 
 def _reach_the_end(sums: list[int], caps: list[int]) -> bool:
-    """Whether runs within their caps, each as long as it can be and possibly empty, hold all units."""
+    """Whether runs within their caps can hold all units, if runs may be empty: each takes as many as it can."""
     end = 0
     for cap in caps:
         end = bisect_right(sums, sums[end] + cap) - 1
@@ -176,6 +183,7 @@ def _ends(sums: list[int], caps: list[int]) -> list[list[int]]:
     """
     found = [[len(sums) - 1]]
     for number in range(len(caps) - 1, 0, -1):
+        # the starts of a run are the ends of the one before; `at` is the nearest end after a start, and both grow
         ends, cap, at = found[-1], caps[number], 0
         starts: list[int] = []
         for start in range(number, ends[-1]):

@@ -1,4 +1,7 @@
-"""Tells indices in time from those over devices, and finds slips between the two: `into tpp = 2` for the axis `tp`."""
+"""Tells indices in time from those over devices, and warns of likely typing errors: `into tpp = 2` with an axis `tp`.
+
+An index whose name is no axis of the mesh is in time. So a misspelt axis is no error, but cuts in time.
+"""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +12,7 @@ from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Index, Mesh
 from ssdsl.text.source import Span
 
-SHORTEST = 2  # letters: `m` is like every axis
+SHORTEST = 2  # letters: a name of one letter, such as `m`, would be similar to every short name
 
 
 def meshes_of(facts: Facts, operator: str) -> list[Mesh]:
@@ -25,15 +28,15 @@ def is_in_time(facts: Facts, operator: str, index: Index) -> bool:
 
 @dataclass(slots=True)
 class _InTime:
-    """An index in time of one statement, what else its operators are split into, and the axes that they could use."""
+    """An index in time of one statement, and the axes that its operators use and could use."""
 
     index: Index
-    beside: set[str] = field(default_factory=set)
+    beside: set[str] = field(default_factory=set)  # names of their indices, and axes that their places fix
     free: dict[str, Mesh] = field(default_factory=dict)  # axes of more than one device, with their mesh
 
 
 def near_axes(facts: Facts, model: ModelIndex) -> list[NearAxis]:
-    """A warning for each index in time whose name is nearly that of an axis which its operators leave unused."""
+    """A warning for each index in time with a name similar to that of an axis which its operators leave unused."""
     found: dict[Span, _InTime] = {}
     for number, record in facts.distinct(model.numbers(model.compute)).items():
         name = model.graph.operators[number].name

@@ -4,11 +4,11 @@ The plan's text is not read again. An operator of the other graph takes the plac
 operator of the same kind in the same module, called as often before. So selections may name operators that only
 training has, and `balance` keeps its cuts. An operator without a twin goes to the devices of the weights that it reads,
 or beside its operands. If the other graph trains, too, it takes the twins' orders and recomputation; an evaluation runs
-as early as data allow. A dimension of another size is cut into unequal parts where equal ones do not divide it.
+as early as data allow. A dimension of another size is cut into unequal parts if equal ones do not divide it.
 
 Of the indices that cut one dimension, at most one may have unequal parts, a limit of the lowering (`divide_dims.py`).
-If that is not enough, the dimension is cut less: an index in time gets fewer parts, and devices compute copies. All
-operators of another graph of a model have the same new cuts (`Resized`).
+If that is not enough, the dimension is cut less: an index in time gets fewer parts, or one over devices is left out,
+and they compute copies. All operators of another graph of a model have the same new cuts (`Resized`).
 """
 
 import itertools
@@ -25,7 +25,7 @@ from ssdsl.plan.regions import Regions, parts_of
 
 @dataclass(frozen=True, slots=True)
 class IndexParts:
-    """One index of a dimension, with its number of parts: one part per device, or one after another in time."""
+    """One index of a dimension, with its number of parts, which lie on devices, or run one after another in time."""
 
     name: str
     count: int
@@ -34,7 +34,7 @@ class IndexParts:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One index as it cuts another size: into `count` parts (1: not at all); `at` says which, where they are
+    """One index as it cuts another size: into `count` parts (1: not at all). `at` has their positions, if they are
     unequal."""
 
     count: int
@@ -56,7 +56,7 @@ def refit(size: int, cuts: Sequence[IndexParts], *, unequal: bool) -> Mapping[st
     return dict(zip((c.name for c in cuts), _fits(size, *found), strict=True))
 
 
-Way = tuple[tuple[int, ...], int | None]  # the numbers of parts, and which index has unequal ones
+Way = tuple[tuple[int, ...], int | None]  # the number of parts of each index, and the one with unequal parts, if any
 
 
 def _ways(size: int, cuts: Sequence[IndexParts], unequal: bool) -> Iterator[Way]:
@@ -69,7 +69,7 @@ def _ways(size: int, cuts: Sequence[IndexParts], unequal: bool) -> Iterator[Way]
                 continue
             if odd is None:
                 yield counts, None
-            elif left >= cuts[odd].count or cuts[odd].in_time:  # devices are all used, or the index is not taken
+            elif left >= cuts[odd].count or cuts[odd].in_time:  # every device has a part; in time there may be fewer
                 yield (*counts[:odd], min(left, cuts[odd].count), *counts[odd + 1 :]), odd
 
 
@@ -105,8 +105,9 @@ Chain = tuple[IndexParts, ...]  # all indices of an operator that cut one dimens
 class Resized:
     """The indices that cut each resized dimension, and their new cuts, which are the same for all operators.
 
-    `chains` are the distinct chains of operators, in the order in which they were found; `fits` the new cuts, by the
-    new size and the chain."""
+    `chains` has the distinct chains of operators, in the order in which they were found, by the old and the new size;
+    `fits` the new cuts, by the new size and the chain. With `unequal`, parts may differ in size.
+    """
 
     plan: Plan
     unequal: bool
@@ -129,7 +130,7 @@ class Resized:
         """An index with its cut of the dimension at the new size.
 
         An operator may lack outer indices that others have. Regions of an inner index count positions inside an outer
-        part; without that outer index they are as many times longer as it has parts.
+        part. Without that outer index they are longer, by its number of parts.
         """
         key = twin.dims[index.dim].size, size
         if key[0] == size:
@@ -192,6 +193,8 @@ def carry_over(plan: Plan, graph: Graph, *, trains: bool = False, unequal: bool 
 
 @dataclass(slots=True)
 class _Carried:
+    """The records of the operators of another graph, as far as they are known."""
+
     plan: Plan
     graph: Graph
     unequal: bool
@@ -243,8 +246,8 @@ class _Carried:
         }
 
     def _join(self, operator: Operator, neighbours: list[Operator], at: Placement | None) -> None:
-        """Puts an operator beside its first placed neighbour, cut as that one, if that is at `at` or `at` is None; else
-        whole at `at`."""
+        """Puts an operator beside its first placed neighbour, and cuts it like that one. If the neighbour is not at
+        `at`, the operator is put there, and not cut. With `at` None any place will do."""
         host = next((n for n in neighbours if self._place(n) is not None), None)
         if host is not None and at in (None, self._place(host)):
             self.records[operator.name] = beside(host, self.records[host.name], operator, combines=False)

@@ -18,12 +18,13 @@ FUNCTIONS = ("min", "max")
 
 
 def param(ctx: Context, s: nodes.ParamStatement) -> None:
-    """Binds a parameter to the value that the user set, else to its default; in a file that is used, always to its
-    default.
+    """Binds a parameter to the value that the user set, else to its default. In a file that another one uses, it is
+    always the default.
 
     Raises PlanError in a block; for a default, or numbers to try, made of more than numbers and earlier parameters; and
     for a default that is not among the numbers to try, unless these follow a parameter that the user may have set.
     """
+    # the scope of a file lies in that of the built-in words alone
     if ctx.scope.parent is None or ctx.scope.parent.parent is not None:
         raise PlanError(MisplacedParam(s.span))
     value, domain = _number(ctx, s.default), _domain(ctx, s)
@@ -56,6 +57,8 @@ def _domain(ctx: Context, s: nodes.ParamStatement) -> tuple[int, ...]:
 
 
 def _check_constant(ctx: Context, e: nodes.Expr) -> None:
+    """Raises PlanError for a name of anything but an earlier parameter, `min` or `max`. Unknown names are reported when
+    the expression is evaluated."""
     for name in names_in(e):
         if name.text not in ctx.facts.params and name.text not in FUNCTIONS and name.text in ctx.scope.names():
             raise PlanError(NotConstant(name.span, name.text))

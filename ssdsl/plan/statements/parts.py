@@ -14,13 +14,16 @@ from ssdsl.plan.regions import Regions, merged, parts_of
 from ssdsl.plan.statements.param import origin_of
 from ssdsl.text.diagnostic import PlanError
 
-Chunks = tuple[tuple[int, ...], ...]  # of each part, in order
+Chunks = tuple[tuple[int, ...], ...]  # for each part the numbers of its chunks, in order
 
 
 @dataclass(frozen=True, slots=True)
 class SplitParts:
-    """`count` parts. Each is one chunk, or has the chunks that `chunks` lists for it; `sizes` are the given sizes of
-    chunks."""
+    """`count` parts of a dimension. Each is one chunk, or has the chunks that `chunks` lists for it.
+
+    `sizes` are those of the chunks, if the plan gives them; otherwise chunks are as equal as possible. `origin` is the
+    parameter that the count is from.
+    """
 
     cut: nodes.Into
     count: int
@@ -39,21 +42,21 @@ class SplitParts:
         return None if self.sizes is None else sum(self.sizes)
 
     def go_into(self, size: int, *, unequal: bool = False) -> bool:
-        """Whether a dimension of this size can be cut into these parts, with `unequal` also into unequal chunks."""
+        """Whether a dimension of this size can be cut into these parts. With `unequal`, chunks may differ in size."""
         if self.total is not None:
             return size == self.total
         return size >= self.pieces if unequal else size % self.pieces == 0
 
     def regions(self, size: int) -> Regions | None:
-        """The positions of each part; None if the parts are equal runs in order. If the size is no multiple of the
-        number of chunks, the first chunks are larger by one."""
+        """The positions of each part, as runs; None if the parts are equal runs in order. If the size is no multiple of
+        the number of chunks, the first chunks are larger by one: 10 positions in 4 chunks are 3, 3, 2 and 2."""
         if self.sizes is None and self.chunks is None and size % self.count == 0:
             return None
-        # 10 positions in 4 chunks are 3, 3, 2 and 2.
         each, more = divmod(size, self.pieces)
         of_chunk = parts_of(self.sizes or [each + (k < more) for k in range(self.pieces)])
         chunks = self.chunks or [(k,) for k in range(self.count)]
         found = tuple(merged(run for k in part for run in of_chunk[k]) for part in chunks)
+        # chunks may add up to equal runs: parts [[0, 1], [2, 3]] are halves
         return None if found == parts_of((size // self.count,) * self.count) and size % self.count == 0 else found
 
 
@@ -61,14 +64,17 @@ Cutting = tuple[frozenset[str], SplitParts]
 
 
 def cuttings(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
-    """The operators in groups, each with its parts: those that the statement gives, or else as many as the axis of the
-    index's name has devices; if meshes differ in that, of the operators' own mesh. Raises PlanError."""
+    """The operators in groups, each with its parts. The statement gives them; otherwise they are as many as devices of
+    the axis with the index's name. If meshes have different axes of that name, each operator's own mesh decides. Raises
+    PlanError."""
     if cut.count is None and cut.chunks is None:
         return _of_axes(ctx, cut, operators)
     return [(operators, _written(ctx, cut))]
 
 
 def _written(ctx: Context, cut: nodes.Into) -> SplitParts:
+    """The parts that a statement gives: a number, sizes, lists of chunks, or chunks with their sizes. Raises
+    PlanError."""
     if cut.phrase is not None and cut.phrase.text != "parts":
         raise PlanError(NoSuchPhrase(cut.phrase.span, cut.phrase.text))
     chunks = None if cut.chunks is None else _chunks(ctx, cut, cut.chunks, evaluate(ctx, cut.chunks))
@@ -127,7 +133,7 @@ def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[C
     sizes differ between meshes, and an operator is on no mesh with this axis. Operators without a place are then left
     out: they are cut like those that read them."""
     name = cut.name.text
-    if name in ctx.facts.broken:
+    if name in ctx.facts.broken:  # its `mesh` statement failed, and the mistake is reported there
         raise PlanError()
     sizes = {size: mesh for mesh, axis, size in ctx.facts.axes() if axis == name}
     groups: dict[int | None, frozenset[str]] = {}

@@ -1,7 +1,8 @@
-"""Finds sections that are equal except for names, by the proof's own comparison of instructions and of the model's
-operators. The result of a walk through one holds for the others.
+"""Compares sections of one kind, which have to be equal except for names, instruction by instruction.
 
-Generated code has one function for each `kind` of section, so sections of one kind have to be alike.
+The lowering numbers kinds (`Section.kind`), and generated code has one function for each. The proof walks only the
+first section of a kind, and its result holds for the others. But it does not trust the number: here it compares their
+instructions, and the model's operators, itself.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from ssdsl.model.graph import Ref
 from ssdsl.prove.facts import Alike, ProofFacts
 from ssdsl.prove.failures import Rule
 
-Form = tuple[Any, ...]
+Form = tuple[Any, ...]  # a section with numbers in place of names: sections that are alike have equal forms
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class Classes:
     firsts: dict[int, Form] = field(default_factory=dict)
 
     def sections(self, function: Function) -> list[Alike]:
-        """The `Alike` of each section of a function. Adds a failure for one that differs from others of its kind."""
+        """The `Alike` of each section of a function. Adds a failure for one that differs from the first of its kind."""
         return [self._alike(function, s, left) for s, left in zip(function.sections, function.leaving(), strict=True)]
 
     def _alike(self, function: Function, section: Section, leaving: frozenset[Name]) -> Alike:
@@ -50,6 +51,7 @@ class Classes:
             self.facts.fail(Rule.KIND, where, "", "as others of its kind", number, span)
             number = None
         values = self.facts.graph.values
+        # a negative class is that of rows sorted by experts (`ir/rows.py`): such sections are walked one by one
         if any(c < 0 for v in numbering.values for axis in values[v].factors for c in axis):
             number = None
         operators = tuple(i.operator for i in section.body if isinstance(i, OpPart))
@@ -58,8 +60,8 @@ class Classes:
 
 @dataclass(slots=True)
 class _Numbering:
-    """Numbers a section's local names, and the model's values, in the order in which they appear; `about` are the facts
-    of each value."""
+    """Numbers a section's local names, and the model's values, in the order in which they appear. `about` has the facts
+    of each value that the proof uses."""
 
     facts: ProofFacts
     names: dict[Name, int] = field(default_factory=dict)

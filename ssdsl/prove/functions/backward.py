@@ -1,13 +1,15 @@
 """The backward walk: from the gradients of a function's outputs to those of its inputs.
 
-The backward of an operator is linear in the gradient of its result. So along a coordinate by which the operator is not
-split, where it computes the same everywhere, a partial gradient gives partial gradients; along its own splits it needs
-the whole gradient.
+The backward of an operator is linear in the gradient of its result. Along a coordinate by which the operator is not
+split, all devices compute the same, so an addend of the gradient gives addends of its operands' gradients. Along its
+own splits the operator needs the whole gradient.
 
-Of a backward in halves, the first half returns gradients of activations, the second leaves those of weights. The
-gradient of a value that follows from weights alone belongs to the second half, also where an operator reads it together
+In a backward in halves, the first half returns gradients of activations, the second leaves those of weights. The
+gradient of a value that follows from weights alone belongs to the second half, even if an operator reads it together
 with a value that follows from data. Conversions that backward gathers again must be gathered by all devices of the
 group, at the same time.
+
+A mistake ends nothing: `facts` collects it as a failure, and the walk goes on.
 """
 
 from dataclasses import dataclass, field
@@ -37,7 +39,8 @@ from ssdsl.text.source import Span
 
 
 def backward(facts: ProofFacts, typed: TypedFunction, flow: Flow) -> dict[Name, Local]:
-    """The gradients of a function's values; those of its inputs are noted in `flow` for their producers."""
+    """The gradients of a function's values. Also notes those of its inputs in `flow`, for the functions that made them:
+    the readers of a function's outputs must be walked before the function."""
     function = typed.function
     walk = _Walk(facts, typed, axes=function.submesh.axes)
     for name in dict.fromkeys(typed.slots.values()):
@@ -67,9 +70,9 @@ def backward(facts: ProofFacts, typed: TypedFunction, flow: Flow) -> dict[Name, 
     return walk.gradients
 
 
-def _check_kind(facts: ProofFacts, function: Function, trains: bool) -> None:
-    """Adds a failure unless `function.backward` fits: it says whether a backward runs, and in halves whether any of its
-    weights has a gradient."""
+def _check_kind(facts: ProofFacts, function: Function, has_weight_gradients: bool) -> None:
+    """Adds a failure unless `function.backward` fits: a backward runs if a result has a gradient, and it is DGRAD, a
+    first half alone, only if no weight has one."""
     learns = any(facts.learns(v.name) for op in function.operators() for v in op.results)
     match function.backward:
         case Backward.NONE:
@@ -77,7 +80,7 @@ def _check_kind(facts: ProofFacts, function: Function, trains: bool) -> None:
         case Backward.WHOLE | Backward.HALVES:
             fits = learns
         case Backward.DGRAD:
-            fits = learns and not trains
+            fits = learns and not has_weight_gradients
         case _:
             assert_never(function.backward)
     if not fits:
@@ -94,6 +97,8 @@ def _check_kind(facts: ProofFacts, function: Function, trains: bool) -> None:
 
 @dataclass(slots=True)
 class _Walk:
+    """The gradients of one function's values so far, and for each the first reader that gave an addend."""
+
     facts: ProofFacts
     typed: TypedFunction
     gradients: dict[Name, Local] = field(default_factory=dict)
@@ -109,8 +114,8 @@ class _Walk:
         return self.typed.function.submesh
 
     def add(self, name: Name, gradient: Local, who: str, span: Span | None = None) -> None:
-        """Adds an addend to a value's gradient, and a failure unless it has the value's region and the type of the
-        addends before it."""
+        """Adds an addend to a value's gradient, and a failure unless it has the value's region and the type of earlier
+        addends. Addends of one type have that type as their sum, so one of them stands for all."""
         fail, span = self.facts.fail, span or self.submesh.mesh.span
         value = self.typed.types.get(name)
         if value is None:
@@ -124,8 +129,8 @@ class _Walk:
             fail(Rule.UNLIKE, f"{self.where}, backward", name, f"{known} from {first}", f"{gradient} from {who}", span)
 
     def finished(self, var: Var, span: Span | None = None) -> Local | None:
-        """The gradient of a value that has its last addend, compared with the type written at the value. It is None for
-        a value that only operators without a gradient read."""
+        """The gradient of a value that has its last addend; None if no reader gave one. Adds a failure unless the
+        program writes the same type at the value, or none."""
         fail, span = self.facts.fail, span or self.submesh.mesh.span
         gradient = self.gradients.get(var.name)
         if (gradient is not None) != (var.gradient is not None):
@@ -143,8 +148,8 @@ class _Walk:
     # -- sections ----------------------------------------------------------------------------------------------------
 
     def section(self, section: Section, alike: Alike, walked: dict[int, tuple[Gradients, Gradients]]) -> None:
-        """Walks a section. If one of its class was walked before without a failure, and with equal gradients, the
-        results are copied."""
+        """Walks a section. If one of its class was walked before without a failure, and began with equal gradients, its
+        results are copied. `walked` has the gradients before and after, by the number of the class."""
         number, before = alike.number, len(self.facts.failures)
         given = tuple(map(self.gradients.get, alike.names))
         if number in walked and walked[number][0] == given:
@@ -171,7 +176,7 @@ class _Walk:
                 assert_never(instr)
 
     def converted(self, instr: Conversion) -> None:
-        """Gives the gradient of a conversion's result, converted back, to its source."""
+        """Adds the gradient of a conversion's result, converted back, to that of its source."""
         gradient = self.finished(instr.result)
         if gradient is None:
             return
@@ -188,7 +193,8 @@ class _Walk:
         self.add(instr.source, gradient, who)
 
     def taken_back(self, instr: Conversion, step: Step, gradient: Local, who: str) -> Local:
-        """The gradient of the source of a step in time; of a part that was joined to others, these get theirs too."""
+        """The gradient of the source of a step in time. If the step joined its part to earlier ones, these get their
+        gradients too."""
         if isinstance(step, Exchange):
             for earlier in instr.also:
                 part = self.typed.types.get(earlier, gradient)
@@ -200,7 +206,7 @@ class _Walk:
         return gradient.freeing(time).owing(time)  # the other parts give zeros
 
     def operator(self, op: OpPart) -> None:
-        """Gives an operator's operands their gradients, checks those of its results."""
+        """Checks the gradients of an operator's results, and adds those of its operands."""
         operator = self.facts.operators[op.operator]
         span = self.facts.span_of(op, self.submesh)
         found = [(v.name, self.finished(v, span)) for v in op.results if self.facts.learns(v.name)]
@@ -211,6 +217,8 @@ class _Walk:
         part = self.typed.parts.get(op.operator)
         if part is None or not gradients:
             return
+        # along its own splits an operator needs whole gradients; along other axes they may be addends of a sum, the
+        # same for all its results: then those of its operands are addends too
         owed = gradients[0][1].partial
         where = f"{self.where}, backward of operator `{op.operator}`"
         for name, g in gradients:
@@ -228,10 +236,11 @@ class _Walk:
 
 
 def check_halves(facts: ProofFacts, typed: TypedFunction) -> None:
-    """Adds a failure where the sides of operands, or the outputs left for the second half, are wrong."""
+    """Adds a failure for each operator with wrong sides of its operands, and for each output that is wrongly left for
+    the second half, or wrongly not."""
     function = typed.function
     in_halves = function.backward in (Backward.HALVES, Backward.DGRAD)
-    weights: set[Name] = {p.var.name for p in function.parameters}
+    weights: set[Name] = {p.var.name for p in function.parameters}  # and all that follows from weights alone
     weights |= {p.var.name for p in function.prepared if p.var.name.value in facts.alone}
     where, span = f"function `{function.name}`", function.submesh.mesh.span
     for section in function.sections:

@@ -22,7 +22,10 @@ def check_apart(graph: Graph, value: str, dim: int = 0) -> None:
 
 
 def check_rows(graph: Graph, instr: Conversion, types: Mapping[Name, Local], result: Local) -> None:
-    """Raises Wrong unless a conversion that takes rows to other devices reads their counts, before and after."""
+    """Raises Wrong unless a conversion that takes rows to other devices reads their counts, before and after.
+
+    `types` are those of the function's values, `result` is the type of the conversion's result.
+    """
     value = graph.values[instr.source.value]
     slots = {cls for axis in value.factors[:1] for cls in axis if cls < 0}
     moves = [s for steps in (instr.forward, instr.backward) for s in steps if slots and _cuts_rows(s)]
@@ -38,6 +41,7 @@ def check_rows(graph: Graph, instr: Conversion, types: Mapping[Name, Local], res
     counts = _counts(graph, slots)
     if len(instr.also) != 2 or {r.value for r in instr.also} != counts:
         raise Wrong(Rule.STEP, f"numbers of these rows: {', '.join(sorted(counts))}", instr.also)
+    # `also` are the counts before and after: each must be cut as its rows are, along the axis of rows
     for name, rows in zip(instr.also, (types[instr.source], result), strict=True):
         wanted = Local(frozenset((c, d) for c, d in rows.digits if d.factor < len(value.factors[0])))
         if types.get(name) != wanted:

@@ -98,12 +98,13 @@ def _listed(what: str, found: Iterable[str]) -> list[str]:
 
 
 def _name(path: Path) -> str:
+    """A path as users read it: a weight by the model's name, other tensors as `optim.state.fc.weight.exp_avg`."""
     return ".".join(path[1:] if path[:1] == MODEL else path)
 
 
 def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[str, dict[str, LocalTensor | Scalar]]:
-    """Optimizer state of this rank's weights as the checkpoint has it: zeros to read tensors into, and numbers already
-    read. By the weight's name, then torch's key (`exp_avg`).
+    """Optimizer state of this rank's weights as the checkpoint has it, by the weight's name, then torch's key
+    (`exp_avg`): zeros to read tensors into, and numbers without axes, which are already read.
 
     A state tensor of its weight's shape is cut as the weight is; one without axes is a number. Raises EngineError for
     any other shape, because no part of it could be assigned to a part of the weight.

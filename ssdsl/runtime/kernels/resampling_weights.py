@@ -1,8 +1,12 @@
 """Computes which positions resampling reads, and with which weights.
 
-`size` positions become `results`; `factor` is the scale if the call gives one, else None. Weights are rounded as in
-torch: to single precision after each operation, or exact for activations in double precision. The two positions around
-a result are computed exactly, because torch's own answer depends on how the machine multiplies and adds.
+`size` positions become `results`; `factor` is the scale if the call gives one, else None. Result k lies at place
+(k + 1/2) * scale - 1/2 of the input, where scale = size / results or 1 / factor; with aligned corners at
+k * (size - 1) / (results - 1). For 2 positions and 4 results the places are -1/4, 1/4, 3/4 and 5/4.
+
+Weights are rounded as in torch: to single precision after each operation, or exact for activations in double precision.
+The two positions around a result are computed exactly, because torch's own answer depends on how the machine multiplies
+and adds.
 """
 
 import ctypes
@@ -59,6 +63,8 @@ def linear(
 
 
 def _between(place: Fraction, rounded: float | None, size: int) -> Between:
+    """The positions around a place, which may lie outside of the input. If the `rounded` place is given, the weight is
+    computed from it."""
     first = min(max(int(place), 0), size - 1)
     if first == size - 1 or place <= first:
         return Between(first, first, 0.0)
@@ -67,6 +73,7 @@ def _between(place: Fraction, rounded: float | None, size: int) -> Between:
 
 
 def _scale(size: int, results: int, factor: float | None) -> float:
+    """The distance of two results, in positions, in single precision."""
     return _single(1 / factor) if factor is not None and factor > 0 else _single(size / results)
 
 

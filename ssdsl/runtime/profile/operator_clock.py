@@ -1,13 +1,13 @@
 """Divides the time of a step among the lines of a role's file, the autograd nodes of each line, and the engine.
 
 The clock is the processor time of this thread, so that an operator takes as long as it would on a core of its own,
-whatever else runs there; only communication is timed by the machine's clock.
+whatever else runs on this core. Only communication is timed by the machine's clock.
 
 The clock always runs for one place. Python's trace function reports when a line of the role's file begins, and hooks
 report when an autograd node begins; the time since the last report belongs to the place before. So no time is lost or
 counted twice, and an operator is timed where it runs, with the caches as they are there. A node belongs to the line
-that made it: autograd numbers its nodes in the order of their creation. A node with an attribute `place` counts there,
-because its inputs are freed only when it ends.
+that made it: autograd numbers its nodes in the order of their creation. A node with an attribute `place` counts at that
+place instead, because its inputs are freed only when it ends.
 """
 
 import sys
@@ -38,33 +38,36 @@ class TimedPlace(NamedTuple):
 
 
 COMPUTING = ("F", "B", "D", "W")
+# the rest of a step, communication, and the clock's own work
 STEP, TALK, CLOCK = TimedPlace("step"), TimedPlace("talk"), TimedPlace("clock")
 COLLECTIVE, COLLECTIVES = "met", ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MANY, REPEATS = 200, 5  # lines or nodes in a measurement of the clock's own time, and its repetitions
 
 
 class OperatorClock:
-    """The clock of one rank. `file` is its role's file. `steps` has the seconds of each place, one number per task or
-    step."""
+    """The clock of one rank. `file` is its role's file. `steps` has for each step the seconds of each place: a number
+    for each task that has the place, or one for the step."""
 
     def __init__(self, file: str, world: "World") -> None:
         self.file, self.world = file, world
         self.steps: list[dict[TimedPlace, list[float]]] = []
-        self._now: dict[TimedPlace, float] = {}
-        self._outer: list[TimedPlace] = []
+        self._now: dict[TimedPlace, float] = {}  # the seconds of this task, or of this step outside of tasks
+        self._outer: list[TimedPlace] = []  # the places that called the functions of the role's file that run now
         self._place = STEP
         self._task = TimedPlace("")
         self._collectives: dict[TimedPlace, list[float]] = {}  # of collectives in the current task
         self._last = 0.0
         self._made: list[tuple[int, TimedPlace]] = []  # the number of the next autograd node when a line began
-        self._numbers: list[int] = []
-        self._added: dict[TimedPlace, float] = {}  # for the clock itself
+        self._numbers: list[int] = []  # these numbers alone, for a search by bisection
+        self._added: dict[TimedPlace, float] = {}  # the clock's own seconds in each place, which do not count
         self._line_s = self._node_s = 0.0  # seconds that the clock adds to each line, and node
         self._line_s, self._node_s = _own_line_s(self), _own_node_s(self)
 
     # -- the clock -----------------------------------------------------------------------------------------------------
 
     def _goes_to(self, place: TimedPlace, added_s: float = 0.0) -> None:
+        """Ends the time of the present place, and begins that of another one, in which the clock itself takes
+        `added_s`."""
         self._now[self._place] = self._now.get(self._place, 0.0) + time.thread_time() - self._last
         if added_s:
             self._added[place] = self._added.get(place, 0.0) + added_s
@@ -126,6 +129,7 @@ class OperatorClock:
             self._collectives.setdefault(place, []).append(time_s)
 
     def _note(self, times: dict[TimedPlace, float]) -> None:
+        """Adds the times of a task, or of the rest of a step, to `steps`, without the clock's own."""
         for place, time_s in times.items():
             time_s = max(0.0, time_s - self._added.pop(place, 0.0))
             self.steps[-1].setdefault(place, []).append(time_s)
@@ -171,6 +175,8 @@ class OperatorClock:
             nodes += [n for n, _ in node.next_functions]
 
     def _follow(self, node: Any, weight: int) -> None:
+        """Has a node report its place when it begins. `weight` is a number of its own for each node, by which places of
+        weights differ."""
         clock, task = self, self._task
         variable, own = getattr(node, "variable", None), getattr(node, "place", None)
         made = None if variable is not None else self._line_of(node._sequence_nr())
@@ -190,6 +196,8 @@ class OperatorClock:
         node.register_prehook(begins)
 
     def _line_of(self, number: int) -> TimedPlace | None:
+        """The line that made an autograd node: the last that began when its number was not yet given. None if the
+        engine made it."""
         at = bisect_right(self._numbers, number) - 1
         return self._made[at][1] if at >= 0 and self._made[at][1].line else None
 
@@ -202,7 +210,7 @@ def _gradient(parameter: torch.Tensor, weight: int) -> TimedPlace:
 
 
 class _Timed:
-    """A transport, or work that it started, whose time is measured separately."""
+    """A transport, or a work handle of one (`wait`), whose calls are timed as communication."""
 
     def __init__(self, inner: Any, clock: OperatorClock) -> None:
         self.inner, self.clock = inner, clock
@@ -257,8 +265,9 @@ def _own_node_s(clock: OperatorClock) -> float:
 
 
 def _added_s(clock: OperatorClock, work: Callable[[], None], plain: Callable[[], None] | None = None) -> float:
-    """Seconds that the clock adds to one of many repetitions, compared with a run without it."""
-    alone, said = [], []
+    """Seconds that the clock adds to one of the MANY repetitions in `work`. `plain` is the same work for the run
+    without the clock; `work` itself by default."""
+    alone, clocked = [], []
     for _ in range(REPEATS):
         start = time.thread_time()
         (plain or work)()
@@ -267,7 +276,7 @@ def _added_s(clock: OperatorClock, work: Callable[[], None], plain: Callable[[],
         clock._last = time.thread_time()
         with clock.task("own", 0):
             work()
-        said.append(sum(times[-1] for place, times in clock.steps[-1].items() if place.what == "own"))
+        clocked.append(sum(times[-1] for place, times in clock.steps[-1].items() if place.what == "own"))
     clock.steps = []
     clock._now, clock._made, clock._added = {}, [], {}
-    return max(0.0, min(said) - min(alone)) / MANY
+    return max(0.0, min(clocked) - min(alone)) / MANY

@@ -9,15 +9,14 @@ import torch
 from ..layout.cut import Piece
 from .recipes import Recipes, read_recipes, write_recipes
 
+# files in a program's folder: tensors with numbers, recipes of those without, and the names of tied weights
 WEIGHTS = "weights.pt"
 RECIPES = "weights.json"
-
-
 NAMES = "names.json"
 
 
 class InitialState:
-    """Whole tensors by name: some are in memory or a file, the others are computed where they are needed.
+    """Whole tensors by name: some are in memory or a file, the others are computed by recipes when they are needed.
 
     `names` maps the names of the model's `state_dict`, in order, to the first name of the same tensor.
     """

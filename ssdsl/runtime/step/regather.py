@@ -1,8 +1,8 @@
 """Gathers again in backward what autograd would otherwise keep: weights of ZeRO-3, and values with `again=True`.
 
 While a forward runs, the rank knows which memory was gathered, and from what. Saved-tensor hooks see each tensor that
-autograd saves: for gathered memory the source is saved instead. Backward gathers it again where it reads it, once until
-the source frees it. Views of gathered memory are treated alike.
+autograd saves: for gathered memory the source is saved instead. Backward gathers it again when it reads it, once until
+the source frees it. Views of gathered memory are treated alike, because they share its storage.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ class GatheredFrom(Protocol):
         ...
 
 
+# what autograd keeps: the tensor itself, or its source with the dtype, size, strides and offset of the view
 Kept = torch.Tensor | tuple[GatheredFrom, torch.dtype, torch.Size, tuple[int, ...], int]
 
 
@@ -29,7 +30,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._sources: dict[StorageWeakRef, GatheredFrom] = {}
-        self._saving = 0
+        self._saving = 0  # the number of open contexts of `saving`
 
     def note(self, x: torch.Tensor, source: GatheredFrom) -> None:
         """Records the source of a gathered tensor, until the forward ends."""
@@ -64,4 +65,5 @@ def _unpack(kept: Kept) -> torch.Tensor:
     whole = source.gathered_again()
     if whole.dtype == dtype:
         return whole.as_strided(size, stride, offset)
-    return whole.new_empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, size, stride)  # complex as pairs
+    # a view of another dtype, such as complex numbers of pairs of real ones
+    return whole.new_empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, size, stride)

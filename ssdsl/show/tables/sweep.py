@@ -1,4 +1,4 @@
-"""`ssdsl sweep`: a plan under many settings of its params, each simulated, in one table."""
+"""Views of `ssdsl sweep`, a table and JSON: a plan under many settings of its params, each simulated."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ OVER = "over: a device needs so much more memory than it has"
 
 
 def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
-    """A row per setting, in the order of the settings."""
+    """The table: a row for each setting, in the order given."""
     best = best_of(settings)
     names = dict.fromkeys(name for s in settings for name in s.params)
     columns = (*(Column(name, ColumnKind.COUNT, "bold cyan", key=name) for name in names), *FIGURES)
@@ -33,7 +33,7 @@ def sweep_view(title: str, settings: tuple[Setting, ...]) -> View:
 
 
 def note(setting: Setting, best: Setting | None, in_full: bool = False) -> str:
-    """The last cell of a row; `in_full` with the text of a refusal."""
+    """The last cell of a row: a refusal's code, the missing memory, or `best`; `in_full` with the refusal's text."""
     if (d := setting.refused) is not None:
         return f"{d.code}: {d.text(d.title)}" if in_full else d.code
     if setting.over:

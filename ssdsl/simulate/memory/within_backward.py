@@ -1,4 +1,7 @@
-"""The memory of a running backward: kernel by kernel from the last, gradients are made and kept tensors are freed."""
+"""Finds the memory of a running backward: from the last kernel to the first, gradients are made, kept tensors freed.
+
+All sizes are bytes on one device.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -6,13 +9,13 @@ from dataclasses import dataclass
 from ssdsl.ir.value import Name
 from ssdsl.simulate.price.fusion import Launch
 
-Sizes = dict[str, int]  # bytes by storage
+Sizes = dict[str, int]  # bytes by storage: views of one tensor count once
 
 
 @dataclass(frozen=True, slots=True)
 class GradientBucket:
-    """The concatenated gradients of these weights, as a program reduces them: the bucket is allocated with the first
-    one of a step, and if it `ends` with the task, in each backward."""
+    """The concatenated gradients of these weights, as a program reduces them. The bucket is allocated with the first
+    gradient of a step; if it `ends` with the task, with the first one of each backward."""
 
     weights: tuple[Name, ...]
     size_bytes: int
@@ -20,15 +23,20 @@ class GradientBucket:
 
 
 class WithinBackward:
-    """A walk through the backward of a function. `sections` are its kernels, in order, and whether it is recomputed.
+    """A walk through the backward of a function. `sections` has, for each section in order, its kernels and whether it
+    is recomputed.
 
-    `keeps` gives the storages that a kernel holds, `gathers` those that are gathered again for it, `between` the bytes
-    that its backward takes meanwhile; `held` are the storages that are there when backward begins. `learning` are the
-    bytes of values' gradients, `weights` those of weights, and `stays` the part of these that stays on the device; each
-    backward leaves those of `anew` anew, the first one of a step the others. `root` gives the storage of a value.
-    `conversions` are the results and sources of conversions between the kernels, in order: once the backward of a
-    result's readers has run, its gradient is converted to that of its source. The gradient of a weight moves into its
-    one of the `buckets` when the backward of all kernels that read the weight has run.
+    - `keeps` gives the storages that a kernel keeps for its backward, `gathers` those that are gathered again for it,
+      `between` the bytes that its backward takes only while it runs. `held` are the storages that exist when backward
+      begins.
+    - `learning` has the bytes of the gradients of values, `weights` those of weights before they are sharded, and
+      `stays` the part of these that stays on the device. The weights of `anew` get a new gradient in each backward,
+      others only in the first one of a step: later ones are added to it.
+    - `root` gives the storage of a value.
+    - `conversions` are the results and sources of conversions between kernels, in order. When the backward of all
+      readers of a result has run, its gradient is converted to that of the source.
+    - The gradient of a weight moves into its bucket, one of `buckets`, when the backward of all kernels that read the
+      weight has run.
     """
 
     def __init__(
@@ -52,9 +60,10 @@ class WithinBackward:
         self.bucket_of = {weight: bucket for bucket in buckets for weight in bucket.weights}
         self.stay_bytes = sum(stays.values()) + sum(bucket.size_bytes for bucket in buckets)
         reads = ((r, number) for number, launch in reversed(list(enumerate(self.launches))) for r in launch.reads)
+        # by weight in a bucket, the first kernel that reads it: its backward is the last to add to the gradient
         self.lands = {r: number for r, number in reads if r in self.bucket_of}
-        self.again: dict[int, int] = {}  # bytes that are recomputed before the backward of a kernel
-        self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it holds them
+        self.again: dict[int, int] = {}  # bytes that are recomputed, or gathered, before the backward of a kernel
+        self.releases: dict[int, int] = {}  # bytes that are freed after it: no kernel before it keeps them
         first: dict[str, int] = {}
         gathered: dict[str, tuple[int, int, int]] = {}  # the last kernel and the first that read a storage, its bytes
         begin = 0
@@ -88,11 +97,11 @@ class WithinBackward:
         return found
 
     def most(self, *, first: bool) -> int:
-        """The most bytes that memory exceeds the bytes held at the beginning. In the first backward of a step the
+        """The bytes by which memory grows at most, compared with the beginning. In the `first` backward of a step the
         gradients of weights stay in memory; in later ones they are added to those."""
-        most = level = 0
+        most = level = 0  # the peak so far, and the growth now
         waiting: Sizes = {}  # gradients, by storage, that are made and not used yet
-        there = {bucket for bucket in self.bucket_of.values() if not first and not bucket.ends}
+        there = {bucket for bucket in self.bucket_of.values() if not first and not bucket.ends}  # allocated ones
         for number, launch in reversed(list(enumerate(self.launches))):
             level += self.again.get(number, 0)
             fresh, grads = self._made(launch, waiting)
@@ -117,7 +126,7 @@ class WithinBackward:
         return self.stays.get(name, 0) if first or name in self.anew else 0
 
     def _made_buckets(self, weights: Iterable[Name], there: set[GradientBucket]) -> int:
-        """The bytes of the buckets that these weights' gradients are the first to fill."""
+        """The bytes of the buckets that are allocated for these weights' gradients, and adds these to `there`."""
         made = {self.bucket_of[weight] for weight in weights} - there
         there |= made
         return sum(bucket.size_bytes for bucket in made)

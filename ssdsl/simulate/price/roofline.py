@@ -29,8 +29,8 @@ from ssdsl.simulate.price.network import Network
 
 @dataclass(slots=True)
 class ComputeTimes:
-    """Seconds of one function's phases on one kind of device. `recompute` is the part of forward that backward
-    repeats."""
+    """Seconds of one function's phases on one kind of device. `recompute` is the part of the forward that the backward
+    repeats; `dgrad` and `wgrad` are without it."""
 
     forward: float = 0.0
     recompute: float = 0.0
@@ -85,7 +85,7 @@ class Computing:
         return self._of_kind[key]
 
     def of_one(self, function: Function, op: OpPart, device: Device) -> ComputeTimes:
-        """The times of the kernel that an operator is in."""
+        """The times of the one kernel that an operator is in."""
         (section,) = (s for s in function.sections if op in s.body)
         times, launch = ComputeTimes(), self.fusion.launch_of(function, op)
         self._add(times, LaunchTime(self.facts, function, launch, device), section.recompute)
@@ -104,7 +104,8 @@ class Computing:
                 times.dgrad += seconds
 
     def _accumulating(self, function: Function, device: Device) -> float:
-        """The seconds in which the gradients of weights are added to those of the parts before; 0 with one part."""
+        """The seconds in which a task adds its gradients of weights to those of earlier tasks; 0 with one part in
+        time."""
         if math.prod(t.parts for t in function.time) == 1:
             return 0.0
         state, learned = self.facts.state, (p.var for p in function.parameters if p.var.gradient is not None)
@@ -148,8 +149,8 @@ class Roofline:
     def of_section(
         self, function: Function, number: int, device: Device, submesh: Submesh | None = None
     ) -> tuple[float, float]:
-        """The seconds of a section's forward, and of its backward, on a device; with its collectives. These are of the
-        function's own devices, or of those of a submesh with the same axes."""
+        """The seconds of a section's forward, and of its backward, on a device, with its collectives. These run on the
+        function's own devices, or on those of `submesh`, which has the same axes."""
         times = self.computing.of_section(function, number, device)
         there = submesh or function.submesh
 
@@ -161,7 +162,7 @@ class Roofline:
         return times.forward + talks(Phase.FORWARD), back + talks(*function.phases[1:])
 
     def _compute(self, function: Function, phase: Phase, role: Role) -> Cost:
-        """The cost of a task: its computing, and the time of its collectives beyond what computes meanwhile."""
+        """The cost of a task: the time that it computes, and that of its collectives which no operator hides."""
         devices = self.devices[role.name]
         slowest = max(devices, key=lambda d: self.computing.times(function, d).of(phase))
         key = function.number, phase
@@ -190,5 +191,5 @@ class Roofline:
     def _tie(self, flat: FlatParam) -> Cost:
         """The cost of summing a tied weight's gradients over the devices of all submeshes that hold the same part."""
         size = flat.elements_over(flat.sharded.optimizer) * self.facts.state.gradient_bytes(flat.dtype)
-        ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))
+        ranks = tuple(sorted(s.ranks()[0] for s in flat.completion.tied))  # the first devices stand for the others
         return self.network.among(SizedCollective("all_reduce", (), size), ranks)

@@ -1,4 +1,4 @@
-"""A profile as JSON (docs/profiles.md): seconds by words, and [size, seconds] where they grow with a size."""
+"""Writes and reads a profile as JSON (docs/profiles.md): seconds by key, and pairs [size, seconds] if they grow."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -34,7 +34,8 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 def read_profile(found: Any) -> Profile:
-    """The profile in a JSON value. Raises NoProfileError."""
+    """The profile in a JSON value; times of version 1 are divided by the number of ranks that shared a core. Raises
+    NoProfileError."""
     table = _table("profile", found)
     version = table.get("version")
     if version not in (1, VERSION):
@@ -62,6 +63,7 @@ def read_profile(found: Any) -> Profile:
 def _each(
     place: str, found: Any, read: Callable[[str, Any], T], known: tuple[str, ...] | None = None
 ) -> Mapping[str, T]:
+    """The values of an object, each as `read` returns it; raises NoProfileError for a key that is not `known`."""
     table = _table(place, found)
     for key in table:
         if known is not None and key not in known:

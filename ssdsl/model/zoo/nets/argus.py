@@ -17,7 +17,10 @@ CODES = 0.4  # the weight of the distance of codes from vectors
 
 
 class ArgusCodebookNet(nn.Module):
-    """Returns the mean cross-entropy of queries plus the distances of vectors and codes."""
+    """Returns the mean cross-entropy of queries plus the distances of vectors and codes.
+
+    points [batch, point, 3], queries [batch, query, 3], occupancy [batch, query] (1 inside) -> a scalar.
+    """
 
     def __init__(self, size: ArgusCodebook) -> None:
         super().__init__()
@@ -70,7 +73,7 @@ def projected(features: torch.Tensor, places: torch.Tensor, cells: int) -> torch
 
 
 def sampled_plane(plane: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """What places [batch, place, 2] read on a plane [batch, feature, row, column]: [batch, place, feature]."""
+    """The features of a plane [batch, feature, row, column] at places [batch, place, 2]: [batch, place, feature]."""
     read = F.grid_sample(plane, places.flip(-1)[:, None], padding_mode="border", align_corners=False)
     return read[:, :, 0].transpose(1, 2)
 
@@ -96,6 +99,7 @@ class Codebook(nn.Module):
         """The number of the nearest code of each vector; of equally near ones the lowest."""
         with torch.no_grad():
             codes = self.codes.weight
+            # |z - c|^2 = |z|^2 - 2 z c + |c|^2, and |z|^2 is the same for all codes
             return (codes.square().sum(1) - 2 * F.linear(z, codes)).argmin(-1)
 
 
@@ -134,7 +138,10 @@ class Occupancy(nn.Module):
 
 
 class ArgusPriorNet(nn.Module):
-    """Returns the mean cross-entropy of a shape's tokens, each predicted from its category and the tokens before it."""
+    """Returns the mean cross-entropy of a shape's tokens, each predicted from its category and the tokens before it.
+
+    tokens [batch, seq], category [batch] -> a scalar.
+    """
 
     def __init__(self, size: ArgusPrior) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""A U-Net of residual blocks, which know the step of a diffusion, and of transformers, which know a context."""
+"""A U-Net of residual blocks, which get the step of a diffusion, and of transformers, which get a context.
+
+It predicts the noise in an image, as Stable Diffusion's does (Rombach et al. 2021, arXiv 2112.10752).
+"""
 
 import math
 
@@ -10,11 +13,15 @@ from ssdsl.model.zoo.nets.inputs import Batch, noise
 from ssdsl.model.zoo.u_transformer import CHANNELS, TARGETS, UTransformer
 
 STEPS = 1000  # of the diffusion
-LONGEST = 10_000  # of the periods of sine and cosine in the embedding of a step
+LONGEST = 10_000  # the longest period of sine and cosine in the embedding of a step, divided by 2 pi
 
 
 class UTransformerNet(nn.Module):
-    """Returns the mean squared error of the predicted target."""
+    """Returns the mean squared error of the predicted target.
+
+    image [batch, CHANNELS, height, width], step [batch], context [batch, tokens, features], target [batch, TARGETS,
+    height, width] -> a scalar.
+    """
 
     def __init__(self, size: UTransformer) -> None:
         super().__init__()
@@ -61,7 +68,8 @@ class UTransformerNet(nn.Module):
 
 
 def waves(step: torch.Tensor, width: int) -> torch.Tensor:
-    """Cosines and sines of a number, with `width` / 2 periods up to 10 000 (Ho et al. 2020, arXiv 2006.11239)."""
+    """The sinusoidal embedding of steps [batch] as [batch, width]: cosines and sines with `width` / 2 periods, from
+    2 pi up to almost 2 pi * LONGEST (Ho et al. 2020, arXiv 2006.11239)."""
     half = width // 2
     rates = torch.exp(torch.arange(half, device=step.device) * (-math.log(LONGEST) / half))
     angles = step[:, None] * rates
@@ -69,7 +77,7 @@ def waves(step: torch.Tensor, width: int) -> torch.Tensor:
 
 
 class Residual(nn.Module):
-    """Adds to its input two convolutions, with the step's embedding added between them."""
+    """Adds the result of two convolutions to its input; the step's embedding is added between them."""
 
     def __init__(self, size: UTransformer, given: int, made: int) -> None:
         super().__init__()
@@ -86,7 +94,7 @@ class Residual(nn.Module):
 
 
 class UNetLevel(nn.Module):
-    """A residual block and a transformer."""
+    """A residual block, and then a transformer."""
 
     def __init__(self, size: UTransformer, given: int, made: int) -> None:
         super().__init__()
@@ -98,7 +106,8 @@ class UNetLevel(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Adds to pixels attention among them, attention to the context, and a feed-forward."""
+    """Adds the result of a transformer's layer to its input, whose pixels are the tokens: attention among them,
+    attention to the context, and a feed-forward."""
 
     def __init__(self, size: UTransformer, width: int) -> None:
         super().__init__()

@@ -12,7 +12,10 @@ from ssdsl.model.zoo.unet3d import Unet3d
 
 
 class UNet3d(nn.Module):
-    """Returns the mean cross-entropy of all voxels."""
+    """Returns the mean cross-entropy of all voxels.
+
+    volume [batch, channels, depth, height, width], labels [batch, depth, height, width] -> a scalar.
+    """
 
     def __init__(self, size: Unet3d) -> None:
         super().__init__()
@@ -21,7 +24,8 @@ class UNet3d(nn.Module):
         self.pool = nn.MaxPool3d(2)
         outer = [w[-1] for w in widths]
         self.rise = nn.ModuleList(nn.ConvTranspose3d(w, w, 2, stride=2, bias=False) for w in outer[:0:-1])
-        self.up = nn.ModuleList(double(above + w, w, w) for w, above in reversed(list(pairwise(outer))))
+        # a level reads the result of the deeper one, whose channels the transposed convolution keeps, and its own skip
+        self.up = nn.ModuleList(double(deeper + w, w, w) for w, deeper in reversed(list(pairwise(outer))))
         self.head = nn.Conv3d(outer[0], size.classes, 1)
 
     def forward(self, volume: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -43,7 +47,10 @@ def down_and_up(
     rise: nn.ModuleList,
     up: nn.ModuleList,
 ) -> torch.Tensor:
-    """The result of the levels of a U-Net; on the way up each level also reads what its equal made on the way down."""
+    """The result of the levels of a U-Net; on the way up each also reads the result of the same level on the way down.
+
+    x [batch, channels, ...], with two or three axes of space; `up` and `rise` begin with the deepest level.
+    """
     skips: list[torch.Tensor] = []
     for level in down:
         skips.append(level(pool(skips[-1]) if skips else x))
@@ -54,7 +61,8 @@ def down_and_up(
 
 
 def double(given: int, inner: int, made: int) -> nn.Sequential:
-    """Two padded convolutions, each with batch norm, whose shift takes the place of a bias, and ReLU."""
+    """Two padded convolutions, `given` to `inner` to `made` channels, each with batch norm, whose shift takes the place
+    of a bias, and ReLU."""
     layers = [
         (nn.Conv3d(a, b, 3, padding=1, bias=False), nn.BatchNorm3d(b), nn.ReLU())
         for a, b in ((given, inner), (inner, made))
