@@ -18,6 +18,8 @@ from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Local, of_type
 from ssdsl.prove.types.steps import after
 
+Part = tuple[tuple[Narrow, tuple[int, ...]], ...]  # the steps in time that cut it out of a buffer, outermost first
+
 # -- operators, loss and results ---------------------------------------------------------------------------------------
 
 
@@ -121,16 +123,23 @@ def _check_in_place(facts: ProofFacts, one: TypedFunction, name: Name) -> None:
     homes = [p.submesh for p in facts.program.params if p.weight == name.value]
     if homes != [one.function.submesh]:
         raise Wrong(Rule.UPDATED_BUFFER, f"{name.value} on {one.function.submesh} only", [str(h) for h in homes])
-    steps = {i.result.name: (i.source, s) for i in one.function.body() if isinstance(i, Conversion) for s in i.forward}
-    views = {n: (a, s) for n, (a, s) in steps.items() if isinstance(s, Narrow) and s.in_time and s.target.outer == 1}
-    parts: set[str] = set()
-    while name in views:  # the outermost digit is cut out as a view
-        name, step = views[name]
-        parts.update(step.axes)
+    name, cuts = _cut_of(one.function, name)
     if name not in {p.var.name for p in one.function.parameters}:
         raise Wrong(Rule.UPDATED_BUFFER, "the buffer itself", f"a copy, {name}")
+    parts = {axis for step in cuts for axis in step.axes}
     if late := [index.name for index in one.function.time if index.parts > 1 and index.name not in parts]:
         raise Wrong(Rule.UPDATED_BUFFER, "one task for each part of it", f"one for each {late[0]}")
+
+
+def _cut_of(function: Function, name: Name) -> tuple[Name, list[Narrow]]:
+    """The value of which `name` is a view, and the steps in time that cut its part out, the last one first."""
+    steps = {i.result.name: (i.source, s) for i in function.body() if isinstance(i, Conversion) for s in i.forward}
+    views = {n: (a, s) for n, (a, s) in steps.items() if isinstance(s, Narrow) and s.in_time and s.target.outer == 1}
+    cuts = []
+    while name in views:  # the outermost digit is cut out as a view
+        name, step = views[name]
+        cuts.append(step)
+    return name, cuts
 
 
 def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:
@@ -148,24 +157,38 @@ def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:
 
 
 def _check_order(facts: ProofFacts, role: Role, buffer: str, typed: dict[int, TypedFunction]) -> None:
-    """Adds a failure unless the operators that change or read statistics run on a role in the model's order."""
+    """Adds a failure unless the operators that change or read the same part of statistics run on a role in the model's
+    order."""
     place = {operator.name: number for number, operator in enumerate(facts.graph.operators)}
-    last = -1
+    last: dict[Part, int] = {}  # the last user of each part
     for task in role.computes():
         if task.phase is not Phase.FORWARD or task.function not in typed:
             continue
         function = typed[task.function].function
-        places = [place[op.operator] for op in _users(function.body(), buffer)]
-        if places != sorted(places) or (places and places[0] < last):
-            where = f"role `{role.name}`"
-            facts.fail(Rule.UPDATED_BUFFER, where, buffer, "the model's order", _title(task), role.submesh.mesh.span)
-            return
-        last = max([last, *places])
+        at = {index.name: k for index, k in zip(function.time, task.at, strict=True)}
+        for op, name in _users(function.body(), buffer):
+            _, cuts = _cut_of(function, name)
+            part = tuple((step, tuple(at[axis] for axis in step.axes)) for step in reversed(cuts))
+            if place[op.operator] < max((n for other, n in last.items() if not _are_apart(part, other)), default=-1):
+                where = f"role `{role.name}`"
+                facts.fail(
+                    Rule.UPDATED_BUFFER, where, buffer, "the model's order", _title(task), role.submesh.mesh.span
+                )
+                return
+            last[part] = max(last.get(part, -1), place[op.operator])
 
 
-def _users(body: Iterable[Instr], buffer: str) -> list[OpPart]:
-    """The operators that read a buffer."""
-    return [i for i in body if isinstance(i, OpPart) and buffer in {r.value for r in i.reads}]
+def _are_apart(one: Part, other: Part) -> bool:
+    """Whether two parts have no element in common: the same steps cut both out, up to one with unlike values."""
+    for (step, at), (its_step, its_at) in zip(one, other, strict=False):
+        if step != its_step or at != its_at:
+            return step == its_step
+    return False
+
+
+def _users(body: Iterable[Instr], buffer: str) -> list[tuple[OpPart, Name]]:
+    """The operators that read a buffer, each with what it reads of it."""
+    return [(i, r) for i in body if isinstance(i, OpPart) for r in i.reads if r.value == buffer]
 
 
 def _title(task: Compute) -> str:

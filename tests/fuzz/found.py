@@ -37,6 +37,15 @@ split model.weights by row into tp
 """,
         optimizer="adamw",
     ),
+    "batch_norm_of_two_views": Found(  # each part of its statistics takes the first view's, then the second one's
+        "batch_norm_of_two_views",
+        """\
+mesh gpus(pp = 2)
+let stage = balance(model, 2)
+split model by ffn into n = 2, m = 2
+assign stage[s] to gpus[pp = s] for s in 0..2
+""",
+    ),
     "batch_norm_twice": Found(
         "batch_norm_twice",
         """\

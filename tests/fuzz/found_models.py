@@ -7,6 +7,25 @@ from torch import Tensor, nn
 Given = tuple[nn.Module, dict[str, Tensor] | list[dict[str, Tensor]], dict[str, tuple[str, ...]]]
 
 
+class BatchNormOfTwoViews(nn.Module):
+    """One encoder for two views of a sample, as in Barlow Twins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(10, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 6))
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        first, second = self.encoder(a), self.encoder(b)
+        first, second = first - first.mean(0), second - second.mean(0)
+        return (first.T @ second / len(a)).square().mean()
+
+
+def batch_norm_of_two_views() -> Given:
+    torch.manual_seed(0)
+    views = {"a": torch.randn(8, 10), "b": torch.randn(8, 10)}
+    return BatchNormOfTwoViews(), views, dict.fromkeys(views, ("batch", "feature"))
+
+
 class BatchNormTwice(nn.Module):
     """A batch norm that is called twice: its statistics change twice."""
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ssdsl.ir.function import Conversion
-from ssdsl.ir.program import Program
+from ssdsl.ir.program import Compute, Program
 from ssdsl.model.load import load
+from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -67,6 +68,24 @@ def test_a_failure_says_where(compiled: Callable[..., Program], golden: Callable
     text = render(first).replace(str(ROOT) + "/", "")
     text = re.sub(r"(modeling_\w+\.py):\d+", r"\1:LINE", text)  # another transformers has it elsewhere
     golden(ERRORS / "E0451.err", text + "\n")
+
+
+def test_statistics_change_in_the_models_order(compiled: Callable[..., Program]) -> None:
+    program = compiled("two_calls", f"{ROOT / 'tests' / 'fuzz' / 'found_models.py'}:batch_norm_twice")
+    assert prove(program).failures == ()
+    role = program.roles[0]
+    calls = [f.number for f in program.functions if any(op.operator.startswith("batch_norm") for op in f.operators())]
+    first, second = ([a for a in role.computes() if (a.function, a.phase) == (n, Phase.FORWARD)] for n in calls)
+    assert len(first) == len(second) == 2
+
+    def wanted(one: Compute, other: Compute) -> set[object]:
+        """What the proof wants where two tasks change places."""
+        swapped = {one: other, other: one}
+        changed = replace(role, actions=tuple(swapped.get(action, action) for action in role.actions))
+        return {f.wanted for f in prove(replace(program, roles=(changed, *program.roles[1:]))).failures}
+
+    assert all("the model's order" in wanted(first[k], second[k]) for k in (0, 1))
+    assert "the model's order" not in wanted(first[0], first[1])  # parts of one call may come in any order
 
 
 def test_the_graph_is_not_changed(compiled: Callable[..., Program]) -> None:

@@ -15,7 +15,7 @@ from ssdsl.ir.parts import coordinates, parts_read
 from ssdsl.ir.program import Compute, Members, Role
 from ssdsl.lower.conversions.transfer import plan_move
 from ssdsl.lower.lowering import Carry, Lowering, Task
-from ssdsl.model.graph import Operator
+from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.plan import ClockOrder, Order, Phase, Plan, TaskSet
 from ssdsl.text.source import Span
 
@@ -61,6 +61,7 @@ class TaskGraph:
             assert isinstance(message, Transfer)
             self._carries(message)
         self._data_flow()
+        self._statistics(lowering.graph)
 
     def add(self, task: Task | None, roles: tuple[int, ...], time: int) -> int:
         """Adds a node, and returns its number."""
@@ -128,6 +129,19 @@ class TaskGraph:
             for given in function.inputs:
                 self._flow(self.functions[given.producer], function, given)
 
+    def _statistics(self, graph: Graph) -> None:
+        """Running statistics are changed in place, by one batch norm after another: the tasks of their users that have
+        the same part of them run in the order of the model."""
+        buffers = dict.fromkeys(b for operator in graph.operators for b in operator.statistics)
+        homes = {op.operator: function for function in self.functions for op in function.operators()} if buffers else {}
+        for buffer in buffers:
+            users = dict.fromkeys(homes[op.name].number for op in graph.readers.get(buffer, ()) if op.name in homes)
+            for one, then in itertools.pairwise(map(self.functions.__getitem__, users)):
+                is_cut_alike = {t.name for t in one.time} == {t.name for t in then.time}
+                for (at, x), (there, y) in itertools.product(*(self._places[f.number].items() for f in (one, then))):
+                    if not is_cut_alike or _by_index(one, at) == _by_index(then, there):
+                        self.edge(self._first[one.number, FORWARD] + x, self._first[then.number, FORWARD] + y)
+
     def _flow(self, producer: Function, consumer: Function, given: FunctionInput) -> None:
         """Adds edges from each part of the producer to the parts of the consumer that read it, and for gradients
         back."""
@@ -150,6 +164,11 @@ class TaskGraph:
         else:
             self.edge(first, between)
             self.edge(between, last)
+
+
+def _by_index(function: Function, at: tuple[int, ...]) -> dict[str, int]:
+    """The values of a task's indices by their names."""
+    return {t.name: k for t, k in zip(function.time, at, strict=True)}
 
 
 def roles_of(plan: Plan, submeshes: Sequence[Submesh]) -> list[Role]:
