@@ -443,10 +443,16 @@ class ParamsOverlap(Diagnostic):
 
     code = "E0405"
     title = "weight `{weight}` lives on {first} and on {second}, which share devices"
+    label = "puts an operator with this weight on {first}"
     help = "assign the operators that use the weight to the same devices, or to disjoint ones"
     weight: str
     first: str
     second: str
+    other: Span | None
+
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        """The statement behind the second place."""
+        return () if self.other is None else ((self.other, f"puts another one on {self.second}"),)
 
 
 class BufferApart(Diagnostic):

@@ -1,5 +1,6 @@
 """Places weights and buffers: the submesh and layout of each, and the axes along which its gradient is partial."""
 
+import itertools
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.plan.plan import State
 from ssdsl.text.diagnostic import PlanError
+from ssdsl.text.source import Span
 
 Use = tuple[Layout, Layout]  # the layouts in which an operator needs a weight, and leaves its gradient
 
@@ -84,7 +86,7 @@ class _Placing:
         held = self.held.get(weight, {})
         key = tuple([(s, *map(id, found)) for s, found in uses.items()]), tuple(held.items()), written
         if (alike := self.known.get(key)) is None:
-            _check_apart(weight, list(uses))
+            self._check_apart(weight, list(uses))
             alike = self.known[key] = list(_placed(uses, held, shape, written))
         value, lowering = self.lowering.graph.values[weight], self.lowering
         trained = value.origin is Origin.WEIGHT and weight in lowering.learning
@@ -92,6 +94,20 @@ class _Placing:
             param = Param(weight, submesh, shape, layout, partial, trained, value.dtype)
             cut = self.cut.get(weight, ()) if value.origin is Origin.WEIGHT and not trained and not held else ()
             yield _in_parts(param, cut) if cut else param
+
+    def _check_apart(self, weight: str, submeshes: list[Submesh]) -> None:
+        for a, b in itertools.combinations(submeshes, 2):
+            if set(a.ranks()) & set(b.ranks()):
+                spans = (self._assigned(weight, submesh) for submesh in (a, b))
+                first, second = sorted(zip(spans, (a, b), strict=True), key=lambda pair: pair[0].start)
+                raise PlanError(ParamsOverlap(first[0], weight, str(first[1]), str(second[1]), second[0]))
+
+    def _assigned(self, weight: str, submesh: Submesh) -> Span:
+        """The statement that puts an operator with this weight on a submesh."""
+        readers = {operator.name for operator in self.lowering.graph.readers[weight]}
+        segments = (s for s in self.lowering.segments if s.submesh == submesh)
+        name = next(o.name for s in segments for o in s.operators if o.name in readers)
+        return self.lowering.plan.of(name).home.span
 
 
 def _in_parts(param: Param, axes: tuple[str, ...]) -> Param:
@@ -154,10 +170,3 @@ def _holds(place: Placement, written: tuple[Shard, ...], shape: Shape) -> bool:
 def _check_together(buffer: str, submeshes: list[Submesh]) -> None:
     if len(submeshes) > 1:
         raise PlanError(BufferApart(None, buffer, str(submeshes[0]), str(submeshes[1])))
-
-
-def _check_apart(weight: str, submeshes: list[Submesh]) -> None:
-    for n, a in enumerate(submeshes):
-        for b in submeshes[n + 1 :]:
-            if set(a.ranks()) & set(b.ranks()):
-                raise PlanError(ParamsOverlap(None, weight, str(a), str(b)))
