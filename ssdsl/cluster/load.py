@@ -67,7 +67,8 @@ def cluster_file(name: str) -> Path:
     if name not in known_clusters():
         if (sized := SIZED.fullmatch(name)) and (alike := [n for n in known_clusters() if _is_alike(n, sized[1])]):
             return KNOWN / f"{alike[0]}.toml"
-        raise PlanError(_unknown(name, suggest(name, known_clusters())))
+        is_file = f"the file of this name is no TOML file: call it `{name}.toml`" if os.path.isfile(name) else ""
+        raise PlanError(_unknown(name, is_file or suggest(name, known_clusters())))
     measured = measured_laptop()
     return measured if name == "laptop" and measured.is_file() else KNOWN / f"{name}.toml"
 
@@ -103,7 +104,7 @@ def read_cluster_file(path: Path, name: str) -> Source:
     except ValueError as error:
         reason = str(error)
     span = Span(Source("--cluster", name), 0, len(name))
-    raise PlanError(ClusterFileUnreadable(span, str(path), reason, _beside(path)))
+    raise PlanError(ClusterFileUnreadable(span, str(path), reason, "" if os.path.exists(path) else _beside(path)))
 
 
 def _beside(path: Path) -> str:

@@ -136,8 +136,9 @@ def test_names_and_files(golden: Callable[[Path, str], None], tmp_path: Path, mo
     (tmp_path / "latin.toml").write_bytes('about = "Größe"'.encode("latin-1"))
     (tmp_path / "large.toml").write_bytes(b"#" * (1 << 21))
     (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "plan.ssp").touch()
     wrong = {
-        "E0601": {"misspelt": "h10x1024", "unknown": "summit", "one node": "h200x16"},
+        "E0601": {"misspelt": "h10x1024", "unknown": "summit", "one node": "h200x16", "another file": "plan.ssp"},
         "E0602": {
             "misspelt": "mien.toml",
             "a folder": "folder.toml",

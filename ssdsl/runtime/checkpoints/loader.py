@@ -74,7 +74,7 @@ def _check_fits(
     folder = checkpoint.folder
     if strict and (missing or unexpected):
         lines = [*_listed("missing in it", map(_name, missing)), *_listed("not in the model", map(_name, unexpected))]
-        change = "load it into the model that it was saved from, or with strict=False load what both have"
+        change = "load it into the model that it was saved from; in Python, `strict=False` loads what both have"
         raise EngineError("\n".join([f"the checkpoint `{folder}` is of another model", *lines]), change)
     if shapes:
         lines = [f"the checkpoint `{folder}` is of another model", *_listed("other shapes", shapes)]
