@@ -177,7 +177,7 @@ def warn_of_losses(result: "RunResult", lr: float) -> None:
     """Shows a warning if the loss is no longer a finite number."""
     from ssdsl.run.errors import LossNotFinite
 
-    for step, loss in enumerate(result.losses):
+    for step, loss in enumerate(result.losses, result.first):
         if not math.isfinite(loss):
             show_diagnostics([LossNotFinite(None, str(loss), step, lr)])
             return

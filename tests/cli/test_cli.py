@@ -1,6 +1,7 @@
 """The command line: exit statuses, streams, suggestions, help, and what each command prints."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -270,6 +271,16 @@ def test_a_resumed_run_without_steps_left_says_so(
     assert done.returncode == 0, done.stderr
     assert "the checkpoint is of step 3, and --steps is 2: nothing left to train" in done.stderr
     assert not (tmp_path / "t.json").exists() and "median" not in done.stdout
+
+
+def test_a_loss_that_is_no_number_has_the_step_of_the_whole_run(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".metadata").touch()
+    ranks = tuple(RankResult(rank, "g", (1.0, math.nan), (0.1, 0.1), 1 << 20, {}, first=3) for rank in range(2))
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: RunResult(2, ranks, tmp_path))
+    words = ["--steps", "5", "--resume", str(tmp_path), "--allow-nan"]
+    assert "E0515]: the loss is nan from step 4 on" in here("run", "data_parallel", "--model", model, *words).stderr
 
 
 def test_without_a_checkpoint_to_resume_nothing_starts(
