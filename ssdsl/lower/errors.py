@@ -23,7 +23,7 @@ class UnevenWithOthers(Diagnostic):
     code = "E0401"
     title = "`{dim}` has {parts} along `{index}` and is cut by `{other}` too"
     label = "{parts}"
-    note = "for instance in module `{path}`"
+    note = "{where}"
     dim: str
     index: str
     other: str
@@ -32,6 +32,11 @@ class UnevenWithOthers(Diagnostic):
     in_time: str  # the index that is no axis, where axes could have windows together; else empty
     is_outer: bool  # whether `other` cuts the parts of `index`
     permuted: bool  # parts of one size, in another order
+    obstacle: str = ""  # the operator that does not allow unequal parts beside equal ones
+
+    @property
+    def where(self) -> str:
+        return f"{self.obstacle} does not allow both" if self.obstacle else f"for instance in module `{self.path}`"
 
     @property
     def parts(self) -> str:

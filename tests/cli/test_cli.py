@@ -174,7 +174,7 @@ def test_models_and_plans_as_json(here: Callable[..., Done]) -> None:
     assert tiny["trains_on_a_laptop"] is True and tiny["is_default"] is True and tiny["numbers"]["hidden"] == 128
     listed = json.loads(here("plans", "--json").stdout)
     plans = {p["plan"]: p for p in listed["plans"]}
-    assert plans["megatron"]["params"] == {"D": 1, "T": 2, "S": 2, "M": 4}
+    assert plans["megatron"]["params"] == {"D": 1, "T": 2, "S": 2, "M": 4, "R": 0}
     library = {f["file"]: f for f in listed["library"]}
     assert "one_f_one_b(stage, M)" in library["pipeline"]["functions"]
 

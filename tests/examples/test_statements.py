@@ -39,7 +39,7 @@ RUNS: list[tuple[str, str, dict[str, int]]] = [  # every axis and every index ha
     ("terapipe", GPT, {}),
     ("tiles", "resnet:tiny", {"T": 2, "again": 1}),
     ("v_shaped", GPT4, {}),
-    ("zero", GPT, {}),
+    ("zero", GPT, {"M": 2}),
     ("zero_bubble", GPT, {}),
     ("gpt_co_shard", GPT, {"D": 2, "T": 2, "M": 2}),
     ("gpt_megatron", GPT, {"D": 2, "M": 2, "P": 1}),

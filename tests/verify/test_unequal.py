@@ -96,6 +96,15 @@ def test_parts_that_do_not_line_up_are_refused(name: str) -> None:
     assert found.code == "E0401"
 
 
+def test_the_operator_that_does_not_allow_both_is_named() -> None:
+    _, graph = captured(f"{HERE.parent / 'fuzz' / 'found_models.py'}:batch_norm_twice")
+    text = f"mesh gpus(dp = 2)\nsplit model by batch into dp, m = [3, 1]\n{ALL}"
+    with pytest.raises(PlanError) as raised:
+        lower(interpret_all(parse(Source("plan.ssp", text)), graph, {}, HERE)[0])
+    (found,) = raised.value.diagnostics
+    assert "`batch_norm` in module `norm`" in found.text(found.note) and "does not allow both" in found.text(found.note)
+
+
 def test_an_evaluation_has_the_weights_as_training_has_them() -> None:
     model, graph = captured(GPT)
     found = compile_source(Source("plan.ssp", PLANS["both inside"]), graph, {}, HERE)

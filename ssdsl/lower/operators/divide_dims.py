@@ -24,7 +24,7 @@ def divide_dims(lowering: Lowering) -> Lowering:
     outer: Outer = {}
     for cls, parts in _outer(plan).items():
         group = groups.get(cls, {cls})
-        if all(_is_divisible(plan, one, parts) for one in group):
+        if all(_obstacle(plan, one, parts) is None for one in group):
             outer |= {one: outer.get(one, parts) for one in group}
     if not outer:
         return lowering
@@ -68,16 +68,22 @@ def _groups(graph: Graph) -> dict[int, set[int]]:
     return groups
 
 
-def _is_divisible(plan: Plan, cls: int, parts: int) -> bool:
-    """Whether the indices of every operator cut one factor or the other, and nothing needs runs of the dimension."""
-    if cls in plan.graph.windowed:
-        return False
+def undivided_by(plan: Plan, cls: int) -> Operator | None:
+    """The operator for which a class that has equal and unequal parts cannot be divided."""
+    parts = _outer(plan).get(cls)
+    group = sorted(_groups(plan.graph).get(cls, {cls}))
+    return None if parts is None else next((o for one in group if (o := _obstacle(plan, one, parts))), None)
+
+
+def _obstacle(plan: Plan, cls: int, parts: int) -> Operator | None:
+    """The first operator whose indices do not cut one factor or the other, or which needs runs of the dimension."""
+    is_windowed = cls in plan.graph.windowed
     for operator in plan.graph.operators:
         for number in (n for n, dim in enumerate(operator.dims) if dim.cls == cls):
             sides = _sides(plan, operator, number, parts)
-            if sides is None or (True in sides and _is_merged(operator, number)):
-                return False
-    return True
+            if is_windowed or sides is None or (True in sides and _is_merged(operator, number)):
+                return operator
+    return None
 
 
 def _is_merged(operator: Operator, number: int) -> bool:

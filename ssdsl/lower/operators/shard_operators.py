@@ -11,11 +11,12 @@ from ssdsl.ir.value import Axis, Coordinate, names_of
 from ssdsl.lower.errors import CombinedInTime, PartsApart, UnevenWithOthers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.coordinates import are_joined, coordinate_of, operator_splits
+from ssdsl.lower.operators.divide_dims import undivided_by
 from ssdsl.lower.operators.operand_types import operand_shape, operand_types
 from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import placed_dims
-from ssdsl.plan.plan import Index
+from ssdsl.plan.plan import Index, Plan
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 
@@ -37,7 +38,8 @@ def shard_operators(lowering: Lowering) -> Lowering:
             own = lowering.cut.of(operator, record.indices, submesh)
             problems = list(_problems(operator, record.indices, submesh, windowed, cuts))
             for problem, index in problems:
-                wrong.setdefault((problem.code, index), problem)
+                if (problem.code, index) not in wrong:
+                    wrong[problem.code, index] = _with_cause(problem, operator, plan)
             if not problems:
                 right[key] = own
         carried = lowering.splits.get(operator.name, ())
@@ -45,6 +47,17 @@ def shard_operators(lowering: Lowering) -> Lowering:
     if wrong:
         raise PlanError(*wrong.values())
     return replace(lowering, splits=splits)
+
+
+def _with_cause(problem: Diagnostic, operator: Operator, plan: Plan) -> Diagnostic:
+    """The problem; of unequal parts with the operator that does not allow them beside equal ones."""
+    if not isinstance(problem, UnevenWithOthers) or problem.windows:
+        return problem
+    classes = (dim.cls for dim in operator.dims if dim.name == problem.dim)
+    other = next((o for cls in classes if (o := undivided_by(plan, cls)) is not None), None)
+    if other is None or other.module == operator.module:
+        return problem
+    return replace(problem, obstacle=f"`{other.kind}` in module `{other.module}` ({other.source})")
 
 
 def data_splits(

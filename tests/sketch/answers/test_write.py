@@ -30,7 +30,7 @@ def test_only_defaults_and_notes_are_new() -> None:
     source = read_source(EXAMPLES / "megatron.ssp")
     text = written(sketch(source, EXAMPLES), {"D": 1, "T": 4, "M": 8}, {"T": "T = 4: because"})
     found = {p.name: p.default for p in params(parse(Source("x.ssp", text)))}
-    assert found == {"D": 1, "T": 4, "S": 2, "M": 8}
+    assert found == {"D": 1, "T": 4, "S": 2, "M": 8, "R": 0}
     new = [line for line in text.splitlines() if line not in source.text.splitlines()]
     assert new == ["# T = 4: because", 'param T = 4 "tensor-parallel width"', 'param M = 8 "micro-batches"']
     assert text.replace("# T = 4: because\n", "").count("\n") == source.text.count("\n")
