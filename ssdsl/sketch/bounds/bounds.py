@@ -77,12 +77,13 @@ class Least:
 
 class _Cut(NamedTuple):
     """How a plan cuts the operators of a record: the indices over devices, the share of an operator that its smallest
-    part has, and the number of parts that run one after another."""
+    part has, the number of parts that run one after another, and whether backward computes them again."""
 
     home: Placement
     here: tuple[Index, ...]
     share: float
     times: int
+    again: bool
 
 
 @dataclass(slots=True)
@@ -234,7 +235,14 @@ class Bounds:
 
     def _part(self, op: Operator, cut: _Cut) -> _Part:
         forward, backward = self._whole(op)
+        if cut.again and self._may_be_again(op):
+            backward += forward
         return _Part(forward * cut.share, backward * cut.share, (forward + backward) * cut.share * cut.times)
+
+    def _may_be_again(self, op: Operator) -> bool:
+        """Whether backward computes an operator again where the plan says so: one that learns, not on weights alone."""
+        results = {o.value for o in op.outputs}
+        return not results.isdisjoint(self.graph.learning) and not results <= self.graph.alone
 
     def _whole(self, op: Operator) -> tuple[float, float]:
         """The seconds of a whole operator on one device, forward and backward."""
@@ -328,7 +336,7 @@ def _cuts(plan: Plan) -> dict[int, _Cut]:
         here = tuple(i for i in record.indices if i.name in axes)
         devices, parts = prod(i.count for i in here), prod(i.count for i in record.indices)
         share = prod(map(_least, record.indices)) / parts
-        found[key] = _Cut(record.home, here, share, parts // devices)
+        found[key] = _Cut(record.home, here, share, parts // devices, record.checkpoint is not None)
     return found
 
 

@@ -27,7 +27,14 @@ from tests.captured import graph_of
 ROOT = Path(__file__).parents[3]
 CLUSTERS = ("a100x64", "two_sites", "laptop")
 PLANS = (*sorted((ROOT / "examples").glob("*.ssp")), *sorted((ROOT / "tests/prove/plans").glob("*.ssp")))
-SETTINGS: tuple[dict[str, int], ...] = ({}, {"M": 8}, {"D": 2, "M": 2}, {"S": 2, "M": 4}, {"T": 2, "S": 1, "M": 1})
+SETTINGS: tuple[dict[str, int], ...] = (
+    {},
+    {"R": 1, "M": 2},
+    {"M": 8},
+    {"D": 2, "M": 2},
+    {"S": 2, "M": 4},
+    {"T": 2, "S": 1, "M": 1},
+)
 
 
 def fullest(devices: Sequence[HeldBytes] | Sequence[DeviceReport]) -> float:
