@@ -1,10 +1,11 @@
 """The help of commands that take a plan: with a plan on the command line, it lists the plan's params too."""
 
+import itertools
 import re
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from ssdsl.lang.suggest import suggest
 from ssdsl.show.view import Column, ColumnKind, View
@@ -19,11 +20,22 @@ class PlanCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = tuple(args)
+        self._check_values(ctx, args)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             error.message = _suggested(error.message)
             raise
+
+    def _check_values(self, ctx: Any, args: list[str]) -> None:
+        """Raises typer.BadParameter for an option whose value is left out: the parser would take the next option for
+        it, as in `--resume --steps 5`."""
+        options = [p for p in self.get_params(ctx) if isinstance(p, TyperOption)]
+        names = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+        flags = {name for option in options if option.is_flag for name in (*option.opts, *option.secondary_opts)}
+        for word, following in itertools.pairwise(args):
+            if word in names - flags and following in names:
+                raise typer.BadParameter(f"{word} needs a value in front of {following}")
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)

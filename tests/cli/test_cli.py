@@ -273,6 +273,12 @@ def test_a_resumed_run_without_steps_left_says_so(
     assert not (tmp_path / "t.json").exists() and "median" not in done.stdout
 
 
+@pytest.mark.parametrize(("words", "said"), [("--resume --steps 5", "--resume"), ("--steps 5 -c --json", "-c")])
+def test_an_option_does_not_take_another_one_for_its_value(here: Callable[..., Done], words: str, said: str) -> None:
+    done = here("run", "data_parallel", "--model", "gpt", *words.split())
+    assert done.returncode == 2 and f"{said} needs a value in front of --" in done.stderr
+
+
 def test_a_loss_that_is_no_number_has_the_step_of_the_whole_run(
     here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
