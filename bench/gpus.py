@@ -80,8 +80,10 @@ def main(arguments: list[str]) -> int:
     backend = ["--backend", args.backend] if args.device == "cuda" else []
     on = ["--device", args.device, *backend, "--timeout", "60"]
     console = Console(highlight=False, soft_wrap=True)
-    what = args.what or ("verified", "timed")
     lists = {"verified": VERIFIED, "timed": TIMED if args.device == "cuda" else ()}
+    what = args.what or [*lists]
+    if unknown := [word for word in what if word not in lists]:
+        parser.error(f"there is no list {unknown[0]}: choose one of {', '.join(lists)}")
     checked, timed = ([case for case in lists[key] if key in what and args.only in name(case)] for key in lists)
     wrong = 0
     with ThreadPoolExecutor(args.at_once) as pool:

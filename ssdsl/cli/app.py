@@ -27,7 +27,7 @@ from ssdsl.cli.commands.show import show
 from ssdsl.cli.commands.simulate import simulate
 from ssdsl.cli.commands.sweep import sweep
 from ssdsl.cli.commands.verify import verify
-from ssdsl.cli.help import PlanCommand
+from ssdsl.cli.help import CheckedCommand, PlanCommand
 from ssdsl.cli.options import takes_model
 
 app = typer.Typer(
@@ -58,9 +58,11 @@ WITH_MODEL: Commands = (run, verify, check, prove, show, compile_, launch, repl,
 WITH_MODEL += (profile, diff, sweep, search, capture)
 WITHOUT_MODEL: Commands = (cache, models, plans, explain, fmt)
 for command in WITH_MODEL:
-    kind = PlanCommand if command not in (profile, diff, capture) else None  # these take several plans, or none
+    kind = (
+        PlanCommand if command not in (profile, diff, capture) else CheckedCommand
+    )  # these take several plans, or none
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:
-    app.command()(command)
+    app.command(cls=CheckedCommand)(command)
 app.add_typer(clusters, name="clusters")
 app.add_typer(checkpoint, name="checkpoint")

@@ -1,4 +1,4 @@
-"""The help of commands that take a plan: with a plan on the command line, it lists the plan's params too."""
+"""Commands that say which option lacks its value. The help of one that takes a plan lists the plan's params too."""
 
 import itertools
 import re
@@ -15,27 +15,33 @@ ARGUMENTS = "ssdsl.arguments"
 NO_CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of (.*)\.$")
 
 
-class PlanCommand(TyperCommand):
-    """A command whose help knows the plan that was typed beside `--help`."""
+class CheckedCommand(TyperCommand):
+    """A command that does not take an option for the value of the one before it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[ARGUMENTS] = tuple(args)
         self._check_values(ctx, args)
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            error.message = _suggested(error.message)
-            raise
+        return super().parse_args(ctx, args)
 
     def _check_values(self, ctx: Any, args: list[str]) -> None:
         """Raises typer.BadParameter for an option whose value is left out: the parser would take the next option for
         it, as in `--resume --steps 5`."""
         options = [p for p in self.get_params(ctx) if isinstance(p, TyperOption)]
-        names = {name for option in options for name in (*option.opts, *option.secondary_opts)}
-        flags = {name for option in options if option.is_flag for name in (*option.opts, *option.secondary_opts)}
+        is_flag = {name: o.is_flag for o in options for name in (*o.opts, *o.secondary_opts)}
         for word, following in itertools.pairwise(args):
-            if word in names - flags and following in names:
+            if following in is_flag and not is_flag.get(word, True):
                 raise typer.BadParameter(f"{word} needs a value in front of {following}")
+
+
+class PlanCommand(CheckedCommand):
+    """A command whose help knows the plan that was typed beside `--help`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _suggested(error.message)
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)

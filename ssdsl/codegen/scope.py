@@ -45,11 +45,6 @@ class Common:
         return modules(self.program.graph.operators)
 
     @cached_property
-    def statistics(self) -> frozenset[str]:
-        """The buffers that operators change in place: running statistics."""
-        return frozenset(name for operator in self.program.graph.operators for name in operator.statistics)
-
-    @cached_property
     def parameters(self) -> dict[int, frozenset[Name]]:
         """The weights and buffers that each function reads."""
         return {f.number: frozenset(p.var.name for p in f.parameters) for f in self.program.functions}
@@ -155,7 +150,7 @@ class WeightTexts:
         """The text that reads a weight; None for other values, and for weights that come from outside."""
         if name not in self.names:
             return None
-        if name.value in self.common.statistics:
+        if name.value in self.common.program.graph.running:
             return self.changed(name.value)
         if name.value.startswith(self.within):
             return f'w["{name.value.removeprefix(self.within)}"]'

@@ -5,10 +5,11 @@ Readers see a buffer that is written from the next step on. Batch norms change r
 operators, and others that read the statistics, must run in the order of the model.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ssdsl.ir.comm import Narrow
-from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write
+from ssdsl.ir.function import Conversion, Function, OpPart, Write
 from ssdsl.ir.program import Compute, Free, Role
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, Type
 from ssdsl.model.graph import Operator, Stage
@@ -90,26 +91,31 @@ def check_results(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
 def check_buffers(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
     """Adds a failure for each buffer that is not written exactly once, with the right part, in the right place."""
     written: dict[str, list[int]] = {}
-    statistics: set[str] = set()
+    users: dict[int, list[_User]] = {}
     for number, one in typed.items():
+        views = _views(one.function)
         for instr in one.function.body():
             try:
                 if isinstance(instr, Write):
                     written.setdefault(instr.buffer, []).append(number)
                     _check_write(facts, one, instr)
                 elif isinstance(instr, OpPart):
+                    for name in instr.reads:
+                        if name.value in facts.graph.running:
+                            users.setdefault(number, []).append(
+                                _User(name.value, instr.operator, _cut_of(views, name)[1])
+                            )
                     for name in _statistics(facts.operators[instr.operator], instr):
-                        statistics.add(name.value)
-                        _check_in_place(facts, one, name)
+                        _check_in_place(facts, one, *_cut_of(views, name))
             except Wrong as wrong:
                 where = f"function `{one.function.name}`"
                 facts.fail_with(wrong, where, str(instr)[:80], one.function.submesh.mesh.span)
     for buffer in facts.graph.updates:
         if len(written.get(buffer, ())) != 1:
             facts.fail(Rule.UPDATED_BUFFER, "the functions", buffer, "one write", len(written.get(buffer, ())))
-    for buffer in sorted(statistics):
+    if users:
         for role in facts.program.roles:
-            _check_order(facts, role, buffer, typed)
+            _check_order(facts, role, users, typed)
 
 
 def _statistics(operator: Operator, op: OpPart) -> list[Name]:
@@ -117,13 +123,12 @@ def _statistics(operator: Operator, op: OpPart) -> list[Name]:
     return [r for r in op.reads if r.value in operator.statistics]
 
 
-def _check_in_place(facts: ProofFacts, one: TypedFunction, name: Name) -> None:
-    """Raises Wrong unless the operator reads the buffer itself, on the one submesh where it lives, and runs once for
-    each part of it."""
+def _check_in_place(facts: ProofFacts, one: TypedFunction, name: Name, cuts: Sequence[Narrow]) -> None:
+    """Raises Wrong unless an operator that reads `name`, or the part of it that `cuts` leave, reads the buffer itself,
+    on the one submesh where it lives, and runs once for each part of it."""
     homes = [p.submesh for p in facts.program.params if p.weight == name.value]
     if homes != [one.function.submesh]:
         raise Wrong(Rule.UPDATED_BUFFER, f"{name.value} on {one.function.submesh} only", [str(h) for h in homes])
-    name, cuts = _cut_of(one.function, name)
     if name not in {p.var.name for p in one.function.parameters}:
         raise Wrong(Rule.UPDATED_BUFFER, "the buffer itself", f"a copy, {name}")
     parts = {axis for step in cuts for axis in step.axes}
@@ -131,14 +136,22 @@ def _check_in_place(facts: ProofFacts, one: TypedFunction, name: Name) -> None:
         raise Wrong(Rule.UPDATED_BUFFER, "one task for each part of it", f"one for each {late[0]}")
 
 
-def _cut_of(function: Function, name: Name) -> tuple[Name, list[Narrow]]:
-    """The value of which `name` is a view, and the steps in time that cut its part out, the last one first."""
-    steps = {i.result.name: (i.source, s) for i in function.body() if isinstance(i, Conversion) for s in i.forward}
-    views = {n: (a, s) for n, (a, s) in steps.items() if isinstance(s, Narrow) and s.in_time and s.target.outer == 1}
-    cuts = []
-    while name in views:  # the outermost digit is cut out as a view
+Views = dict[Name, tuple[Name, Narrow]]  # a part of a value: the value, and the step in time that cuts it out
+
+
+def _views(function: Function) -> Views:
+    """The values of a function that are views of others: the outermost digit is cut out as one."""
+    conversions = [i for i in function.body() if isinstance(i, Conversion)]
+    steps = {i.result.name: (i.source, s) for i in conversions for s in i.forward}
+    return {n: (a, s) for n, (a, s) in steps.items() if isinstance(s, Narrow) and s.in_time and s.target.outer == 1}
+
+
+def _cut_of(views: Views, name: Name) -> tuple[Name, tuple[Narrow, ...]]:
+    """The value of which `name` is a view, and the steps that cut its part out, the outermost first."""
+    cuts: tuple[Narrow, ...] = ()
+    while name in views:
         name, step = views[name]
-        cuts.append(step)
+        cuts = step, *cuts
     return name, cuts
 
 
@@ -156,26 +169,33 @@ def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:
         raise Wrong(Rule.UPDATED_BUFFER, home, one.types.get(write.source))
 
 
-def _check_order(facts: ProofFacts, role: Role, buffer: str, typed: dict[int, TypedFunction]) -> None:
-    """Adds a failure unless the operators that change or read the same part of statistics run on a role in the model's
-    order."""
+class _User(NamedTuple):
+    """An operator that changes or reads running statistics, or the part of them that `cuts` leave."""
+
+    buffer: str
+    operator: str
+    cuts: tuple[Narrow, ...]
+
+
+def _check_order(facts: ProofFacts, role: Role, users: dict[int, list[_User]], typed: dict[int, TypedFunction]) -> None:
+    """Adds a failure for each buffer whose users do not run on a role in the model's order, as far as they have the
+    same part of it. `users` are by function."""
     place = {operator.name: number for number, operator in enumerate(facts.graph.operators)}
-    last: dict[Part, int] = {}  # the last user of each part
+    last: dict[str, dict[Part, int]] = {}  # by buffer: the last user of each part
+    wrong: dict[str, str] = {}
     for task in role.computes():
-        if task.phase is not Phase.FORWARD or task.function not in typed:
+        if task.phase is not Phase.FORWARD or task.function not in users:
             continue
-        function = typed[task.function].function
-        at = {index.name: k for index, k in zip(function.time, task.at, strict=True)}
-        for op, name in _users(function.body(), buffer):
-            _, cuts = _cut_of(function, name)
-            part = tuple((step, tuple(at[axis] for axis in step.axes)) for step in reversed(cuts))
-            if place[op.operator] < max((n for other, n in last.items() if not _are_apart(part, other)), default=-1):
-                where = f"role `{role.name}`"
-                facts.fail(
-                    Rule.UPDATED_BUFFER, where, buffer, "the model's order", _title(task), role.submesh.mesh.span
-                )
-                return
-            last[part] = max(last.get(part, -1), place[op.operator])
+        at = {i.name: k for i, k in zip(typed[task.function].function.time, task.at, strict=True)}
+        for user in users[task.function]:
+            part = tuple((step, tuple(at[axis] for axis in step.axes)) for step in user.cuts)
+            before, now = last.setdefault(user.buffer, {}), place[user.operator]
+            if now < max((n for other, n in before.items() if not _are_apart(part, other)), default=-1):
+                wrong.setdefault(user.buffer, _title(task))
+            before[part] = max(before.get(part, -1), now)
+    for buffer in sorted(wrong):
+        span = role.submesh.mesh.span
+        facts.fail(Rule.UPDATED_BUFFER, f"role `{role.name}`", buffer, "the model's order", wrong[buffer], span)
 
 
 def _are_apart(one: Part, other: Part) -> bool:
@@ -184,11 +204,6 @@ def _are_apart(one: Part, other: Part) -> bool:
         if step != its_step or at != its_at:
             return step == its_step
     return False
-
-
-def _users(body: Iterable[Instr], buffer: str) -> list[tuple[OpPart, Name]]:
-    """The operators that read a buffer, each with what it reads of it."""
-    return [(i, r) for i in body if isinstance(i, OpPart) for r in i.reads if r.value == buffer]
 
 
 def _title(task: Compute) -> str:

@@ -20,9 +20,11 @@ Outer = dict[int, int]  # by the class of a dimension: the number of equal parts
 
 def divide_dims(lowering: Lowering) -> Lowering:
     """Replaces the graph and the indices of the plan, if there is such a dimension."""
-    plan, groups = lowering.plan, _groups(lowering.graph)
-    outer: Outer = {}
-    for cls, parts in _outer(plan).items():
+    plan = lowering.plan
+    if not (wanted := _outer(plan)):
+        return lowering
+    groups, outer = _groups(plan.graph), dict[int, int]()
+    for cls, parts in wanted.items():
         group = groups.get(cls, {cls})
         if all(_obstacle(plan, one, parts) is None for one in group):
             outer |= {one: outer.get(one, parts) for one in group}

@@ -132,15 +132,24 @@ class TaskGraph:
     def _statistics(self, graph: Graph) -> None:
         """Running statistics are changed in place, by one batch norm after another: the tasks of their users that have
         the same part of them run in the order of the model."""
-        buffers = dict.fromkeys(b for operator in graph.operators for b in operator.statistics)
-        homes = {op.operator: function for function in self.functions for op in function.operators()} if buffers else {}
-        for buffer in buffers:
-            users = dict.fromkeys(homes[op.name].number for op in graph.readers.get(buffer, ()) if op.name in homes)
+        homes = {op.operator: f.number for f in self.functions for op in f.operators()} if graph.running else {}
+        for buffer in sorted(graph.running):
+            users = dict.fromkeys(homes[name] for name in graph.users_of_changed[buffer] if name in homes)
             for one, then in itertools.pairwise(map(self.functions.__getitem__, users)):
-                is_cut_alike = {t.name for t in one.time} == {t.name for t in then.time}
-                for (at, x), (there, y) in itertools.product(*(self._places[f.number].items() for f in (one, then))):
-                    if not is_cut_alike or _by_index(one, at) == _by_index(then, there):
-                        self.edge(self._first[one.number, FORWARD] + x, self._first[then.number, FORWARD] + y)
+                for x, y in self._same_part(one, then):
+                    self.edge(self._first[one.number, FORWARD] + x, self._first[then.number, FORWARD] + y)
+
+    def _same_part(self, one: Function, other: Function) -> Iterator[tuple[int, int]]:
+        """The places of tasks of two functions that have the same part of a buffer, which all their indices cut; all
+        pairs if their indices differ."""
+        places, others = self._places[one.number], self._places[other.number]
+        here, there = ([(t.name, t.parts) for t in f.time] for f in (one, other))
+        if sorted(here) != sorted(there):
+            yield from itertools.product(places.values(), others.values())
+            return
+        order = [here.index(index) for index in there]
+        for at, x in places.items():
+            yield x, others[tuple(at[k] for k in order)]
 
     def _flow(self, producer: Function, consumer: Function, given: FunctionInput) -> None:
         """Adds edges from each part of the producer to the parts of the consumer that read it, and for gradients
@@ -164,11 +173,6 @@ class TaskGraph:
         else:
             self.edge(first, between)
             self.edge(between, last)
-
-
-def _by_index(function: Function, at: tuple[int, ...]) -> dict[str, int]:
-    """The values of a task's indices by their names."""
-    return {t.name: k for t, k in zip(function.time, at, strict=True)}
 
 
 def roles_of(plan: Plan, submeshes: Sequence[Submesh]) -> list[Role]:

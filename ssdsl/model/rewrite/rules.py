@@ -106,24 +106,17 @@ def _scatter_reduce(
     return total if reduce == "sum" else total / count.clamp(min=1)
 
 
-def _slice_scatter(
-    x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Any:
-    """Complex numbers are written as pairs: torch does not differentiate `slice_scatter` of complex ones."""
-    if not x.dtype.is_complex:
-        return NotImplemented
-    pairs, written = named("pairs", aten.view_as_real.default(x)), aten.view_as_real.default(source)
-    result = named("written", aten.slice_scatter.default(pairs, written, dim % x.dim(), start, end, step))
-    return aten.view_as_complex.default(result)
+def _in_pairs(scatter: Callable[..., Tensor]) -> Rule:
+    """The rule of a write into a part of a tensor. Complex numbers are written as pairs of real ones, because torch
+    does not differentiate writes of complex ones."""
 
+    def rule(x: Tensor, source: Tensor, dim: int = 0, *place: Any) -> Any:
+        if not x.dtype.is_complex:
+            return NotImplemented
+        pairs, written = named("pairs", aten.view_as_real.default(x)), aten.view_as_real.default(source)
+        return aten.view_as_complex.default(named("written", scatter(pairs, written, dim % x.dim(), *place)))
 
-def _select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Any:
-    """As `slice_scatter`."""
-    if not x.dtype.is_complex:
-        return NotImplemented
-    pairs, written = named("pairs", aten.view_as_real.default(x)), aten.view_as_real.default(source)
-    result = named("written", aten.select_scatter.default(pairs, written, dim % x.dim(), index))
-    return aten.view_as_complex.default(result)
+    return rule
 
 
 RULES: dict[str, Rule] = {
@@ -134,8 +127,8 @@ RULES: dict[str, Rule] = {
     "repeat": _repeat,
     "scatter_reduce": _scatter_reduce,
     "_weight_norm_interface": _weight_norm,
-    "slice_scatter": _slice_scatter,
-    "select_scatter": _select_scatter,
+    "slice_scatter": _in_pairs(aten.slice_scatter.default),
+    "select_scatter": _in_pairs(aten.select_scatter.default),
 }
 
 # -- rules that look at other calls, or change a call ------------------------------------------------------------------

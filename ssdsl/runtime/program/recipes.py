@@ -129,18 +129,18 @@ class Recipes:
 
     def _steps_of(self, memories: set[int]) -> list[RecipeStep]:
         """The steps that make these memories, in order; adds the memories that these steps read."""
-        waiting = {n for memory in memories for n in self._writers.get(memory, ())}
-        order, found = [-n for n in waiting], []  # a heap, the last step first
-        heapify(order)
-        while order:
-            last = -heappop(order)
+        asked = {n for memory in memories for n in self._writers.get(memory, ())}
+        waiting, found = [-n for n in asked], []  # a heap, the last step first
+        heapify(waiting)
+        while waiting:
+            last = -heappop(waiting)
             found.append(step := self.steps[last])
             for memory in {v.memory for v in step.views} - memories:
                 memories.add(memory)
-                earlier = {n for n in self._writers.get(memory, ()) if n < last} - waiting
-                waiting |= earlier
+                earlier = {n for n in self._writers.get(memory, ()) if n < last} - asked
+                asked |= earlier
                 for n in earlier:
-                    heappush(order, -n)
+                    heappush(waiting, -n)
         return found[::-1]
 
     @cached_property
