@@ -109,7 +109,7 @@ class Facts:
     )  # parts that orders name and that do not exist, by the order or the call, the index and its number of parts
     before_first: set[Span] = field(default_factory=set)  # orders and calls that name parts before the first one
     sets: dict[frozenset[str], int] = field(default_factory=dict)  # the sets of operators that orders name, numbered
-    checkpoints: int = 0  # how many there are
+    checkpoints: dict[str, int] = field(default_factory=dict)  # how many each layer has
     shards: list[StateShard] = field(default_factory=list)
     cuts: list[SplitIndex] = field(default_factory=list)
     uncut: list[Uncut] = field(default_factory=list)

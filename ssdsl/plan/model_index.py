@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import match_paths
 
@@ -62,6 +63,11 @@ class ModelIndex:
         """Those of some operators that are not constant: constants are computed on every device that reads them."""
         constant = {op.name for op in self.graph.operators if op.stage is Stage.CONSTANT}
         return cache(lambda names: names if constant.isdisjoint(names) else names - constant)
+
+    @cached_property
+    def layers(self) -> dict[str, str]:
+        """The layer of each module, by its path."""
+        return layers_by_path(self.graph)
 
     @cached_property
     def dims(self) -> list[tuple[NamedDim, ...]]:

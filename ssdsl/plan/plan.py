@@ -169,8 +169,8 @@ class OpPlan:
 
     - `indices` are in the order in which they cut (for one dimension: outermost first). `whole` are indices that it
       lacks because it needs all of their dimension.
-    - `checkpoint` is the number of the checkpoint in which it is recomputed. With `regathers`, backward gathers its
-      gathered operands again.
+    - `checkpoint` is the number of the checkpoint in which it is recomputed, among those of its layer: so equal layers
+      share their records. With `regathers`, backward gathers its gathered operands again.
     - Values that are sent to it are requested up to `ahead` values ahead of the one that it reads next.
     - `sets` are the numbers of the sets of operators in `order` statements to which it belongs.
     - `stays` is for repeated constants, which are otherwise computed beside each of their readers: the `assign` that

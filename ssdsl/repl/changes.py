@@ -128,8 +128,9 @@ def _orders(old: Context, new: Context) -> Iterator[str]:
 
 
 def _recomputes(old: Context, new: Context) -> Iterator[str]:
-    if count := new.facts.checkpoints - old.facts.checkpoints:
-        names = _marked(old, new, "checkpoint")
+    if names := _marked(old, new, "checkpoint"):
+        marked = ((new.model.operators[name], new.facts.of(name).checkpoint) for name in names)
+        count = len({(new.model.layers[operator.path], mark) for operator, mark in marked})
         yield f"recompute {_operators(new, names)} in backward, in {counted(count, 'checkpoint')}"
 
 

@@ -1,7 +1,10 @@
 """`mesh`, `assign`, `order`, `recompute`: where, in which order, and what is computed again."""
 
+from collections import Counter
+
 import pytest
 
+from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.plan.plan import Phase
 from ssdsl.text.diagnostic import PlanError
 
@@ -143,17 +146,31 @@ def test_state_is_split_by_row_in_the_number_of_its_words(plan) -> None:
 def test_recompute_units(plan) -> None:
     def units(line: str) -> list[int]:
         made = plan(STAGES + "split model by heads into c = 2\nsplit model by ffn into c = 2\n" + line + "\n")
-        marks = [record.checkpoint.value for record in made.operators.values() if record.checkpoint]
-        return [marks.count(number) for number in sorted({*marks})]
+        layers = layers_by_path(made.graph)
+        marks = [
+            (layers[made.graph.by_name[name].path], record.checkpoint.value)
+            for name, record in made.operators.items()
+            if record.checkpoint
+        ]
+        return [*Counter(marks).values()]
 
     assert units('recompute model["h.*"]') == [10] * 4
     assert units('recompute model["h.*.attn"] | model["h.*.mlp"]') == [3] * 8
     assert units("recompute model") == [1, 10, 10, 10, 10, 3]
     assert units("recompute model[c = any]") == [3] * 8
-    assert units("recompute stage") == [21, 23]
+    assert units("recompute stage") == units("recompute model")
     assert units('recompute each("h.*")') == [10] * 4
     assert units('recompute model["h.0"]\nrecompute model["h.*"]') == [10] * 4
+    assert units('recompute [model["h.0"], model["h.0"]]') == [10]
 
 
 def test_recompute_twice(plan) -> None:
     assert plan.mistakes(STAGES + 'recompute model["h.0"]\nrecompute model["attn"]') == ["E0221"]
+    assert plan.mistakes(STAGES + 'recompute [model["h.0"], model["h.0.attn"]]') == ["E0221"]
+
+
+def test_equal_layers_share_their_records_when_they_are_recomputed(plan) -> None:
+    def records(line: str) -> int:
+        return len({id(record) for record in plan(STAGES + line + "\n").operators.values()})
+
+    assert records('recompute model["h.*"]') <= records("") + 2

@@ -23,7 +23,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
-from ssdsl.model.dims.layers import layer_of, layer_paths
+from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.memory.overwritable import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
@@ -44,13 +44,7 @@ class _Facts:
 def form_sections(lowering: Lowering) -> Lowering:
     """Replaces the functions by their finished forms."""
     graph = lowering.graph
-    layers = layer_paths(graph)
-    facts = _Facts(
-        graph,
-        {path: layer_of(path, layers) for path in {o.path for o in graph.operators}},
-        lowering.plan,
-        graph.alone,
-    )
+    facts = _Facts(graph, layers_by_path(graph), lowering.plan, graph.alone)
     return replace(lowering, functions=tuple(_formed(f, facts) for f in lowering.functions))
 
 

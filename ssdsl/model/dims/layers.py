@@ -25,6 +25,12 @@ def layer_of(path: str, layers: frozenset[str]) -> str:
     return ""
 
 
+def layers_by_path(graph: Graph) -> dict[str, str]:
+    """The layer of each module that calls operators, by its path."""
+    layers = layer_paths(graph)
+    return {path: layer_of(path, layers) for path in {operator.path for operator in graph.operators}}
+
+
 def module_of(path: str) -> str:
     """The path of a module, given that of one of its calls: without the numbers of later calls.
 

@@ -29,15 +29,28 @@ def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
         operators = ctx.model.ordered(ctx.model.only_compute(value.operators))
         _mark(ctx, (op.name for op in operators if ctx.facts.of(op.name).regathers is None), regathers=Mark(1, s.span))
         return
-    found = _units(ctx, s, value)
-    for unit in (kept for names in found if (kept := ctx.model.only_compute(names))):
-        if not _is_known(ctx, s, unit):
-            _mark(ctx, unit, checkpoint=Mark(ctx.facts.checkpoints, s.span))
-            ctx.facts.checkpoints += 1
+    numbered: dict[int, list[Unit]] = {}
+    for unit in (kept for names in _units(ctx, s, value) if (kept := ctx.model.only_compute(names))):
+        numbered.setdefault(_number(ctx, unit), []).append(unit)
+    for number, units in numbered.items():  # those of one number have no layer in common
+        new = (name for unit in units if not _is_known(ctx, s, unit) for name in unit)
+        _mark(ctx, new, checkpoint=Mark(number, s.span))
 
 
 def _mark(ctx: Context, operators: Iterable[str], **mark: Mark) -> None:
     ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, **mark))  # type: ignore[arg-type]
+
+
+def _number(ctx: Context, unit: Unit) -> int:
+    """The number of a new checkpoint: one that its layers do not have yet."""
+    layers, counts = _layers(ctx, unit), ctx.facts.checkpoints
+    number = max(counts.get(layer, 0) for layer in layers)
+    counts.update(dict.fromkeys(layers, number + 1))
+    return number
+
+
+def _layers(ctx: Context, operators: Unit) -> set[str]:
+    return {ctx.model.layers[op.path] for op in ctx.model.ordered(operators)}
 
 
 def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> list[Unit]:
@@ -71,7 +84,9 @@ def _is_known(ctx: Context, s: nodes.RecomputeStatement, unit: Unit) -> bool:
     if known is None:
         return False
     op, first = known
-    of_first = frozenset(name for name, record in ctx.facts.operators.items() if record.checkpoint == first)
+    layers = _layers(ctx, unit)
+    marked = (name for name, record in ctx.facts.operators.items() if record.checkpoint == first)
+    of_first = frozenset(name for name in marked if ctx.model.layers[ctx.model.operators[name].path] in layers)
     if unit != of_first:
         raise PlanError(RecomputedTwice(s.span, op.module, first=first.span))
     return True
