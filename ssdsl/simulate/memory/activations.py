@@ -58,6 +58,12 @@ class KeptBytes:
     learned_bytes: int = 0
     gathered_bytes: int = 0
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes kept until backward, without outputs that are freed once they are read. It may be negative: a
+        function without a backward frees its outputs."""
+        return self.size_bytes - sum(size for _, size in self.lent)
+
 
 @dataclass(frozen=True, slots=True)
 class Around:
@@ -80,7 +86,6 @@ class Activations:
     fusion: Fusion
     _tasks: dict[tuple[int, At], KeptBytes] = field(default_factory=dict)
     _found: dict[tuple[int, Around, Part], KeptBytes] = field(default_factory=dict)
-    _waiting: dict[tuple[int, Around], int] = field(default_factory=dict)
     _unlike: dict[int, tuple[int, ...]] = field(default_factory=dict)  # positions of indices whose parts differ
     _around: dict[int, Around] = field(default_factory=dict)
 
@@ -102,14 +107,6 @@ class Activations:
         if key not in self._found:
             self._found[key] = _Function(self.facts, self.fusion, like, around, dict(part)).kept()
         return self._found[key]
-
-    def waiting_bytes(self, function: Function) -> int:
-        """The mean bytes that a task keeps until its backward, without outputs that are freed once they are read."""
-        like, around = self.facts.like(function), self._around_of(function)
-        key = like.number, around
-        if key not in self._waiting:
-            self._waiting[key] = _Function(self.facts, self.fusion, like, around, {}).waiting()
-        return self._waiting[key]
 
     def storages(self, function: Function) -> dict[str, int]:
         """The bytes of each storage that a task of a function keeps, by the storage's name; empty without a
@@ -208,16 +205,6 @@ class _Function:
         if (size := self.sizes.get(name)) is None:
             size = self.sizes[name] = size_bytes(self.variables[name])
         return size
-
-    def waiting(self) -> int:
-        """The bytes kept until backward, without outputs that are freed once they are read. It may be negative: a
-        function without a backward frees its outputs."""
-        outputs = sum(self.size(o.name) for o in self.function.outputs)
-        if self.function.backward is Backward.NONE:
-            return -outputs
-        held, _, _ = self._saved()
-        lent = sum(size for _, size in self._left(held))
-        return sum(held.values()) - lent
 
     def kept(self) -> KeptBytes:
         """The bytes that a task of the function keeps."""

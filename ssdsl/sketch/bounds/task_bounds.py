@@ -86,7 +86,7 @@ class Unordered:
 
     def kept_bytes(self, function: Function) -> int:
         """The bytes that a task keeps on a device until its backward, without values that others read soon."""
-        return self.prices.activations.waiting_bytes(function)
+        return self.prices.activations.of(function).waiting_bytes
 
     def kept_for_weights_bytes(self, function: Function) -> int:
         """The part of these bytes that a task keeps until the gradients of its weights."""
