@@ -18,12 +18,13 @@ from ssdsl.ir.program import Compute, Members, Program, Update
 from ssdsl.lower.lower import formed, formed_with
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.graph import roles_of
-from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Plan, TaskSet
+from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Placement, Plan, TaskSet
 from ssdsl.simulate.memory.memory import Inputs, state_bytes
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.costs import Cost
 from ssdsl.simulate.simulate import Prices, capacity_bytes, prices
 from ssdsl.sketch.bounds.bounds import HeldBytes, Least
+from ssdsl.text.source import Span
 
 
 def unordered(plan: Plan, sets: Mapping[str, int], cluster: Cluster, state: StatePrecision) -> "Unordered":
@@ -186,11 +187,23 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
 
 
 def _by_assignment(plan: Plan) -> dict[str, int]:
-    """A number for each operator: equal for operators that one `assign` places in the same turn of a loop. A schedule
-    of its stages puts these in functions of their own."""
-    numbers: dict[int, int] = {}
-    placed = ((name, id(record.place)) for name, record in plan.operators.items() if record.place is not None)
-    return {name: numbers.setdefault(place, len(numbers)) for name, place in placed}
+    """A number for each operator: different for operators that one `assign` places in different turns of a loop. A
+    schedule of its stages puts these in functions of their own.
+
+    What another `assign` places on the same devices gets the number of the turn before it in the graph, else of that
+    behind it: a schedule may name both as one stage, as with a head beside the last layers.
+    """
+    numbers: dict[int, int] = {}  # by the id of a placement: each turn has one of its own
+    latest: dict[Placement, tuple[int, set[Span]]] = {}  # by devices: the last number, and the statements that have it
+    for place in (record.place for record in plan.operators.values()):
+        if place is None or id(place) in numbers:
+            continue
+        number, statements = latest.get(place, (0, {place.span}))
+        if place.span in statements:
+            latest[place] = number, statements = len(numbers), set[Span]()
+        statements.add(place.span)
+        numbers[id(place)] = number
+    return {name: numbers[id(record.place)] for name, record in plan.operators.items() if record.place is not None}
 
 
 def _ends(found: Unordered, seconds: Callable[[Function, int], float], gradient: bool) -> dict[int, float]:

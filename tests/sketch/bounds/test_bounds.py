@@ -23,10 +23,12 @@ from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Workspace
 from tests.captured import graph_of
+from tests.examples.test_papers import PLANS as PAPER_MODELS
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = ("a100x64", "two_sites", "laptop")
 PLANS = (*sorted((ROOT / "examples").glob("*.ssp")), *sorted((ROOT / "tests/prove/plans").glob("*.ssp")))
+PAPERS = {path.stem: path for path in sorted((ROOT / "examples/papers").glob("*.ssp"))}
 SETTINGS: tuple[dict[str, int], ...] = (
     {},
     {"R": 1, "M": 2},
@@ -57,12 +59,25 @@ def test_bounds_hold_for_other_models(model: str) -> None:
     assert sum(bounds_hold(model, cluster, settings) for cluster, settings in product(CLUSTERS, SETTINGS)) > 10
 
 
-def bounds_hold(model: str, on: str, settings: dict[str, int]) -> int:
+@pytest.mark.parametrize("settings", [{"M": 2}, {"S": 1, "T": 2}], ids=str)
+def test_bounds_hold_where_a_stage_is_of_several_assignments(settings: dict[str, int]) -> None:
+    """The scores run with the last layers as one task, although another `assign` places them."""
+    assert bounds_hold("t5:tiny", "laptop", settings, [PAPERS["mbart_megatron"]]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", list(PAPERS))
+def test_bounds_hold_for_the_plans_of_papers(plan: str) -> None:
+    model = PAPER_MODELS[plan][0] if plan in PAPER_MODELS else f"{plan.partition('_')[0].replace('mbart', 't5')}:tiny"
+    assert sum(bounds_hold(model, on, settings, [PAPERS[plan]]) for on, settings in product(CLUSTERS, SETTINGS))
+
+
+def bounds_hold(model: str, on: str, settings: dict[str, int], plans: Sequence[Path] = PLANS) -> int:
     """How many plans can be simulated with these settings; asserts that the bounds of each hold."""
     graph, cluster = graph_of(model), load_cluster(on)
     workspace, bounds = Workspace(graph, cluster), Bounds(graph, cluster, MIXED)
     seen = 0
-    for path in PLANS:
+    for path in plans:
         source = read_source(path)
         script = parse(source)
         try:
