@@ -78,9 +78,9 @@ def compile_program(model: "Model", graph: "Graph", job: Job) -> "Iterator[tuple
         yield "prove", program
     with tempfile.TemporaryDirectory() as folder:
         write_program(program, model, Path(folder) / "program", read_source(path))
-    yield "write", program
-    simulate(program, read_source(path), cluster)
-    yield "simulate", program
+        yield "write", program
+        simulate(program, read_source(path), cluster)
+        yield "simulate", program
 
 
 def measure(job: Job) -> Times:
