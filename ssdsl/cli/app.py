@@ -64,5 +64,7 @@ for command in WITH_MODEL:
     app.command(command.__name__.strip("_"), cls=kind)(takes_model(command))
 for command in WITHOUT_MODEL:
     app.command(cls=CheckedCommand)(command)
-app.add_typer(clusters, name="clusters")
-app.add_typer(checkpoint, name="checkpoint")
+for name, group in (("clusters", clusters), ("checkpoint", checkpoint)):
+    for subcommand in group.registered_commands:
+        subcommand.cls = CheckedCommand
+    app.add_typer(group, name=name)

@@ -68,7 +68,6 @@ class Rule(Enum):
     DEADLOCK = "devices wait for each other in a circle"
     # the whole
     COVERED = "an operator that the loss needs is not in exactly one function"
-    PARTS = "the parts of an operator are not all run"
     LOSS = "the reported loss is not the whole loss"
     RESULTS = "an output that was asked for is not kept, or not complete"
     UPDATED_BUFFER = "a buffer does not take its new value exactly once"

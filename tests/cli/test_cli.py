@@ -273,9 +273,19 @@ def test_a_resumed_run_without_steps_left_says_so(
     assert not (tmp_path / "t.json").exists() and "median" not in done.stdout
 
 
-@pytest.mark.parametrize(("words", "said"), [("--resume --steps 5", "--resume"), ("--steps 5 -c --json", "-c")])
+RUN = "run data_parallel --model gpt"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (f"{RUN} --resume --steps 5", "--resume"),
+        (f"{RUN} --steps 5 -c --json", "-c"),
+        ("clusters measure --out --help", "--out"),
+    ],
+)
 def test_an_option_does_not_take_another_one_for_its_value(here: Callable[..., Done], words: str, said: str) -> None:
-    done = here("run", "data_parallel", "--model", "gpt", *words.split())
+    done = here(*words.split())
     assert done.returncode == 2 and f"{said} needs a value in front of --" in done.stderr
 
 
