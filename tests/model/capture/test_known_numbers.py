@@ -1,4 +1,4 @@
-"""Questions of a forward that have one answer are answered at capture; others are refused."""
+"""Conditions and numbers that are the same in every step are known at capture; others are refused."""
 
 import pytest
 import torch
@@ -51,6 +51,24 @@ class MaskedOtherwise(Net):
         return bool((self.mask != torch.full((3, 3), 1.0)).any())
 
 
+class Number(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return int(self.mask.sum()) == 6 and self.mask.mean().item() > 0.6
+
+
+class Numbers(Net):
+    """As deformable attention takes the sizes of its levels from a buffer."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        first, *_, last = self.mask.sum(0).long().tolist()
+        return x[:, last:].shape[1] == first
+
+
+class Equal(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return torch.equal(self.mask, torch.ones(3, 3).tril()) and not torch.allclose(self.mask, torch.zeros(3, 3))
+
+
 class Sometimes(Net):
     def asks(self, x: Tensor) -> bool | Tensor:
         return torch.rand([]) < 0.5
@@ -59,6 +77,16 @@ class Sometimes(Net):
 class OfInput(Net):
     def asks(self, x: Tensor) -> bool | Tensor:
         return x.sum() > 0
+
+
+class NumberOfInput(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return int(x.sum()) == 3
+
+
+class EqualToInput(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return torch.equal(x, torch.zeros(2, 4))
 
 
 class OfWeight(Net):
@@ -89,7 +117,7 @@ def captured(kind: type[Net]) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("kind", [LayerDrop, LayerDropAlways, Masked, MaskedOtherwise])
+@pytest.mark.parametrize("kind", [LayerDrop, LayerDropAlways, Masked, MaskedOtherwise, Number, Numbers, Equal])
 def test_one_answer_is_given(kind: type[Net]) -> None:
     graph = captured(kind)
     assert sum(o.kind == "linear" for o in graph.operators) == 2
@@ -103,7 +131,7 @@ def test_an_answer_is_given_of_a_buffer_that_a_recipe_makes() -> None:
     assert sum(o.kind == "linear" for o in graph.operators) == 2
 
 
-@pytest.mark.parametrize("kind", [Sometimes, OfInput, OfWeight, Counted, CountedBefore])
+@pytest.mark.parametrize("kind", [Sometimes, OfInput, NumberOfInput, EqualToInput, OfWeight, Counted, CountedBefore])
 def test_a_question_with_several_answers_is_refused(kind: type[Net]) -> None:
     with pytest.raises(PlanError) as error:
         captured(kind)

@@ -1,27 +1,30 @@
-"""Answers conditions of a forward (`if x < y`) during capture, where the answer is the same in every step.
+"""Gives a forward the numbers of tensors that it asks for during capture (`if x < y`, `int(x)`, `x.tolist()`), where
+they are the same in every step.
 
-Control flow on the values of tensors cannot be captured. But some tensors have values that never change, and some
+What depends on the values of tensors cannot be captured. But some tensors have values that never change, and some
 comparisons have only one result: a mask in a buffer that nothing writes to is the causal one or not, and a draw from
-[0, 1) is never below 0. The graph that is being recorded shows what a condition depends on: it is followed back to its
+[0, 1) is never below 0. The graph that is being recorded shows what a number depends on: it is followed back to its
 leaves, and computed if these are constants.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
-from ssdsl.model.capture.preserve import patched
 from ssdsl.model.load.model import MOST, Model
 
 aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)
 COMPARISONS = (aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
+NUMBERS = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__format__", "item", "tolist", "is_nonzero")
+ASKING = {getattr(torch.Tensor, name) for name in (*NUMBERS, "equal", "allclose")} | {torch.equal, torch.allclose}
 
 
 @dataclass(slots=True)
@@ -57,20 +60,33 @@ class _Unknown(Exception):
     """A value depends on what changes from step to step."""
 
 
-def answering(constants: Constants) -> AbstractContextManager[None]:
-    """A context in which `bool(tensor)` returns the answer, if it is known, while a forward is recorded."""
-    known: Callable[[torch.Tensor], bool] = torch.Tensor.__bool__
+class Answering(TorchFunctionMode):
+    """A mode in which a forward that is recorded gets the numbers that are known."""
 
-    def truth(tensor: torch.Tensor) -> bool:
-        node = _node(tensor)
-        if node is None or tensor.numel() != 1:
-            return known(tensor)
-        try:
-            return _answer(node, constants)
-        except _Unknown:
-            return known(tensor)
+    def __init__(self, constants: Constants) -> None:
+        super().__init__()
+        self.constants = constants
 
-    return patched(torch.Tensor, "__bool__", truth)
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func in ASKING:
+            try:
+                return self._answer(func, args, given)
+            except _Unknown:
+                pass  # torch answers, or fails
+        return func(*args, **given)
+
+    def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The result of a call; raises _Unknown."""
+        nodes: list[Any] = [_node(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+        if None in nodes:
+            raise _Unknown
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+            if func is torch.Tensor.__bool__ and (found := _of_draw(nodes[0])) is not None:
+                return found
+            done: dict[fx.Node, Any] = {}
+            values = [_value(node, self.constants, done) if isinstance(node, fx.Node) else node for node in nodes]
+            return func(*values, **kwargs)
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:
@@ -79,14 +95,6 @@ def _node(tensor: torch.Tensor) -> fx.Node | None:
     slot: Any = get_proxy_slot(tensor, mode.tracer, None) if mode is not None else None
     node = getattr(getattr(slot, "proxy", None), "node", None)
     return node if isinstance(node, fx.Node) else None
-
-
-def _answer(node: fx.Node, constants: Constants) -> bool:
-    """The truth of a node's value; raises _Unknown."""
-    with _disable_current_modes(), torch.no_grad():
-        if (found := _of_draw(node)) is not None:
-            return found
-        return bool(_value(node, constants, {}).item())
 
 
 def _of_draw(node: fx.Node) -> bool | None:
@@ -113,11 +121,12 @@ def _value(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any
 def _computed(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:
     if node in constants.nodes:
         return constants.value(constants.nodes[node])
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
-        raise _Unknown
-    if torch.Tag.nondeterministic_seeded in target.tags or _size(node) > MOST:
-        raise _Unknown
+    target: Any = node.target
+    if target is not operator.getitem:
+        if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+            raise _Unknown
+        if torch.Tag.nondeterministic_seeded in target.tags or _size(node) > MOST:
+            raise _Unknown
 
     def value(item: Any) -> Any:
         return _value(item, constants, done) if isinstance(item, fx.Node) else item
@@ -127,5 +136,5 @@ def _computed(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> 
 
 
 def _size(node: fx.Node) -> int:
-    value = node.meta.get("val")
-    return value.numel() if isinstance(value, torch.Tensor) else MOST + 1
+    results = tree_leaves(node.meta.get("val"))
+    return sum(result.numel() if isinstance(result, torch.Tensor) else MOST + 1 for result in results)
