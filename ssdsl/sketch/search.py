@@ -223,6 +223,8 @@ class Search:
                 cut.append(tried)
                 yield tried
             better = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
+            if better.cost[0] * (1 - better.report.bubble) >= found.ranked[0].cost[0]:
+                continue  # even if no device waited
             if orders.is_open(better.sketch):
                 yield from self._changed(better, PlanChange.ORDER, self._order)
             elif clocks.is_open(better.sketch):
