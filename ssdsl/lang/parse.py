@@ -27,9 +27,9 @@ from ssdsl.text.source import Source, Span
 def parse(source: Source) -> Script:
     """The syntax of a plan, parsed once for each text. Raises PlanError with the first mistake in it."""
     layout = Indentation(source)
-    parser = _parser().parse_interactive()
+    parser = grammar_parser().parse_interactive()
     try:
-        for token in layout.process(_parser().lex(PREFIX + source.text + "\n")):
+        for token in layout.process(grammar_parser().lex(PREFIX + source.text + "\n")):
             parser.feed_token(token)
         tree = parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedCharacters as e:
@@ -41,9 +41,9 @@ def parse(source: Source) -> Script:
 
 
 @cache
-def _parser() -> Lark:
-    """The parser. Making its tables takes longer than parsing a plan, so Lark caches them in a file, and makes them
-    again if that file is of another grammar or unreadable."""
+def grammar_parser() -> Lark:
+    """The parser of the grammar. Making its tables takes longer than parsing a plan, so Lark caches them in a file, and
+    makes them again if that file is of another grammar or unreadable."""
     text, kept = grammar_text(), None
     with suppress(OSError, RuntimeError):  # where there can be no folder
         folder = cache_folder("grammar")

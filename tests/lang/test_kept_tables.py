@@ -17,7 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read_anew() -> object:
-    parsing._parser.cache_clear()
+    parsing.grammar_parser.cache_clear()
     parsing.parse.cache_clear()
     return parsing.parse(PLAN)
 

@@ -42,8 +42,7 @@ def reshard(
 
     Dijkstra's search over layouts. Every layout can be gathered and every replica sliced, so a path exists: a digit
     inside unequal parts of one axis is cut while those parts are gathered. Sizes are those of the tensor as a task sees
-    it, `itemsize` is in bytes; `sums`: the tensor is a gradient, whose overlapping
-    parts are addends.
+    it, `itemsize` is in bytes; `sums`: the tensor is a gradient, whose overlapping parts are addends.
 
     >>> from ssdsl.cluster.link import LOOPBACK, MeshLinks
     >>> from ssdsl.ir.comm import AllToAll

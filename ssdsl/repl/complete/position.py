@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
-from lark import Lark, Token, UnexpectedInput
+from lark import Token, UnexpectedInput
 
-from ssdsl.lang.assets import grammar_text
+from ssdsl.lang.parse import grammar_parser
 from ssdsl.lang.parser.layout import PREFIX, Indentation
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
@@ -25,6 +24,7 @@ class Position:
 
     @property
     def types(self) -> tuple[str, ...]:
+        """The types of the tokens of the line."""
         return tuple(token.type for token in self.line)
 
     def between(self, first: int, last: int) -> str:
@@ -43,14 +43,14 @@ class _Stream:
     ended: bool = False
 
     def __iter__(self) -> Iterator[Token]:
-        yield from _parser().lex(PREFIX + self.text)
+        yield from grammar_parser().lex(PREFIX + self.text)
         self.ended = True
 
 
 def position(text: str) -> Position | None:
     """The place where this text ends; None if it has a mistake before."""
     layout, stream = Indentation(Source("", text)), _Stream(text)
-    parser = _parser().parse_interactive()
+    parser = grammar_parser().parse_interactive()
     try:
         for token in layout.process(iter(stream)):
             if stream.ended:  # the tokens that follow would close the blocks
@@ -67,8 +67,3 @@ def position(text: str) -> Position | None:
         accepted = parser.accepts()  # type: ignore[no-untyped-call]
     start = next((i + 1 for i, t in reversed(list(enumerate(layout.tokens))) if t.type in LINE_ENDS), 0)
     return Position(text, tuple(layout.tokens[start:]), frozenset(accepted))
-
-
-@cache
-def _parser() -> Lark:
-    return Lark(grammar_text(), parser="lalr", lexer="basic", maybe_placeholders=True)
