@@ -53,9 +53,11 @@ class Looks:
     memory: float
     is_measured: bool
     bounds: Bounds = field(init=False)
+    without_order: list[bool] = field(init=False)  # of each sketch, whether it has no order
 
     def __post_init__(self) -> None:
         self.bounds = Bounds(self.model.graph, self.cluster, self.state)
+        self.without_order = [*map(clocks.is_without_order, self.sketches)]
 
     def at(self, question: tuple[bool, Point]) -> Look:
         """A look at a point; a nearer look if the question's flag says so."""
@@ -74,7 +76,7 @@ class Looks:
             reading = read_plan(
                 sketch.script, self.model, sketch.overrides(values), sketch.folder, most=1, orders=False
             )
-            is_open = clocks.is_without_order(sketch) and clocks.may_be_vee(reading.plan)
+            is_open = self.without_order[point[0]] and clocks.may_be_vee(reading.plan)
             return look(reading, reading.context.facts.halved or is_open)
         except PlanError as error:
             return Look(refused=error.diagnostics[0])
