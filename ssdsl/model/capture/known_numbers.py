@@ -8,23 +8,26 @@ leaves, and computed if these are constants.
 """
 
 import operator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from ssdsl.model.capture.preserve import patched
 from ssdsl.model.load.model import MOST, Model
 
 aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)
 COMPARISONS = (aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
 NUMBERS = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__format__", "item", "tolist", "is_nonzero")
-ASKING = {getattr(torch.Tensor, name) for name in (*NUMBERS, "equal", "allclose")} | {torch.equal, torch.allclose}
+COMPARING = ("equal", "allclose")
+ASKING = [*((torch.Tensor, name) for name in (*NUMBERS, *COMPARING)), *((torch, name) for name in COMPARING)]
 
 
 @dataclass(slots=True)
@@ -60,33 +63,35 @@ class _Unknown(Exception):
     """A value depends on what changes from step to step."""
 
 
-class Answering(TorchFunctionMode):
-    """A mode in which a forward that is recorded gets the numbers that are known."""
+@contextmanager
+def answering(constants: Constants) -> Iterator[None]:
+    """A context in which a forward that is recorded gets the numbers that are known."""
+    with ExitStack() as stack:
+        for owner, name in ASKING:
+            stack.enter_context(patched(owner, name, _answering(getattr(owner, name), constants)))
+        yield
 
-    def __init__(self, constants: Constants) -> None:
-        super().__init__()
-        self.constants = constants
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func in ASKING:
-            try:
-                return self._answer(func, args, given)
-            except _Unknown:
-                pass  # torch answers, or fails
-        return func(*args, **given)
+def _answering(function: Callable[..., Any], constants: Constants) -> Callable[..., Any]:
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        with suppress(_Unknown):
+            return _answer(function, args, kwargs, constants)
+        return function(*args, **kwargs)  # torch answers, or fails
 
-    def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """The result of a call; raises _Unknown."""
-        nodes: list[Any] = [_node(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
-        if None in nodes:
-            raise _Unknown
-        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
-            if func is torch.Tensor.__bool__ and (found := _of_draw(nodes[0])) is not None:
-                return found
-            done: dict[fx.Node, Any] = {}
-            values = [_value(node, self.constants, done) if isinstance(node, fx.Node) else node for node in nodes]
-            return func(*values, **kwargs)
+    return answer
+
+
+def _answer(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], constants: Constants) -> Any:
+    """The result of a call; raises _Unknown."""
+    nodes: list[Any] = [_node(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+    if None in nodes or any(isinstance(arg, torch.Tensor) for arg in kwargs.values()):
+        raise _Unknown
+    with _disable_current_modes(), torch.no_grad():
+        if len(nodes) == 1 and (found := _of_draw(nodes[0])) is not None:
+            return found
+        done: dict[fx.Node, Any] = {}
+        values = [_value(node, constants, done) if isinstance(node, fx.Node) else node for node in nodes]
+        return function(*values, **kwargs)
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
@@ -69,6 +70,13 @@ class Equal(Net):
         return torch.equal(self.mask, torch.ones(3, 3).tril()) and not torch.allclose(self.mask, torch.zeros(3, 3))
 
 
+class Checked(Net):
+    """As a function of torch checks its arguments."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return F.gaussian_nll_loss(x, x, torch.ones(2, 4)) is not None
+
+
 class Sometimes(Net):
     def asks(self, x: Tensor) -> bool | Tensor:
         return torch.rand([]) < 0.5
@@ -117,7 +125,7 @@ def captured(kind: type[Net]) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("kind", [LayerDrop, LayerDropAlways, Masked, MaskedOtherwise, Number, Numbers, Equal])
+@pytest.mark.parametrize("kind", [LayerDrop, LayerDropAlways, Masked, MaskedOtherwise, Number, Numbers, Equal, Checked])
 def test_one_answer_is_given(kind: type[Net]) -> None:
     graph = captured(kind)
     assert sum(o.kind == "linear" for o in graph.operators) == 2
