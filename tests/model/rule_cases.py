@@ -271,6 +271,8 @@ def tables(p: Probe) -> Results:
         F.embedding_bag(p.ids(8, below=10), x(10, 6), p.buffer(lambda: torch.tensor([0, 3, 5])), mode="max"),
         *(F.embedding_bag(p.ids(4, 3, below=10), x(10, 6), mode=mode) for mode in ("sum", "mean", "max")),
         F.embedding_bag(p.ids(4, 3, below=10), x(10, 6), per_sample_weights=x(4, 3), mode="sum"),
+        F.embedding_bag(p.ids(4, 3, below=10), x(10, 6) * 1.5),
+        F.embedding_bag(p.ids(8, below=10), x(10, 6) * 1.5, p.buffer(lambda: torch.tensor([0, 3, 5])), mode="sum"),
         masked(x(4, 6, 2), p.data(4, 6) > 0.5),
     ]
 

@@ -235,7 +235,9 @@ def _ctc_loss(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
 
 
 def _embedding_bag(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
-    """Bags of one size are an embedding and a reduction, which split by bags; other calls stay as they are."""
+    """Bags of one size are an embedding and a reduction, which split by bags; other calls stay as they are. The call
+    that torch takes for a table without a gradient has none, though the table may be an activation."""
+    call = replace(call, kind="_embedding_bag", target=aten._embedding_bag.default)
     ids, offsets = (call.argument(n).value for n in ("indices", "offsets"))
     count, words = (capture.tensors[value].shape[0] for value in (offsets, ids))
     bags = next((c for c in capture.calls if offsets in c.outputs), None)
@@ -286,6 +288,6 @@ REWRITES: dict[str, Rewrite] = {
     "unsafe_split": _becomes(aten.split.Tensor),  # no captured call changes the parts in place
     "_conj": _becomes(aten.conj_physical.default),  # torch only marks a view, a program computes the conjugate
     "_neg_view": _becomes(aten.neg.default),
-    "_embedding_bag": _embedding_bag,
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag),
     "ctc_loss": _ctc_loss,
 }
