@@ -106,7 +106,8 @@ def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> 
     """The user's data."""
     with engine.control.together():
         data = load_data(spec)
-    return engine.loader(data, seed=seed, evaluate=evaluate, **loader_arguments(data, engine.training.feed.samples))
+    arguments = loader_arguments(data, engine.training.feed.samples, evaluate)
+    return engine.loader(data, seed=seed, evaluate=evaluate, **arguments)
 
 
 def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse.Namespace, base: int) -> None:
