@@ -3,7 +3,7 @@
 import html
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,9 +130,8 @@ def search(
         raise ValueError(f"`seconds` is more than 0, not {seconds!r}")
     on = load_cluster(cluster)
     graph = _graph(model, meta)
-    span = (on.size, on.size) if devices is None else devices
-    first, last = (span, span) if isinstance(span, int) else (min(span, default=0), max(span, default=0))
-    wanted = wanted_devices(first, last, on)
+    span = (on.size,) if devices is None else _numbers("devices", devices)
+    wanted = wanted_devices(min(span), max(span), on)
     if not 0 < memory <= 1:
         raise ValueError(f"memory is a share of a device's, above 0 and at most 1, not {memory}")
     named = [plans] if isinstance(plans, str | os.PathLike) else list(plans or ())
@@ -158,8 +157,8 @@ def _graph(model: "str | Model", meta: bool) -> Graph:
 
 
 def _numbers(name: str, given: int | Sequence[int]) -> tuple[int, ...]:
-    """The numbers given for a param. Raises ValueError for what is no whole number."""
-    numbers = (given,) if isinstance(given, int) else tuple(given)
+    """The numbers given for a param, or for devices. Raises ValueError for what is no whole number."""
+    numbers = tuple(given) if isinstance(given, Iterable) else (given,)
     if not numbers or not all(isinstance(n, int) for n in numbers):
         raise ValueError(f"`{name}` is a whole number, or several that are tried, not {given!r}")
     return numbers

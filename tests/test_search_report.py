@@ -32,6 +32,9 @@ def test_a_report(tmp_path: Path) -> None:
         ({"seconds": 0}, ValueError),
         ({"params": {"M": []}}, ValueError),
         ({"params": {"M": "4"}}, ValueError),
+        ({"params": {"M": 2.5}}, ValueError),
+        ({"devices": "4"}, ValueError),
+        ({"devices": 2.5}, ValueError),
         ({"params": {"XX": 3}}, PlanError),
     ],
 )

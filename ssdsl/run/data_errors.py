@@ -1,5 +1,6 @@
 """Diagnostics of `--data`: of the file, its function, and the function's data, before or during training."""
 
+from ssdsl.lang.suggest import counted
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, UserCodeFailed
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -69,3 +70,21 @@ class TrainingStopped(Diagnostic):
     fact: str
     detail: str
     change: str
+
+
+class SamplesLeftOut(Diagnostic):
+    """The samples of `--eval-data` do not fill the last batch, so the mean loss is that of the others.
+
+    The program of a run evaluates batches of one size. In Python, `engine.evaluate` takes them of any size.
+    """
+
+    code = "E0556"
+    severity = "warning"
+    title = "evaluation leaves out {count} at the end: a batch has {batch}"
+    help = "return a number of samples that {batch} divides, or evaluate in Python, with `drop_last=False`"
+    left: int
+    batch: int
+
+    @property
+    def count(self) -> str:
+        return counted(self.left, "sample")

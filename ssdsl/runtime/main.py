@@ -32,6 +32,7 @@ from .ranks.transport import settle
 from .ranks.world import World
 from .step.observers import Dump, ObservedStep, Observer, ProfileObserver, ProgressObserver
 from .train.engine import Engine
+from .train.engine_checkpoints import is_of_run
 from .train.log import peak_memory_bytes
 from .train.optimizer import optimizers, own_options
 from .train.precision import without_tf32
@@ -106,7 +107,8 @@ def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> 
     """The user's data."""
     with engine.control.together():
         data = load_data(spec)
-    return engine.loader(data, seed=seed, evaluate=evaluate, **loader_arguments(data, engine.training.feed.samples))
+    arguments = loader_arguments(data, engine.training.feed.samples, evaluate)
+    return engine.loader(data, seed=seed, evaluate=evaluate, **arguments)
 
 
 def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse.Namespace, base: int) -> None:
@@ -154,21 +156,27 @@ def _resume(engine: Engine, options: argparse.Namespace) -> None:
 def _mistake(folder: Path | None, options: argparse.Namespace) -> str | None:
     """The mistake of a checkpoint that the run cannot go on with, or of those that it would save among."""
     if folder is not None:
-        return _other_optimizer(folder, options.optimizer)
+        return _unlike(folder, options)
     if options.save is not None and has_checkpoint(options.save):
         reason = f"`{options.save}` has checkpoints of an earlier run"
         return str(EngineError(reason, f"go on with it: --resume {options.save}; or save to another folder"))
     return None
 
 
-def _other_optimizer(folder: Path, name: str) -> str | None:
-    """The mistake of a checkpoint with the state of another optimizer than `--optimizer` says."""
+def _unlike(folder: Path, options: argparse.Namespace) -> str | None:
+    """The mistake of a checkpoint that does not go with the options."""
     from .checkpoints.reader import Checkpoint  # which loads torch.distributed.checkpoint
 
     try:
-        saved = (Checkpoint.open(folder).facts.get("optimizer") or {}).get("class")
+        facts = Checkpoint.open(folder).facts
     except EngineError:  # `resume` says why
         return None
+    if not is_of_run(facts):
+        reason = f"`{folder}` has weights, but not the steps and the data of a run to continue"
+        return str(EngineError(reason, "give a folder that `--save` wrote to; a script loads weights by `engine.load`"))
+    if facts["data"] and options.data is None:
+        return str(EngineError(f"the run that saved `{folder}` had data of its own", "give its --data too"))
+    saved, name = (facts.get("optimizer") or {}).get("class"), options.optimizer
     if saved is None or saved.lower() not in optimizers() or saved.lower() == name.lower():
         return None
     reason = f"`{folder}` was saved with the state of {saved}, and --optimizer is {name}"

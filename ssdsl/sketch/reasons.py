@@ -58,9 +58,10 @@ def reason(report: Report, best: Report) -> str:
     if worst == "waiting":
         bubble = report.bubble * here.all - best.bubble * there.all  # seconds of all devices
         shares = f"{report.bubble:.0%}", f"{best.bubble:.0%}"
-        # the bubble is the reason only if it grew about as much as the waiting. If not, other devices than the one of
-        # the bubble wait; with equal shares the step is longer for another reason
-        if more[worst] / 2 <= bubble <= 2 * more[worst] and shares[0] != shares[1]:
+        # the bubble is the reason only if its share grew, and its seconds about as much as the waiting. If not, other
+        # devices than the one of the bubble wait, or the step is longer for another reason
+        grew = report.bubble > best.bubble and shares[0] != shares[1]
+        if grew and more[worst] / 2 <= bubble <= 2 * more[worst]:
             return f"bubble {shares[0]}, not {shares[1]}"
         return _times("waits", here.waiting, there.waiting)
     if worst == "communication" and (level := _level(report, best)):
@@ -132,11 +133,12 @@ def _note(found: SearchResult, best: Tried, name: str) -> str:
     if (other := next(filter(with_another, found.ranked), None)) is not None:
         why = reason(other.report, best.report)
         slower = other.setting.device_s / best.setting.device_s - 1
+        also = ", ".join(f"{n} = {v}" for n, v in other.opened.items() if n != name and v != best.opened[n])
+        number = f"{name} = {other.opened[name]}{f' ({also})' if also else ''}"
         if slower < SAME:
-            return f"with {name} = {other.opened[name]} it is the same"
+            return f"with {number} it is the same"
         # settings that were not simulated may be better than this one, but not than the best
-        simulated = f"the best simulated with {name} = {other.opened[name]}"
-        return f"{simulated} is {slower:.1%} slower{', ' if why else ''}{why}"
+        return f"the best simulated with {number} is {slower:.1%} slower{', ' if why else ''}{why}"
     if (over := next(filter(with_another, found.over), None)) is not None:
         return f"with {name} = {over.opened[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
     sketch = next(sketch for sketch in found.sketches if sketch.file == best.sketch.file)

@@ -383,14 +383,17 @@ class Search:
         return self._proved(tried) if tried.fits and (best is None or tried.cost < best) else tried
 
     def _ordered(self, sketch: Sketch, values: Values) -> Tried:
-        """A simulated setting. A plan without an order gets one that is found for it; if no such plan fits, the first
-        one is returned, because the later ones gave up speed for memory in vain."""
+        """A simulated setting. A plan without an order gets one that is found for it, unless the compiler's own is
+        faster and fits: then less memory is left than a clock would need. If no such plan fits, the first one is
+        returned, because the later ones gave up speed for memory in vain."""
+        own = self._simulated(sketch, values)
         if clocks.is_without_order(sketch):
             plain = Tried(sketch, values, Setting(values))
             tried = [t for t in self._changed(plain, PlanChange.ORDER, self._clock) if t.setting.refused is None]
             if tried:
-                return next((t for t in tried if t.fits), tried[0])
-        return self._simulated(sketch, values)
+                found = next((t for t in tried if t.fits), tried[0])
+                return own if own.fits and not (found.fits and found.cost <= own.cost) else found
+        return own
 
     def _simulated(self, sketch: Sketch, values: Values) -> Tried:
         """A simulated setting, or a refused one. Its timeline is simulated again when it is asked for."""

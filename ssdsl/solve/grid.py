@@ -8,7 +8,8 @@ whichever gives less. That of a share is a difference, because what a bound leav
 near to this one exceeded a bound of 10 s by 2 s, one of 5 s is estimated as 6 s, not 7 s. Each new measurement corrects
 later estimates, so those near to the best points become the most accurate.
 
-A point whose bound is not below the best measurement is never measured.
+A point whose bound is not below the best measurement is never measured, unless it may equal the best and comes before
+it: of equal points the first is the answer.
 """
 
 import math
@@ -16,6 +17,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 Point = tuple[int, ...]
@@ -29,6 +31,7 @@ EASIER = 10.0  # the factor on effort there
 EASY = 0.1  # the most effort that is spent on the best of a kind
 LOOKS = 5  # the most nearer bounds that are computed for it
 NEIGHBOURS = 4  # the most measurements beside the best point, at last
+EQUAL = 1 + 1e-9  # costs are equal up to this factor
 DOUBT_NEAR = 1.25  # the factor by which estimates may be too high there
 MAY_FIT = 2.0  # an estimated share up to which a point may fit
 RECENT = 22  # the number of estimates whose errors are remembered
@@ -196,8 +199,8 @@ class Grid:
 
     def answers(self, points: Sequence[Point]) -> Iterator[Answer]:
         """Measures points: the first point first, then the most promising until none promises anything. Then a few
-        neighbours of the best one, whose estimates may be wrong by a little, and at last a few of each kind for the
-        best of that kind."""
+        neighbours of the best one, whose estimates may be wrong by a little, and points before it that may equal it. At
+        last a few of each kind for the best of that kind."""
         spread = [*_spread(points)]
         self.unread = len(points)
         self.soon(False, spread)
@@ -210,6 +213,7 @@ class Grid:
             yield answer
         for _ in range(NEIGHBOURS):
             yield from self._step(self._beside_best())
+            yield from self._first_of_equals(points)
         for one in dict.fromkeys(o.kind for o in list(self.open.values())):
             for _ in range(OF_A_KIND):
                 yield from self._step(self._best_of_kind(one))
@@ -241,6 +245,18 @@ class Grid:
             return _Aim(NONE, frozenset())
         near = frozenset(p for p in self.open if p[0] == best[0] and _is_beside(p, best))
         return _Aim(self.best, self._easy(near), EASIER, len(near), DOUBT_NEAR)
+
+    def _first_of_equals(self, points: Sequence[Point]) -> Iterator[Answer]:
+        """Measures the first point before the best one that costs as little by its nearer bound."""
+        if self.best_point is None or self.best.share > 1:
+            return
+        most = self.best.cost * EQUAL
+        before = (p for p in points[: points.index(self.best_point)] if p in self.open)
+        for point in islice((p for p in before if self.open[p].is_near and self.open[p].least.cost <= most), 1):
+            answer = self._measure(point, self._estimate(self.open[point]))
+            if answer.worth is not None and answer.worth.share <= 1 and answer.worth.cost <= most:
+                self.best_point = point
+            yield answer
 
     def _best_of_kind(self, kind: Hashable) -> "_Aim":
         own = frozenset(p for p, o in self.open.items() if o.kind == kind)

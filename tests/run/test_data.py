@@ -12,9 +12,9 @@ from torch.utils.data import default_collate
 
 from ssdsl.model.load.model import Model
 from ssdsl.run import data_errors
-from ssdsl.run.data import check_data
+from ssdsl.run.data import check_data, check_eval_data
 from ssdsl.runtime.data.sample_order import SampleOrder
-from ssdsl.runtime.data.user_data import CalledEachEpoch, load_data
+from ssdsl.runtime.data.user_data import CalledEachEpoch, load_data, loader_arguments
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
 from tests.cli.commands import Done, call
@@ -51,6 +51,19 @@ GOOD = """\
 
     def listed():
         return list(batches())
+
+    class Few(Words):
+        def __len__(self):
+            return 21
+
+    def few():
+        return Few()
+
+    def few_loaded():
+        return DataLoader(Few(), 8, shuffle=True)
+
+    def few_dropped():
+        return DataLoader(Few(), 8, drop_last=True)
 """
 
 
@@ -120,9 +133,43 @@ def test_what_is_wrong_is_said(
     golden(ERRORS / f"{code}.err", "\n".join(texts).replace(str(tmp_path), "/path"))
 
 
+@pytest.mark.parametrize("function", ("few", "few_loaded"))
+def test_samples_that_are_not_evaluated_are_told(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[Path, str], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, warnings = check_eval_data(written(tmp_path, GOOD, function), model())
+    assert found == f"{tmp_path / 'mine.py'}:{function}" and [d.code for d in warnings] == ["E0556"]
+    if function == "few":
+        golden(ERRORS / "E0556.err", render(warnings[0]))
+
+
+@pytest.mark.parametrize("function", ("data", "flow", "loader", "few_dropped", "batches"))
+def test_where_all_samples_are_evaluated_nothing_is_told(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert check_eval_data(written(tmp_path, GOOD, function), model())[1] == ()
+
+
+def test_evaluation_takes_samples_in_their_order(tmp_path: Path) -> None:
+    data = load_data(f"{Path(written(tmp_path, GOOD, 'few').rpartition(':')[0]).resolve()}:few")
+    assert [loader_arguments(data, 8, evaluate)["shuffle"] for evaluate in (False, True)] == [True, False]
+
+
+def test_the_place_of_an_imported_function_is_in_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, GOOD)
+    (tmp_path / "all.py").write_text("from mine import few\n")
+    _, (warning,) = check_eval_data("all.py:few", model())
+    place = warning.span
+    assert place is not None
+    assert (place.source.name, place.source.text[place.start : place.end]) == ("mine.py", "def few():")
+
+
 def test_each_is_explained() -> None:
     own = {code for code, cls in REGISTRY.items() if cls.__module__ == data_errors.__name__}
-    assert own == {*WRONG, "E0555"} and all(REGISTRY[code].__doc__ for code in own)
+    assert own == {*WRONG, "E0555", "E0556"} and all(REGISTRY[code].__doc__ for code in own)
 
 
 NET = """\

@@ -1,10 +1,14 @@
-"""The options of a compiled program's `main.py`."""
+"""The options of a compiled program's `main.py`, and what it prints."""
 
 import sys
 
 import pytest
+import torch
 
 from ssdsl.runtime.main import _options
+from ssdsl.runtime.step.observers import ObservedStep, ProgressObserver
+from ssdsl.runtime.train.engine import Engine
+from tests.train.conftest import batches, on_ranks
 
 
 def test_an_optimizer_that_torch_does_not_have_is_refused_before_the_ranks_meet(
@@ -16,3 +20,18 @@ def test_an_optimizer_that_torch_does_not_have_is_refused_before_the_ranks_meet(
     with pytest.raises(SystemExit):
         _options()
     assert "invalid choice: 'adamv' (choose from" in capsys.readouterr().err
+
+
+def test_a_step_is_printed_with_its_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+    def steps(engine: Engine) -> None:
+        engine.optimizer(torch.optim.SGD, lr=0.5)
+        progress = ProgressObserver(engine, None, clips=False)
+        engine.step(batches(1)[0])
+        progress.after(ObservedStep(0, 2.0, 0.01, None))
+        progress.after(ObservedStep(1, 1.5, 0.01, 1.25))
+
+    on_ranks("one", steps)
+    assert capsys.readouterr().out.splitlines() == [
+        "step 0  loss 2.000000  lr 0.5  10.0 ms",
+        "step 1  loss 1.500000  lr 0.5  10.0 ms  evaluation 1.250000",
+    ]

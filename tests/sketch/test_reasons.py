@@ -56,6 +56,11 @@ def test_a_bubble_that_is_the_same_share_is_no_reason() -> None:
     assert reason(slower, best).startswith("waits") and reason(slower, best).endswith("% longer")
 
 
+def test_a_bubble_that_is_a_smaller_share_of_a_longer_step_is_no_reason() -> None:
+    best = replace(report(2, "[1, 1]"), bubble=0.6)
+    assert reason(replace(best, step_s=best.step_s * 1.5, bubble=0.59), best).startswith("waits")
+
+
 def test_weights_that_are_gathered_over_slow_links_are_no_longer_update() -> None:
     gathers, sums = Traffic("cluster", "all_gather", 1, 100), Traffic("node", "all_reduce", 1, 100)
     best = replace(report(4, "[1, 1]"), traffic=(sums,))

@@ -1,5 +1,6 @@
 """The search on real models: what it finds is what enumeration finds, proved, the same again, and all that fits."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -17,13 +18,13 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.declarations import open_settings
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
-from ssdsl.show.tables.search import search_views
+from ssdsl.show.tables.search import search_views, why
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.profile import Profile
 from ssdsl.simulate.profile.profiled import Profiled
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.simulate.simulate import simulate
-from ssdsl.sketch.reasons import notes
+from ssdsl.sketch.reasons import notes, reason
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.search import Search
 from ssdsl.sketch.sketch import Sketch, sketch_of
@@ -381,6 +382,28 @@ def test_a_width_of_which_one_number_is_left_is_set() -> None:
     found = searched(work(load_cluster("a100x8"), range(1, 2), "co_shard"))
     assert found.best is not None and found.best.values["D"] == 1  # 2 by default
     assert notes(found, found.best)["D"] == "D = 1: no other number takes 1 device"
+
+
+def test_a_number_without_effect_stays_at_its_default() -> None:
+    text = "param D = 2 in [1, 2]\nparam X = 3 in [1, 3]\nmesh gpus(dp = D)\nsplit model by batch into dp\n"
+    text += "assign model to gpus\n"
+    found = sketch_of(Source("x.ssp", text), None, index_model(graph_of(MODEL)), range(1, 3))
+    known = searched(Search(graph_of(MODEL), load_cluster("laptop"), [found], found, range(1, 3)))
+    assert known.best is not None and known.best.opened == {"D": 1, "X": 3}
+    said = notes(known, known.best)
+    assert said["D"].startswith("D = 1: the best simulated with D = 2 is ")
+    assert said["X"] == "X = 3: with X = 1 it is the same"
+    apart = tuple(t for t in known.tried if t.opened in ({"D": 1, "X": 3}, {"D": 2, "X": 1}))
+    other = notes(replace(known, tried=apart), known.best)["X"]
+    assert other.startswith("X = 3: the best simulated with X = 1 (D = 2) is ")  # D = 2 may be what makes it slower
+
+
+def test_a_baseline_that_is_better_has_no_reason_to_be_slower() -> None:
+    searching = work(load_cluster("laptop"), range(2, 3), "pipeline", "data_parallel", M=(8,))
+    searching = replace(searching, sketches=searching.sketches[:1], baseline=searching.sketches[1])
+    *_, found = searching.run(1)
+    assert found.best is not None and reason(found.baseline.report, found.best.report)
+    assert re.fullmatch(r"-\d+\.\d%", why(found.baseline, found))
 
 
 def test_what_stands_in_a_width_is_open() -> None:

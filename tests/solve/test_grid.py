@@ -137,6 +137,17 @@ def test_the_first_point_is_measured_first_and_answers_are_the_same_again() -> N
     assert first == [a.point for a in solved(problem)]
 
 
+def test_of_equal_points_the_first_is_measured() -> None:
+    """Nearer bounds are what is measured, so after one of these points no other one is better."""
+    points = [(0, n) for n in range(1, 40)]
+
+    def value(point: Point) -> Worth:
+        return Worth(1.2 if point[1] == 1 else 1.0)
+
+    measured = [a.point for a in Grid(lambda point: Worth(0.5), value, nearer=value).answers(points)]
+    assert measured[1] != (0, 2) and (0, 2) in measured and len(measured) <= 5
+
+
 def test_what_is_no_point_is_left_out() -> None:
     points = [(0, n) for n in range(1, 9)]
 

@@ -20,6 +20,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
+from ssdsl.run.checkpoints.convert import from_torch, open_checkpoint, to_torch
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.main import _resume, make_optimizer
@@ -222,12 +223,12 @@ def test_the_command_line_names_its_option_of_another_optimizer(tmp_path: Path) 
     def told(engine: Engine) -> str:
         make_optimizer(engine, "sgd", 0.1)
         with pytest.raises(EngineError) as caught:
-            _resume(engine, Namespace(resume=tmp_path, save=None, optimizer="sgd"))
+            _resume(engine, Namespace(resume=tmp_path, save=None, optimizer="sgd", data=None))
         return str(caught.value)
 
     def goes_on(engine: Engine) -> int:
         make_optimizer(engine, "AdamW", 1e-3)
-        _resume(engine, Namespace(resume=tmp_path, save=None, optimizer="AdamW"))
+        _resume(engine, Namespace(resume=tmp_path, save=None, optimizer="AdamW", data=None))
         return engine.steps
 
     on_ranks("data", save)
@@ -235,3 +236,56 @@ def test_the_command_line_names_its_option_of_another_optimizer(tmp_path: Path) 
         assert "was saved with the state of AdamW, and --optimizer is sgd" in said
         assert "help: give --optimizer adamw, or another folder with --resume" in said
     assert on_ranks("data", goes_on) == [1, 1]
+
+
+def test_the_command_line_asks_for_the_data_of_the_run(tmp_path: Path) -> None:
+    def save(engine: Engine) -> None:
+        make_optimizer(engine, "adamw", 1e-3)
+        for batch in engine.loader([batches(1)[0]], batch_size=None):
+            engine.step(batch)
+        engine.save(tmp_path)
+
+    def told(engine: Engine) -> str:
+        make_optimizer(engine, "adamw", 1e-3)
+        with pytest.raises(EngineError) as caught:
+            _resume(engine, Namespace(resume=tmp_path, save=None, optimizer="adamw", data=None))
+        return str(caught.value)
+
+    on_ranks("data", save)
+    for said in on_ranks("data", told):
+        assert "had data of its own" in said and "help: give its --data too" in said
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD])
+def test_what_came_from_a_file_of_torch_is_loaded_and_no_run_to_resume(
+    optimizer: type[torch.optim.Optimizer], tmp_path: Path
+) -> None:
+    file, folder = tmp_path / "model.pt", tmp_path / "again"
+
+    def save(engine: Engine) -> float:
+        engine.optimizer(optimizer, lr=0.1)
+        engine.step(batches(1)[0])
+        engine.save(tmp_path / "run", wait=True)
+        return engine.step(batches(1)[0])
+
+    def loads(engine: Engine) -> float:
+        engine.optimizer(optimizer, lr=0.5)
+        engine.load(folder)
+        assert engine.optim.param_groups[0]["lr"] == 0.1
+        with pytest.raises(EngineError, match="not the steps and the data of a run"):
+            engine.resume(folder)
+        with pytest.raises(EngineError, match="not the steps and the data of a run"):
+            _resume(engine, Namespace(resume=folder, save=None, optimizer="adamw", data=None))
+        return engine.step(batches(1)[0])
+
+    def other(engine: Engine) -> str:
+        engine.optimizer(torch.optim.Adagrad, lr=0.5)
+        with pytest.raises(EngineError) as caught:
+            engine.load(folder)
+        return str(caught.value)
+
+    expected = on_ranks("data", save)
+    to_torch(open_checkpoint(str(tmp_path / "run")), file, optim=True)
+    from_torch(file, folder)
+    assert on_ranks("data", loads) == expected
+    assert "the state of another optimizer than Adagrad: one with " in on_ranks("data", other)[0]

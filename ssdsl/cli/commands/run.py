@@ -11,7 +11,7 @@ from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
-from ssdsl.cli.terminal import print_json, print_views, results, talk
+from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics, talk
 from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, warn_of_nothing, workplace, writable
 from ssdsl.lang.save import check_folder
 from ssdsl.text.diagnostic import PlanError
@@ -87,7 +87,7 @@ def run(
     program = compiled(loaded, overrides, cluster=chosen)
     from ssdsl.run.checkpoints.convert import wrong_checkpoints
     from ssdsl.run.checkpoints.errors import CheckpointsOfEarlierRun
-    from ssdsl.run.data import check_data
+    from ssdsl.run.data import check_data, check_eval_data
     from ssdsl.runtime.checkpoints.folder import has_checkpoint, newest
     from ssdsl.runtime.options import Training
     from ssdsl.show.tables.run_report import run_views
@@ -102,6 +102,8 @@ def run(
     if start is not None and start != kept:  # what the run itself saves to may be new
         with wrong_checkpoints():
             newest(start)
+    judges, remarks = check_eval_data(eval_data, loaded.model) if eval_data is not None else (None, ())
+    show_diagnostics(remarks)
     training = Training(
         steps,
         seed,
@@ -114,7 +116,7 @@ def run(
         backend=backend,
         clip=clip,
         accumulate=accumulate,
-        eval_data=check_data(eval_data, loaded.model) if eval_data is not None else None,
+        eval_data=judges,
         eval_every=eval_every,
         save=kept,
         save_every=save_every,

@@ -11,6 +11,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ssdsl.lang.suggest import nearest, suggest
+from ssdsl.model.capture.source_line import Place
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
 from ssdsl.model.load.model import USER_PREFIX
 from ssdsl.model.load.unmaterialised import ReadsNumbers
@@ -78,8 +79,13 @@ class UserFile:
         return function
 
     def definition(self, function: Any) -> Span | None:
-        """The line where a function begins."""
-        return self.line_span(function.__code__.co_firstlineno) if isinstance(function, FunctionType) else None
+        """The line where a function begins, in this file or in the one that it is imported from; None if there is no
+        such file."""
+        own = inspect.unwrap(function)
+        if not isinstance(own, FunctionType):
+            return None
+        file, number = own.__code__.co_filename, own.__code__.co_firstlineno
+        return self.line_span(number) if file == str(self.path.resolve()) else Place(file, number).span()
 
     def line_span(self, number: int) -> Span:
         """The text of one line, counted from one, without its indentation."""

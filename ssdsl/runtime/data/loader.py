@@ -5,14 +5,14 @@ The batches and their order are those of a single device, whatever the plan. `fo
 
 import inspect
 import io
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import fields, replace
 from itertools import repeat
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..errors import EngineError
 from ..ranks.control import Control
@@ -98,6 +98,17 @@ class Loader:
             return None
         rest = self.order.samples % self.batch_size
         return rest or None
+
+    @property
+    def left_out(self) -> int:
+        """The number of samples of an epoch that are dropped because they make no whole batch, though a DataLoader
+        would give them; 0 if that is unknown."""
+        batches, keys = self.order.batch_sampler, self.order.samples
+        if isinstance(batches, BatchSampler):
+            keys = len(batches.sampler) if isinstance(batches.sampler, Sized) and not batches.drop_last else None
+        elif batches is not None or self.order.sampler is not None:
+            return 0
+        return keys % self.batch_size if keys and self.batch_size and self.drop_last else 0
 
     def __iter__(self) -> Iterator[CheckedBatch]:
         """One epoch, or the rest of the one that `load_state_dict` restored. An epoch that the loop left early is not

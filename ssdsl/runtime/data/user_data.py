@@ -37,9 +37,9 @@ def data_of(function: Callable[[], Any]) -> Any:
     return CalledEachEpoch(function) if isinstance(data, Iterator) else data
 
 
-def loader_arguments(data: Any, samples: int) -> dict[str, Any]:
-    """Arguments of a Loader for this data: a map-style data set is shuffled, a stream keeps its order, anything else
-    yields batches.
+def loader_arguments(data: Any, samples: int, evaluate: bool = False) -> dict[str, Any]:
+    """Arguments of a Loader for this data: a map-style data set is shuffled for training, a stream keeps its order,
+    anything else yields batches.
 
     >>> loader_arguments([], 8)
     {'batch_size': None}
@@ -49,5 +49,5 @@ def loader_arguments(data: Any, samples: int) -> dict[str, Any]:
     if isinstance(data, IterableDataset):
         return {"batch_size": samples}
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple):
-        return {"batch_size": samples, "shuffle": True}
+        return {"batch_size": samples, "shuffle": not evaluate}
     return {"batch_size": None}

@@ -58,8 +58,9 @@ class ProgressObserver(Observer):
         more = {"grad_norm": norm, "eval_loss": step.eval_loss}
         said = self.log.step(step.number, step.loss, lr=lr, time_s=step.time_s, **more)
         if self.prints:
-            time_ms = said["time_s"] * 1e3
-            print(f"step {said['step']}  loss {said['loss']:.6f}  lr {said['lr']:.3g}  {time_ms:.1f} ms", flush=True)
+            time_ms, judged = said["time_s"] * 1e3, step.eval_loss
+            line = f"step {said['step']}  loss {said['loss']:.6f}  lr {said['lr']:.3g}  {time_ms:.1f} ms"
+            print(line if judged is None else f"{line}  evaluation {judged:.6f}", flush=True)
 
     def report(self) -> dict[str, Any]:
         """Nothing; closes the log, which is a file of its own."""

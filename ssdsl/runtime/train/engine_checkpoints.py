@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
+def is_of_run(facts: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint's facts are those of a training run; they are not if it was made from a file of weights."""
+    return "data" in facts
+
+
 class EngineCheckpoints:
     """Saves and loads an engine, and the positions of its loaders. Called by all ranks alike.
 
@@ -119,6 +124,9 @@ class EngineCheckpoints:
         if engine.control.broadcast(b"1" if has_checkpoint(Path(folder)) else b"") != b"1":
             return None
         facts = self.load(folder, strict=True, cast=False)
+        if not is_of_run(facts):
+            reason = f"`{folder}` has weights, but not the steps and the data of a run to continue"
+            raise EngineError(reason, "take the weights, and the optimizer's state if it is there, by `load`")
         self._check_complete(facts)
         engine.steps, engine.micro_steps, engine.seed = facts["steps"], facts["micro steps"], facts["seed"]
         if engine.scaler is not None and facts["scaler"] is not None:

@@ -109,12 +109,22 @@ def restore(
 
 
 def _fit(optimizer: Optimizer, facts: Mapping[str, Any]) -> None:
-    mine = type(optimizer.torch).__name__
-    if facts["class"] != mine:
+    """Raises EngineError for the state of another optimizer. A checkpoint that was made from a torch file does not know
+    its class, only the options of its groups."""
+    mine, saved = type(optimizer.torch).__name__, facts.get("class")
+    if saved is not None and saved != mine:
         raise EngineError(
-            f"the checkpoint has the state of {facts['class']}, and the engine has {mine}",
-            f"make `engine.optimizer(torch.optim.{facts['class']}, ...)` before loading",
+            f"the checkpoint has the state of {saved}, and the engine has {mine}",
+            f"make `engine.optimizer(torch.optim.{saved}, ...)` before loading",
         )
+    if saved is None:
+        own, given = set(optimizer.torch.defaults), {name for group in facts["param_groups"] for name in group}
+        unknown, lacking = given - own - {"params", "initial_lr"}, own - given
+        if unknown and lacking:  # of another version of torch one of them may have more
+            raise EngineError(
+                f"the checkpoint has the state of another optimizer than {mine}: one with {', '.join(sorted(unknown))}",
+                "make the optimizer that it was saved with before loading",
+            )
     if len(facts["param_groups"]) != len(optimizer.torch.param_groups):
         raise EngineError(
             f"the checkpoint has {len(facts['param_groups'])} parameter groups, and the engine's optimizer has "
@@ -141,5 +151,5 @@ def _set(
             optimizer.torch.state[weight.parameter][key] = value
     for group, saved in zip(optimizer.torch.param_groups, facts["param_groups"], strict=True):
         group.update({k: v for k, v in saved.items() if k not in ("params", "fused", "foreach")})
-    for scheduler, saved in zip(schedulers_of(optimizer.torch), facts["schedulers"], strict=False):
+    for scheduler, saved in zip(schedulers_of(optimizer.torch), facts.get("schedulers", ()), strict=False):
         scheduler.load_state_dict(dict(saved))

@@ -107,7 +107,7 @@ def why(tried: Tried, found: SearchResult) -> str:
         lost, name = max((here.waiting, "waiting"), (here.communication, "communication"))
         return f"best; {name} takes {lost / here.all:.0%}" if lost > 0.005 * here.all else "best"
     slower = tried.setting.device_s / best.setting.device_s - 1
-    because = reason(tried.report, best.report)
+    because = reason(tried.report, best.report) if slower > 0 else ""  # a baseline may be the better plan
     return f"{slower:+.1%}{': ' if because else ''}{because}"
 
 

@@ -207,3 +207,21 @@ def test_the_memory_that_an_order_may_use_is_what_the_rest_of_a_step_leaves(reco
         parts = dict(device.peak_parts)
         rest = device.peak_bytes - parts["activations"] - parts["transfers"]
         assert device.capacity_bytes - found.room_bytes(role, 1.0) == rest
+
+
+def test_the_compilers_own_order_stays_where_a_clock_has_too_little_memory() -> None:
+    """What a clock needs is known when it is simulated; until one fits, the next is given less."""
+    text = (
+        "mesh gpus(pp = 2)\nsplit model by batch into m = 2\nlet stage = balance(model, 4)\n"
+        "assign stage[s] to gpus[pp = min(s, 3 - s)] for s in 0..4\n"
+    )
+    plan, graph, cluster = sketch_of_text(text), graph_of(GPT, meta=True), load_cluster(CLUSTER)
+    workspace = Workspace(graph, cluster)
+    own = workspace.simulate(workspace.candidate(plan.source, {}), cluster)
+    tight = 1.001 * own.peak_bytes / max(d.capacity_bytes for d in own.devices)
+    steps = {}
+    for memory in (tight, 1.0):
+        *_, found = Search(graph, cluster, [plan], plan, range(2, 3), memory=memory).results()
+        assert found.best is not None
+        steps[memory] = found.best.report.step_s
+    assert steps[1.0] <= steps[tight] <= own.step_s
