@@ -225,7 +225,6 @@ def test_wrong_evaluations_are_refuted(plan: str, model: str, outputs: tuple[str
 def test_every_kind_has_mutants(compiled: Callable[..., Program]) -> None:
     """No generator is idle on all programs."""
 
-
     def programs() -> Iterator[Program]:
         """Those first that are broken above, unless slow tests are run."""
         yield from (compiled(plan, MODEL, **params) for plan, params in PROGRAMS[::3])

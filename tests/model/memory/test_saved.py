@@ -227,9 +227,7 @@ if importlib.util.find_spec("transformers"):
     WHOLE |= {spec: lambda spec=spec: captured_model(spec) for spec in ZOO}
 
 
-def wrapped(
-    name: str, module: torch.nn.Module, batch: Values, axes: dict[str, tuple[str, ...]]
-) -> tuple[Model, Graph]:
+def wrapped(name: str, module: torch.nn.Module, batch: Values, axes: dict[str, tuple[str, ...]]) -> tuple[Model, Graph]:
     model = Model(name, module.train(), (batch,), axes)
     return model, capture(model)
 
