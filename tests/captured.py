@@ -29,7 +29,7 @@ def captured(spec: str, meta: bool | None = None) -> tuple[Model, Graph]:
     """
     path = str(MODELS / spec) if ".py:" in spec and "/" not in spec else spec
     model = load(path, meta=meta)
-    return model, once(f"{path} {meta}", lambda: capture(model))
+    return model, once(f"{path} {model.is_meta}", lambda: capture(model))
 
 
 def graph_of(spec: str, meta: bool | None = None) -> Graph:

@@ -106,7 +106,9 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of xdist, which selects tests for itself, tells the one that speaks."""
+    """A process of xdist, which selects tests for itself, tells the one that speaks. What there is now ends with the
+    process: pytest and the interpreter would look through it several times more."""
+    gc.freeze()
     if (output := getattr(session.config, "workeroutput", None)) is not None:
         output["left_out"] = session.config.stash[LEFT_OUT]
 

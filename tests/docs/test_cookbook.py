@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def spec_of(plan: str, folder: Path) -> str:
     """The small model that a plan is tried on."""
-    spec = MODELS.get(plan, "gpt:tiny")
+    spec = MODELS.get(plan, "gpt:tiny,hidden=32,seq=16,vocab=64")
     return f"{folder}/{spec}" if spec.partition(":")[0] in FILES else spec
 
 

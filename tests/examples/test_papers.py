@@ -14,7 +14,7 @@ from ssdsl.runtime.options import Training
 from ssdsl.simulate.simulate import simulate
 from tests.captured import captured
 
-SWIN, GPT = "swin:small,depths=2-2-1-1,batch=4", "gpt:tiny"
+SWIN, GPT = "swin:small,depths=2-2-1-1,hidden=16,batch=4", "gpt:tiny,hidden=32,seq=16,vocab=64"
 PLANS: dict[str, tuple[str, list[dict[str, int]]]] = {
     "alpa_gpt": (GPT, [{"M": 2}, {"D": 8, "T": 2, "M": 2}]),
     "alpa_moe": ("moe_gpt:tiny", [{"S": 2, "M": 2}]),
@@ -80,7 +80,7 @@ def test_parts_that_take_turns_exchange_a_gradient_once(plan: str) -> None:
 
 def test_with_parts_on_a_device_less_is_there_at_a_time() -> None:
     """Co-shard's reason to be: what Megatron's plan of as many devices has at once in a block's backward."""
-    graph = captured("swin:small,batch=4,image=256,window=8")[1]
+    graph = captured("swin:small,batch=4,image=256,window=8", meta=True)[1]
     cluster = load_cluster("laptop")
 
     def scratch(plan: str, **settings: int) -> int:

@@ -22,6 +22,7 @@ from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
+from tests.captured import captured
 from tests.run.evaluating import evaluate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,14 +31,12 @@ PLANS = sorted(p.stem for folder in ("examples", "tests/verify/plans") for p in 
 
 @pytest.fixture(scope="module")
 def given() -> tuple[Model, Graph]:
-    model = load("gpt:tiny,dropout=0.1")
-    return model, capture(model)
+    return captured("gpt:tiny,hidden=32,seq=16,vocab=64,dropout=0.1")
 
 
 @pytest.fixture(scope="module")
 def plain() -> tuple[Model, Graph]:
-    model = load("gpt:tiny")
-    return model, capture(model)
+    return captured("gpt:tiny")
 
 
 def _compiled(given: tuple[Model, Graph], plan: str, **params: int) -> Compiled:
@@ -83,7 +82,7 @@ def test_its_loss_is_that_of_the_step(given: tuple[Model, Graph], plan: str, par
 
 
 def test_it_computes_in_the_precision_of_training() -> None:
-    model = replace(load("gpt:tiny"), precision="bf16")
+    model = replace(load("gpt:tiny,layers=2"), precision="bf16")
     training = compile_plan(ROOT / "examples" / "megatron.ssp", capture(computing(model)), {})
     graph = compile_evaluation(training, model).program.graph
     assert {v.dtype for v in graph.of(Origin.WEIGHT)} == {"bfloat16"}

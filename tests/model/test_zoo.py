@@ -4,7 +4,6 @@ as its text says."""
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from ssdsl.model.graph_text import graph_text
 from ssdsl.model.load import load
 from ssdsl.model.load.hf import complete, transformers_library
 from ssdsl.model.load.hf_tasks import model_class
-from ssdsl.model.trace import capture
 from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.model.zoo.cosmoflow import SIZES as COSMOFLOW
 from ssdsl.model.zoo.family import ConfigSize, ModelSize
@@ -28,6 +26,7 @@ from ssdsl.model.zoo.nets.ga_planes import sampled
 from ssdsl.model.zoo.nets.moe_gpt import Mixture
 from ssdsl.model.zoo.resnet import WIDE
 from ssdsl.model.zoo.unet3d import Unet3d
+from tests.captured import captured
 
 SPLITBRAIN = ("vgg:11-cifar", "vgg:16-cifar", "vgg:16")
 GRAPHS = {
@@ -52,10 +51,9 @@ GRAPHS = {
 }
 
 
-@cache
 def graph_of(name: str) -> Graph:
     """A small model of the family, with numbers or without: these are no part of its graph."""
-    return capture(load(GRAPHS[name], meta=name == "mixtral"))
+    return captured(GRAPHS[name], meta=True if name == "mixtral" else None)[1]
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -8,12 +8,11 @@ from ssdsl.lang.assets import assets_folder, library_files
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.plan.declarations import ParamDecl, declarations, params
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
+from tests.captured import graph_of
 
 EXAMPLES = sorted(assets_folder("examples").glob("*.ssp"))
 MODELS = {  # of plans that not every transformer can have
@@ -52,7 +51,7 @@ def test_what_comes_with_ssdsl(path: Path, graph: Graph) -> None:
     assert found.is_plan or found.functions
     if found.is_plan:
         if path.stem in MODELS:
-            graph = capture(load(MODELS[path.stem]))
+            graph = graph_of(MODELS[path.stem])
         plan, warnings = interpret_all(script, graph, {}, path.parent)
         assert not warnings and plan.devices in (2, 4)
         ones = {p.name: 2 if p.name == "M" else 1 for p in found.params}

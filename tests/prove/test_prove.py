@@ -9,11 +9,11 @@ import pytest
 
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Compute, Program
-from ssdsl.model.load import load
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
+from tests.captured import captured
 from tests.prove.conftest import ROOT, graph_of
 from tests.prove.mutations import instructions
 from tests.prove.running import runs_wrong
@@ -97,4 +97,4 @@ def test_the_graph_is_not_changed(compiled: Callable[..., Program]) -> None:
 def test_prologues_of_one_device_keep_their_parts_apart(compiled: Callable[..., Program]) -> None:
     """A name stands for the same part in all prologues that a device runs; two parts under one name went wrong."""
     model = f"{ROOT / 'tests' / 'prove' / 'models.py'}:read_twice"
-    assert runs_wrong(compiled("two_prologues", model), load(model)) == ""
+    assert runs_wrong(compiled("two_prologues", model), captured(model)[0]) == ""

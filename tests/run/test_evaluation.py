@@ -21,7 +21,7 @@ from ssdsl.workspace import Compiled
 from tests.run.evaluating import evaluate
 
 ROOT = Path(__file__).parent.parent.parent
-GPT = "gpt:tiny,layers=2,dropout=0.1"
+GPT = "gpt:tiny,layers=2,hidden=32,seq=16,vocab=64,dropout=0.1"
 SCORED = f"{ROOT / 'tests' / 'models' / 'scored.py'}:net"
 
 STAGES = """

@@ -217,7 +217,7 @@ def test_ray_starts_all_processes(job: Job, tmp_path: Path, python: str) -> None
     """With a stand-in for Ray, whose tasks are threads of one machine."""
     text = ray_text(job)
     ast.parse(text)
-    (tmp_path / "job.py").write_text(text)
+    (tmp_path / "job.py").write_text(f"import sys\nsys.executable = {python!r}\n{text}")
     env = environment(tmp_path, python, PYTHONPATH=str(HERE / "fake_ray"))
     subprocess.run([sys.executable, str(tmp_path / "job.py")], env=env, check=True, timeout=120, capture_output=True)
     assert ran(tmp_path) == ALL

@@ -65,7 +65,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-@starts("copies")
+@starts("processes")
 @pytest.mark.usefixtures("copies")
 def test_results_of_all_ranks(tmp_path: Path) -> None:
     result = launch(program(tmp_path / "p", "good"), Training(steps=3), processes=2, out=tmp_path / "out")
@@ -99,7 +99,7 @@ def test_the_error_of_the_rank_that_failed(tmp_path: Path) -> None:
     assert "ValueError: a number went missing" in text and "in task fwd of block 3" in text
 
 
-@starts("copies")
+@starts("processes")
 @pytest.mark.usefixtures("copies")
 def test_ranks_that_ignore_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ssdsl.run.launch.END_S", 1.0)
@@ -169,8 +169,17 @@ def test_a_broken_program(tmp_path: Path) -> None:
     assert "No module named 'nothing_of_this_name'" in str(render(caught.value.diagnostics[0]))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_orphans_when_the_user_ends_it(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "copies"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGKILL, True),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((signal.SIGINT, True), (signal.SIGTERM, True))),
+        pytest.param(signal.SIGKILL, False, marks=pytest.mark.slow),
+    ],
+)
+def test_no_orphans_when_the_user_ends_it(tmp_path: Path, number: signal.Signals, copies: bool) -> None:
     """Ctrl-C, a polite and an impolite kill of the launching process all end the hanging ranks.
 
     The tests may run where SIGINT is ignored (behind `nohup ... &`). A process hands that on to its children, and
@@ -179,8 +188,9 @@ def test_no_orphans_when_the_user_ends_it(tmp_path: Path, number: signal.Signals
     folder, out = program(tmp_path / "p", "hangs"), tmp_path / "out"
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from pathlib import Path; from ssdsl.run.launch import Training, launch;"
-        f"launch(Path({str(folder)!r}), Training(), processes=2, out=Path({str(out)!r}))"
+        "from pathlib import Path; import ssdsl.run.launch as run;"
+        f"run._forks = lambda _: {copies};"
+        f"run.launch(Path({str(folder)!r}), run.Training(), processes=2, out=Path({str(out)!r}))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, start_new_session=True)
     try:

@@ -26,7 +26,7 @@ from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-GPT = "gpt:tiny,layers=2"
+GPT = "gpt:tiny,layers=2,hidden=32,seq=16,vocab=64"
 GATHERED = """mesh gpus(sp = 2)
 split model by batch into m = 2
 split model["up"] by seq into sp

@@ -21,7 +21,7 @@ from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.source import Source
 
 ROOT = Path(__file__).parent.parent.parent
-GPT = "gpt:tiny,layers=2,dropout=0.1"
+GPT = "gpt:tiny,layers=2,hidden=32,seq=16,vocab=64,dropout=0.1"
 NOISY = f"{ROOT}/tests/models/noisy.py:net"
 TRAINING = Training(2, seed=5, optimizer="sgd", lr=0.05)
 PLANS = {

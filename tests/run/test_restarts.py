@@ -62,10 +62,10 @@ def whole(folder: Path) -> Attempt:
 
 
 @pytest.mark.parametrize("copies", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["copies", "processes"])
-def test_a_run_that_loses_ranks_goes_on_to_the_bit(tmp_path: Path, python: str, copies: bool) -> None:
+def test_a_run_that_loses_ranks_goes_on_to_the_bit(tmp_path: Path, python_of_ranks: str, copies: bool) -> None:
     resumed, expected = whole(tmp_path / "whole")
     assert resumed is None and [step for step, _ in expected] == list(range(13))
-    attempts = killed(python, tmp_path / "killed", copies)
+    attempts = killed(python_of_ranks, tmp_path / "killed", copies)
     firsts = [losses[0][0] for _, losses in attempts]
     assert firsts[0] == 0 and firsts[1] in (3, 6) and firsts[2] in (3, 6), firsts
     assert attempts[0][1][-1][0] == 6  # the step that was killed has no loss

@@ -8,11 +8,9 @@ from bench.fuzz.trial import try_plan
 from ssdsl.compile import compile_source
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
-from tests.captured import graph_of
+from tests.captured import captured, graph_of
 
 MODEL = "gpt:tiny,layers=2,hidden=32,heads=4,seq=8,batch=4,vocab=32"
 LLAMA = "llama:tiny"  # three products read what was gathered
@@ -46,9 +44,9 @@ def again(program: Program) -> list[str]:
 
 @pytest.mark.parametrize("spec", [MODEL, LLAMA])
 def test_numbers_are_those_of_one_device(spec: str) -> None:
-    model = load(spec)
+    model, graph = captured(spec)
     text = PLAN.format(word="recompute model.gathers", schedule="one_f_one_b")
-    outcome = try_plan(model, capture(model), text, Training(2, optimizer="sgd", lr=0.02))
+    outcome = try_plan(model, graph, text, Training(2, optimizer="sgd", lr=0.02))
     assert outcome.kind == "equal", outcome.text
 
 

@@ -89,6 +89,7 @@ NESTINGS = (
 )
 TERAPIPE = (ROOT / "examples" / "terapipe.ssp").read_text()
 UNEQUAL = TERAPIPE.replace("into t = T", "into t = [40, 24]")
+GPT = "gpt:tiny,layers=2,hidden=32,vocab=64"
 KINDS = ("causal", "masked", "groups", "dropped", "open_", "local", "biased", "eager")
 CASES = [
     *((f"sequences.py:{kind}", text) for kind in KINDS for text in (CONTEXT, SLICES)),
@@ -97,14 +98,14 @@ CASES = [
     *((f"sequences.py:{kind}", text) for kind in ("groups", "biased") for text in (RING_OF_ZIGZAG, KEYS_OF_ZIGZAG)),
     ("sequences.py:causal", HALVES),
     *(("sequences.py:open_", text) for text in (JOINED_ELSEWHERE, SENT_ELSEWHERE)),
-    ("gpt:tiny,layers=2", RING_AND_HEADS),
-    ("gpt:tiny,layers=2", RING_THE_OTHER_WAY_ROUND),
-    ("gpt:tiny,layers=2", KEYS_BEHIND_TIME),
+    (GPT, RING_AND_HEADS),
+    (GPT, RING_THE_OTHER_WAY_ROUND),
+    (GPT, KEYS_BEHIND_TIME),
     ("llama:tiny", RING_AND_HEADS),
-    ("gpt:tiny,layers=2", CONTEXT_AND_HEADS),
-    *(("gpt:tiny,layers=2", NESTED.format(parts)) for parts in NESTINGS),
-    ("gpt:tiny,layers=2", TERAPIPE),
-    ("gpt:tiny,layers=2", UNEQUAL),
+    (GPT, CONTEXT_AND_HEADS),
+    *((GPT, NESTED.format(parts)) for parts in NESTINGS),
+    (GPT, TERAPIPE),
+    (GPT, UNEQUAL),
     ("llama:tiny", CONTEXT_AND_HEADS),
     ("llama:tiny", TERAPIPE),
 ]
@@ -150,7 +151,7 @@ def test_attention_is_split_and_slices_flow(kind: str) -> None:
 
 def test_slices_of_slices_read_the_slices_in_front() -> None:
     """The parts of the inner index become one, and of the outer one's only those in front are read."""
-    program = compiled("gpt:tiny,layers=2", NESTED.format("c = 4, n = 2"))
+    program = compiled(GPT, NESTED.format("c = 4, n = 2"))
     reads = [[*m.merges] for f in program.functions for m in f.inputs if m.merges]
     prefixes = [merges for merges in reads if isinstance(merges[-1], Exchange)]
     assert len(prefixes) == 4  # keys and values of two layers
@@ -161,7 +162,7 @@ def test_slices_of_slices_read_the_slices_in_front() -> None:
 
 
 def test_a_stage_begins_the_next_slice_before_the_next_micro_batch() -> None:
-    program = compiled("gpt:tiny,layers=2", TERAPIPE)
+    program = compiled(GPT, TERAPIPE)
     forwards = [
         [a.at for a in role.actions if isinstance(a, Compute) and a.phase is Phase.FORWARD] for role in program.roles
     ]
@@ -199,7 +200,7 @@ def test_the_bytes_of_gathered_prefixes() -> None:
     ],
 )
 def test_what_keys_cannot_be(split: str, code: str) -> None:
-    model = "sequences.py:dropped" if code == "E0206" else "gpt:tiny,layers=2"
+    model = "sequences.py:dropped" if code == "E0206" else GPT
     cut = "split model by seq into cp\n" if code != "E0206" else ""
     text = f"mesh gpus(cp = 2, x = 2)\n{cut}split model by {split}\nassign model to gpus\n"
     outcome = tried(model, text)

@@ -13,7 +13,6 @@ from torch.nn.modules import module as torch_module
 from ssdsl.model.checks import errors
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
-from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.registry import use_rows
@@ -21,6 +20,7 @@ from ssdsl.model.target import TorchWord
 from ssdsl.model.trace import capture
 from ssdsl.text.diagnostic import REGISTRY, PlanError
 from ssdsl.text.render import render
+from tests.captured import captured
 from tests.models import dropped
 from tests.models.dropped import Net
 
@@ -207,5 +207,4 @@ def test_capture_leaves_random_numbers_alone() -> None:
 
 @pytest.mark.parametrize("spec", ["gpt:tiny", "swin", "vgg", "unet3d", "moe_gpt"])
 def test_the_zoo_computes_what_its_graph_does(spec: str) -> None:
-    model = load(spec)
-    check_capture(model, capture(model))
+    check_capture(*captured(spec))

@@ -13,7 +13,6 @@ import torch
 
 from ssdsl.ir.function import Split
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
-from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.memory.saved import collectives, saved
 from ssdsl.model.memory.storage import Storage, aliases
@@ -21,6 +20,7 @@ from ssdsl.model.observe.call import empty
 from ssdsl.model.observe.observe import observe
 from ssdsl.model.ops.reader import Reader, kernel_dims
 from ssdsl.model.trace import capture
+from tests.captured import captured as captured_model
 from tests.captured import captured_family
 from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split
 from tests.model.rule_cases import CASES
@@ -63,19 +63,13 @@ def test_autograd_keeps_what_the_table_says(family: str, dtype: torch.dtype) -> 
             except RuntimeError as error:  # some kernels know no bfloat16
                 assert dtype is torch.bfloat16, f"{where}: {error}"
                 continue
-            table = by_table(seen_whole(operator, changed), changed)
+            table = by_table(replace(operator, observed=None), changed)  # torch is asked anew, of the whole call
             assert _rooted(table, graph) == _rooted(truth, graph), where
 
 
 def different(graph: Graph) -> list[Operator]:
     """One operator of each signature: equal calls keep the same."""
     return list({graph.signatures[o.name]: o for o in graph.operators}.values())
-
-
-def seen_whole(operator: Operator, graph: Graph) -> Operator:
-    """The operator with what torch shows of it, but for its kernel of parts."""
-    without = replace(operator, row=replace(operator.row, kernel=None))
-    return replace(operator, observed=observe(without, graph))
 
 
 def _rooted(account: Account, graph: Graph) -> Account:
@@ -223,30 +217,26 @@ def in_threads(run: Callable[[int], None]) -> None:
         thread.join()
 
 
-def eager_gpt(function: str) -> Model:
-    return load(f"tests/models/eager_gpt.py:{function}")
-
-
-WHOLE = {
-    **{name: lambda name=name: Model(name, *wrapped(*MODELS[name]())) for name in MODELS},
-    "eager GPT": lambda: eager_gpt("exact"),
-    "eager GPT with dropout": lambda: eager_gpt("tiny"),
+WHOLE: dict[str, Callable[[], tuple[Model, Graph]]] = {
+    **{name: lambda name=name: wrapped(name, *MODELS[name]()) for name in MODELS},
+    "eager GPT": lambda: captured_model("eager_gpt.py:exact"),
+    "eager GPT with dropout": lambda: captured_model("eager_gpt.py:tiny"),
 }
 if importlib.util.find_spec("transformers"):
     ZOO = ("gpt:tiny", "gpt:tiny,attention=eager,dropout=0.1", "gpt:tiny,dtype=bf16", "swin:tiny")
-    WHOLE |= {spec: lambda spec=spec: load(spec) for spec in ZOO}
+    WHOLE |= {spec: lambda spec=spec: captured_model(spec) for spec in ZOO}
 
 
-def wrapped(module: torch.nn.Module, batch: Values, axes: dict[str, tuple[str, ...]]) -> tuple[Any, ...]:
-    return module.train(), (batch,), axes
+def wrapped(name: str, module: torch.nn.Module, batch: Values, axes: dict[str, tuple[str, ...]]) -> tuple[Model, Graph]:
+    model = Model(name, module.train(), (batch,), axes)
+    return model, capture(model)
 
 
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_model_keeps_what_the_table_says(name: str) -> None:
     torch.manual_seed(0)
-    model = WHOLE[name]()
-    graph = capture(model)
+    model, graph = WHOLE[name]()
     given = outside(graph, model.module, model.batches[0])
     storage: dict[int, torch.UntypedStorage] = {}
 

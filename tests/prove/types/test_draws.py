@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from ssdsl.ir.program import Program
-from ssdsl.model.load import load
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.prove import prove
+from tests.captured import captured
 from tests.prove.mutations import Found, mutants
 from tests.prove.mutations.draws import (
     key_of_another_draw,
@@ -60,7 +60,7 @@ def test_a_wrong_draw_is_said(compiled: Callable[..., Program]) -> None:
 def test_they_train_on_other_numbers(compiled: Callable[..., Program], mutation: Callable[[Program], Found]) -> None:
     """What the proof refutes is wrong indeed."""
     _, mutant = next(mutation(compiled("sequence_parallel", MODEL)))
-    assert runs_wrong(mutant, load(MODEL))
+    assert runs_wrong(mutant, captured(MODEL)[0])
 
 
 def test_mutants_of_a_program_with_dropout(compiled: Callable[..., Program]) -> None:

@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from ssdsl.compile import compile_plan
-from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
-from ssdsl.model.trace import capture
 from ssdsl.run.in_process.run_in_process import Place, RanksFailed, program_of, run_in_process, run_ranks
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
+from tests.captured import captured
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SGD = Training(steps=2, optimizer="sgd", lr=0.1)
@@ -26,8 +25,7 @@ ADAMW = Training(steps=2, optimizer="adamw", lr=1e-3)
 
 @pytest.fixture(scope="module")
 def gpt() -> tuple[Model, Any]:
-    model = load("gpt:tiny")
-    return model, capture(model)
+    return captured("gpt:tiny,hidden=32,seq=16,vocab=64")
 
 
 def program(gpt: tuple[Model, Any], plan: str, **params: int) -> CompiledProgram:

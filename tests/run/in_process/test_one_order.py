@@ -20,7 +20,7 @@ from ssdsl.text.source import Source
 from ssdsl.workspace import Compiled
 from tests.captured import captured
 
-GPT = "gpt:tiny"
+GPT = "gpt:tiny,hidden=32,seq=16,vocab=64"
 PLANS: list[tuple[str, str, dict[str, int]]] = [
     ("pipeline", GPT, {}),
     ("megatron", GPT, {"D": 2}),

@@ -9,8 +9,6 @@ import torch
 from torch.utils.data import Dataset
 
 from ssdsl.compile import compile_plan
-from ssdsl.model.load import load
-from ssdsl.model.trace import capture
 from ssdsl.run.in_process.mailbox import Threaded
 from ssdsl.run.in_process.run_in_process import program_of
 from ssdsl.runtime.data.batch import BatchSpec
@@ -19,6 +17,7 @@ from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine
 from ssdsl.runtime.train.programs import InMemory
+from tests.captured import captured
 from tests.runtime.train.ranks import on_ranks
 
 ROOT = Path(__file__).parents[3]
@@ -40,8 +39,8 @@ class Text(Dataset[dict[str, torch.Tensor]]):
 
 @pytest.mark.parametrize("plan", ["data_parallel", "megatron", pytest.param("zero_bubble", marks=pytest.mark.slow)])
 def test_parts_train_like_whole_batches(plan: str) -> None:
-    model = load("gpt:tiny")
-    program = program_of(compile_plan(ROOT / "examples" / f"{plan}.ssp", capture(model), {}).program, model)
+    model, graph = captured("gpt:tiny,hidden=32,seq=16,vocab=64")
+    program = program_of(compile_plan(ROOT / "examples" / f"{plan}.ssp", graph, {}).program, model)
     samples, length = model.batches[0]["input_ids"].shape
 
     def losses(transport: Threaded, in_parts: bool) -> tuple[list[float], int]:

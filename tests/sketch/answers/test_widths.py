@@ -1,6 +1,7 @@
 """Stages on unlike numbers of devices: what is found is what enumeration finds, fits, and is written as a plan."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import combinations, product
 
 import pytest
@@ -38,6 +39,12 @@ def searched(cluster: Cluster, one: Sketch, devices: int) -> SearchResult:
     return work.proved(found, 3)
 
 
+@cache
+def of_eight_in_three() -> SearchResult:
+    """The answer for three stages on eight devices."""
+    return searched(load_cluster("p3x8"), sketch(8, D=8, S=3, T=1, M=8, R=0, Z=0), 8)
+
+
 def with_other_stages(found: SearchResult) -> list[Tried]:
     return [t for t in found.ranked if t.changes == (PlanChange.CUTS,)]
 
@@ -62,7 +69,7 @@ def enumerated(cluster: Cluster, one: Sketch, devices: int, stages: int) -> floa
 def test_it_is_the_best_of_all(devices: int, stages: int) -> None:
     cluster = load_cluster(f"p3x{devices}")
     one = sketch(devices, D=devices, S=stages, T=1, M=8, R=0, Z=0)
-    found = searched(cluster, one, devices)
+    found = of_eight_in_three() if devices == 8 else searched(cluster, one, devices)
     best = next(t for t in found.ranked if PlanChange.ORDER not in t.changes)
     assert best.report.step_s <= 1.01 * enumerated(cluster, one, devices, stages)
 
@@ -86,8 +93,7 @@ def test_defaults_need_not_be_a_plan() -> None:
 
 
 def test_it_is_written_and_read_again() -> None:
-    cluster = load_cluster("p3x8")
-    found = searched(cluster, sketch(8, D=8, S=3, T=1, M=8, R=0, Z=0), 8)
+    cluster, found = load_cluster("p3x8"), of_eight_in_three()
     best, *_ = with_other_stages(found)
     assert best.family == "data + pipeline"
     text = written(best.sketch, best.setting.params, notes(found, best))
@@ -101,7 +107,7 @@ def test_it_is_written_and_read_again() -> None:
 def test_less_memory_gives_other_stages() -> None:
     cluster = load_cluster("p3x8")
     one = sketch(8, D=8, S=3, T=1, M=8, R=0, Z=0)
-    roomy = searched(cluster, one, 8).best
+    roomy = of_eight_in_three().best
     assert roomy is not None
     group, least = cluster.groups[0], int(0.97 * roomy.report.peak_bytes)
     tight = replace(cluster, groups=(replace(group, device=replace(group.device, memory_bytes=least)),))
