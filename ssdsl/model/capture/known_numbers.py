@@ -87,11 +87,8 @@ def _answer(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], con
     if None in nodes or any(isinstance(arg, torch.Tensor) for arg in kwargs.values()):
         raise _Unknown
     with _disable_current_modes(), torch.no_grad():
-        if len(nodes) == 1 and (found := _of_draw(nodes[0])) is not None:
-            return found
-        done: dict[fx.Node, Any] = {}
-        values = [_value(node, constants, done) if isinstance(node, fx.Node) else node for node in nodes]
-        return function(*values, **kwargs)
+        known = _KnownValues(constants, next(node.graph for node in nodes if isinstance(node, fx.Node)))
+        return function(*map(known.of, nodes), **kwargs)
 
 
 def _node(tensor: torch.Tensor) -> fx.Node | None:
@@ -102,8 +99,8 @@ def _node(tensor: torch.Tensor) -> fx.Node | None:
     return node if isinstance(node, fx.Node) else None
 
 
-def _of_draw(node: fx.Node) -> bool | None:
-    """The result of comparing a draw from [0, 1) with a bound; None unless it is the same for every draw."""
+def _of_draw(node: fx.Node) -> torch.Tensor | None:
+    """The result of comparing draws from [0, 1) with a bound; None unless it is the same for every draw."""
     given = node.args[0] if node.args else None
     bound = node.args[1] if len(node.args) > 1 else None
     if not isinstance(given, fx.Node) or given.target not in DRAWS or not isinstance(bound, (int, float)):
@@ -113,31 +110,54 @@ def _of_draw(node: fx.Node) -> bool | None:
     dtype = given.meta["val"].dtype
     ends = torch.tensor([0, 1 - torch.finfo(dtype).eps / 2], dtype=dtype)  # the least draw and the largest one
     least, largest = node.target(ends, bound).tolist()
-    return bool(least) if least == largest else None
+    return torch.full(node.meta["val"].shape, least) if least == largest else None
 
 
-def _value(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:
-    """The value of a node that depends on constants alone; raises _Unknown."""
-    if node not in done:
-        done[node] = _computed(node, constants, done)
-    return done[node]
+class _KnownValues:
+    """The values of nodes that depend on constants alone, as far as a graph has been recorded."""
 
+    def __init__(self, constants: Constants, graph: fx.Graph) -> None:
+        self.constants = constants
+        self.changed = {memory for node in graph.nodes for written in _written(node) for memory in _memory(written)}
+        self.found: dict[fx.Node, Any] = {}
 
-def _computed(node: fx.Node, constants: Constants, done: dict[fx.Node, Any]) -> Any:
-    if node in constants.nodes:
-        return constants.value(constants.nodes[node])
-    target: Any = node.target
-    if target is not operator.getitem:
-        if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+    def of(self, item: Any) -> Any:
+        """The value of a node, or another argument as it is; raises _Unknown."""
+        if not isinstance(item, fx.Node):
+            return item
+        if item not in self.found:
+            self.found[item] = self._computed(item)
+        return self.found[item]
+
+    def _computed(self, node: fx.Node) -> Any:
+        if not self.changed.isdisjoint(_memory(node)):  # perhaps through a view
             raise _Unknown
-        if torch.Tag.nondeterministic_seeded in target.tags or _size(node) > MOST:
-            raise _Unknown
+        if node in self.constants.nodes:
+            return self.constants.value(self.constants.nodes[node])
+        target: Any = node.target
+        if target is not operator.getitem:
+            if not isinstance(target, torch._ops.OpOverload) or _size(node) > MOST:
+                raise _Unknown
+            if (found := _of_draw(node)) is not None:
+                return found
+            if torch.Tag.nondeterministic_seeded in target.tags:
+                raise _Unknown
+        args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), self.of)
+        return target(*args, **kwargs)
 
-    def value(item: Any) -> Any:
-        return _value(item, constants, done) if isinstance(item, fx.Node) else item
 
-    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), value)
-    return target(*args, **kwargs)
+def _written(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes whose tensors a call changes in place."""
+    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        given = {p.name: arg for p, arg in zip(node.target._schema.arguments, node.args, strict=False)} | node.kwargs
+        changed = (given.get(p.name) for p in node.target._schema.arguments if p.alias_info and p.alias_info.is_write)
+        yield from (arg for arg in changed if isinstance(arg, fx.Node))
+
+
+def _memory(node: fx.Node) -> set[int]:
+    """The memory of a node's tensors."""
+    tensors = (result for result in tree_leaves(node.meta.get("val")) if isinstance(result, torch.Tensor))
+    return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
 def _size(node: fx.Node) -> int:

@@ -40,6 +40,11 @@ class LayerDropAlways(Net):
         return torch.rand([]) >= 0.0
 
 
+class LayersDropped(Net):
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return (torch.rand(3) < 0.0).tolist() == [False] * 3 and not (torch.rand(2, 2) < 0.0).any()
+
+
 class Masked(Net):
     """As `nn.Transformer` asks whether a mask is the causal one."""
 
@@ -111,6 +116,16 @@ class Counted(Net):
         return answer
 
 
+class Seen(Net):
+    """What is asked for has changed through another view."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        counts = torch.zeros(2)
+        first, same = counts[0], counts[:1]
+        same.add_(1)
+        return first < 1
+
+
 class CountedBefore(Net):
     def asks(self, x: Tensor) -> bool | Tensor:
         self.count.add_(1)
@@ -125,7 +140,9 @@ def captured(kind: type[Net]) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("kind", [LayerDrop, LayerDropAlways, Masked, MaskedOtherwise, Number, Numbers, Equal, Checked])
+@pytest.mark.parametrize(
+    "kind", [LayerDrop, LayerDropAlways, LayersDropped, Masked, MaskedOtherwise, Number, Numbers, Equal, Checked]
+)
 def test_one_answer_is_given(kind: type[Net]) -> None:
     graph = captured(kind)
     assert sum(o.kind == "linear" for o in graph.operators) == 2
@@ -139,7 +156,9 @@ def test_an_answer_is_given_of_a_buffer_that_a_recipe_makes() -> None:
     assert sum(o.kind == "linear" for o in graph.operators) == 2
 
 
-@pytest.mark.parametrize("kind", [Sometimes, OfInput, NumberOfInput, EqualToInput, OfWeight, Counted, CountedBefore])
+@pytest.mark.parametrize(
+    "kind", [Sometimes, Seen, OfInput, NumberOfInput, EqualToInput, OfWeight, Counted, CountedBefore]
+)
 def test_a_question_with_several_answers_is_refused(kind: type[Net]) -> None:
     with pytest.raises(PlanError) as error:
         captured(kind)
