@@ -20,7 +20,7 @@ from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.registry import is_random, row
 from ssdsl.model.rewrite.calls import inline, on_meta, rename, retarget, temporary
 from ssdsl.runtime.random.counter_rng import Generator
-from ssdsl.runtime.random.operators import RULES, Given
+from ssdsl.runtime.random.operators import RULES, Form, Given
 from ssdsl.text.diagnostic import PlanError
 
 aten, own = torch.ops.aten, torch.ops.ssdsl
@@ -93,8 +93,7 @@ class _Writer:
 
         def rewritten(*items: Any) -> Any:
             given = dict(zip(names, items, strict=True))
-            drawn = rule(self, given)
-            result = drawn
+            result = rule(self, given)
             for name in zeroed:
                 never = aten.zeros.default((), dtype=torch.bool, device=CPU)
                 result = torch.where(never, given[name], result)
@@ -135,20 +134,13 @@ class _Writer:
 
     # -- the source of draws -------------------------------------------------------------------------------------------
 
-    def draw(
-        self,
-        name: str,
-        first: float,
-        second: float,
-        sizes: Sequence[int],
-        dtype: torch.dtype,
-        near: torch.Tensor | torch.device,
-    ) -> torch.Tensor:
+    def draw(self, name: str, first: float, second: float, form: Form) -> torch.Tensor:
         """The result of a call that draws from the distribution `name` with its two parameters. The draw is cut and
-        placed like `near`, if that is a tensor of the same shape."""
-        like = self._like(near, tuple(sizes)) if isinstance(near, torch.Tensor) else None
+        placed like the tensor near it, if that has the same shape."""
+        like = self._like(form.near, tuple(form.sizes)) if isinstance(form.near, torch.Tensor) else None
         draw = getattr(own, name).default
-        return draw(like, float(first), float(second), *self.operands(sizes), dtype)  # type: ignore[no-any-return]
+        operands = self.operands(form.sizes)
+        return draw(like, float(first), float(second), *operands, form.dtype)  # type: ignore[no-any-return]
 
     def operands(self, sizes: Sequence[int]) -> tuple[Any, ...]:
         """The key of the next draw, the positions of its axes, their sizes and the generator."""
