@@ -36,36 +36,52 @@ def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
         start += count
 
 
-def _routed_mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
+def _mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
     rows, weights, order = ctx.saved_tensors
-    of_rows = of_weights = None
-    if weights is not None:
-        of_rows = gradient.new_zeros(gradient.shape[0], weights.shape[1])
-        for expert, run in _runs(ctx.counts):
-            of_rows[order[run]] = gradient[order[run]] @ weights[expert].T
+    of_rows = None if weights is None else _products(gradient, weights.mT, ctx.runs, order)
+    of_weights = None
     if rows is not None:
-        of_weights = rows.new_zeros(len(ctx.counts), rows.shape[1], gradient.shape[1])
-        for expert, run in _runs(ctx.counts):
-            of_weights[expert] = rows[order[run]].T @ gradient[order[run]]
+        of_weights = torch.empty_like(ctx.form, device=rows.device)
+        of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
+        for expert, run in ctx.runs:
+            own = run if order is None else order[run]
+            torch.mm(rows[own].T, gradient[own], out=of_weights[expert])
     return of_rows, of_weights
 
 
-@with_gradient(_routed_mm_gradients)
-def routed_mm(
-    ctx: Any, rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, start: int = 0
+@with_gradient(_mm_gradients)
+def _mm(
+    ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: list[int], order: torch.Tensor | None
 ) -> torch.Tensor:
+    """Each row times the weights of its expert, for runs of rows with these lengths, which are in an order or sorted;
+    zeros for rows behind the runs."""
+    ctx.form = torch.empty_like(weights, device="meta")  # a gradient with its weight's layout can be added at once
+    ctx.runs = list(_runs(counts))
+    needs = ctx.needs_input_grad
+    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None, order)
+    return _products(rows, weights, ctx.runs, order)
+
+
+def _products(
+    rows: torch.Tensor, weights: torch.Tensor, runs: list[tuple[int, slice]], order: torch.Tensor | None
+) -> torch.Tensor:
+    result = rows.new_zeros(rows.shape[0], weights.shape[2])
+    for expert, run in runs:
+        if order is None:
+            torch.mm(rows[run], weights[expert], out=result[run])
+        else:
+            result[order[run]] = rows[order[run]] @ weights[expert]
+    return result
+
+
+def routed_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, start: int = 0) -> torch.Tensor:
     """Each row times the weights of its expert; zeros for experts that are not in this part, which has those from
     `start`. The parts' results add up.
 
     rows [n, in], weights [experts of this part, in, out], experts [n] -> [n, out].
     """
-    order, ctx.counts = _by_expert(experts - start, weights.shape[0])
-    needs = ctx.needs_input_grad
-    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None, order)
-    result = rows.new_zeros(rows.shape[0], weights.shape[2])
-    for expert, run in _runs(ctx.counts):
-        result[order[run]] = rows[order[run]] @ weights[expert]
-    return result
+    order, counts = _by_expert(experts - start, weights.shape[0])
+    return _mm(rows, weights, counts, order)
 
 
 # -- rows sorted by expert -------------------------------------------------------------------------------------------
@@ -104,32 +120,9 @@ def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     return place.where(own[place.clamp(max=own.shape[0] - 1)] == experts, own.shape[0])
 
 
-def _expert_mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
-    rows, weights = ctx.saved_tensors
-    of_rows = of_weights = None
-    if weights is not None:
-        of_rows = gradient.new_empty(gradient.shape[0], weights.shape[1])
-        for expert, run in ctx.runs:
-            torch.mm(gradient[run], weights[expert].T, out=of_rows[run])
-    if rows is not None:
-        of_weights = torch.empty_like(ctx.form, device=rows.device)
-        of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
-        for expert, run in ctx.runs:
-            torch.mm(rows[run].T, gradient[run], out=of_weights[expert])
-    return of_rows, of_weights
-
-
-@with_gradient(_expert_mm_gradients)
-def expert_mm(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def expert_mm(rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Each row times the weights of its expert, for rows sorted by expert, in runs of these lengths.
 
     rows [n, in], weights [experts, in, out], counts [experts * runs of each] -> [n, out].
     """
-    ctx.form = torch.empty_like(weights, device="meta")  # a gradient with its weight's layout can be added at once
-    ctx.runs = list(_runs(counts.view(weights.shape[0], -1).sum(1).tolist()))
-    needs = ctx.needs_input_grad
-    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None)
-    result = rows.new_empty(rows.shape[0], weights.shape[2])
-    for expert, run in ctx.runs:
-        torch.mm(rows[run], weights[expert], out=result[run])
-    return result
+    return _mm(rows, weights, counts.view(weights.shape[0], -1).sum(1).tolist(), None)
