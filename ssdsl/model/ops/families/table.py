@@ -15,11 +15,10 @@ from ssdsl.model.dims.signature import (
     whole,
     whole_axes,
 )
-from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.reduce import UNMERGED
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule, Text, call_of
-from ssdsl.model.ops.reader import AxisOfPart, Reader, TypedCall
+from ssdsl.model.ops.reader import AxisOfPart, TypedCall
 
 EXTREMES = ("amax", "amin")
 
@@ -174,26 +173,10 @@ def _embedding_text(a: Mapping[str, str]) -> str:
     return f"F.embedding({a['indices']}, {a['weight']})"
 
 
-def reduce_part_saves(reader: Reader) -> Saved:
-    """The operands and the result; of products both with one more position, the local indices, what is reduced, and a
-    mask of what falls into other parts."""
-    if reader.argument("reduce") in EXTREMES:
-        return reader.named("self src index result")
-    if not (reader.requires_grad("self") or reader.requires_grad("src")):
-        return Saved()
-    index, operand = (reader.shape(reader.operand(name).axes) for name in ("index", "self"))
-    dim, dtype = int(reader.argument("dim")), reader.value("self").dtype
-    longer = [n + 1 if axis == dim % len(operand) else n for axis, n in enumerate(operand)]
-    found = extra("operand and result", longer, dtype, 2) + extra("local index", index, "int64")
-    found += extra("what is reduced", index, dtype)
-    return found + extra("outside", index, "bool") if reader.requires_grad("src") else found
-
-
 SCATTER_REDUCE_PART = PartKernel(
     axis=("self", "dim"),
     merged=("index", "dim"),
     call=call_of("scatter_reduce_part", "self dim index src reduce include_self start size group"),
-    saved=reduce_part_saves,
 )
 
 
