@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -42,23 +43,14 @@ class Block:
     inputs: tuple[Input, ...]
     prepared: tuple[str, ...]
     outputs: tuple[Output, ...]
-    loss: int | None
-    backward: str
-    again: bool
+    loss: int | None = None
+    backward: str = "whole"
+    again: bool = False
 
 
-def block(
-    number: int,
-    time: dict[str, int],
-    inputs: tuple[Input, ...],
-    prepared: tuple[str, ...],
-    outputs: tuple[Output, ...],
-    loss: int | None = None,
-    backward: str = "whole",
-    again: bool = False,
-) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
-    """A decorator that makes a function a block."""
-    return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward, again)
+def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
+    """A decorator that makes a function a block with these fields."""
+    return lambda run: Block(run, *form, **options)
 
 
 class Runner:
