@@ -63,9 +63,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     for call in capture.calls:
         op = known(call)
         if call.found is not None and call.found.unsteady:
-            wrong.setdefault(
-                call.target.name(), UnsteadyOperator(None, call.kind, call.path or "the model", call.source)
-            )
+            wrong.setdefault(call.target.name(), UnsteadyOperator.of(call))
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
         if call.name in constant and needs_no_row:
             _fresh(call, capture, found)
@@ -129,7 +127,7 @@ def _signature(op: Op, call: CapturedCall, capture: Capture, alike: Alike) -> Si
         reason = f"its function `dims` raised {type(error).__name__}: {error}"
     if is_own(op):
         return all_whole(typed)
-    return RowDoesNotFit(None, call.kind, reason, call.path or "the model", call.source, _shapes(typed))
+    return RowDoesNotFit.of(call, reason=reason, shapes=_shapes(typed))
 
 
 def _check_fit(found: Signature, call: TypedCall, op: Op) -> None:
@@ -253,7 +251,7 @@ def _kept(reading: BoundCall, axis: Sequence[int], fixed: set[int], side: str, f
 def _missing(calls: list[CapturedCall], capture: Capture) -> Diagnostic:
     call = calls[0]
     times = "once" if len(calls) == 1 else f"{len(calls)} times, first"
-    return MissingRule(None, call.kind, call.path or "the model", call.source, times, _row(call, capture))
+    return MissingRule.of(call, times=times, row=_row(call, capture))
 
 
 def _row(call: CapturedCall, capture: Capture) -> str:

@@ -79,8 +79,7 @@ class _Writer:
         elif call.kind in RULES or call.kind in FUSED:
             self.calls += self._drawn(call)
         else:
-            refusal = RandomOperator(None, call.kind, call.path or "the model", call.source)
-            self.refused.setdefault(call.kind, refusal)
+            self.refused.setdefault(call.kind, RandomOperator.of(call))
         self._follow(call)
 
     def _drawn(self, call: CapturedCall) -> list[CapturedCall]:

@@ -169,7 +169,7 @@ def check_statistics(capture: Capture) -> None:
     changed: set[str] = set()
     for call in capture.calls:
         for name in sorted(changed.intersection(call.refs())) if call.kind != "batch_norm" else ():
-            raise PlanError(StatisticsRead(None, call.kind, name, call.path or "the model", call.source))
+            raise PlanError(StatisticsRead.of(call, buffer=name))
         changed.update(changed_statistics(call))
 
 
