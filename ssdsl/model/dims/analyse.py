@@ -9,7 +9,7 @@ import torch
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.factors import Factors
-from ssdsl.model.dims.signature import Letter, Misfit, Pattern, Signature, parse_signature
+from ssdsl.model.dims.signature import Letter, Misfit, Pattern, Signature, parse_signature, signature, whole_axes
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
 from ssdsl.model.ops.families.whole import all_whole
@@ -41,11 +41,12 @@ class BoundCall:
 
 @dataclass(slots=True)
 class Analysis:
-    """The factors of every axis of every value, and the calls with their letters bound to these."""
+    """The factors of every axis of every value, and the calls with their letters bound to these; constants apart."""
 
     factors: Factors
     axes: dict[str, list[list[int]]]
     readings: list[BoundCall]
+    constants: list[BoundCall]
 
 
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
@@ -54,7 +55,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     Raises PlanError for operators without a rule, for unsteady ones, and for rows of users that do not fit a call, all
     of them together.
     """
-    found = Analysis(Factors(), {}, [])
+    found = Analysis(Factors(), {}, [], [])
     for name in capture.origins:
         found.axes[name] = [[found.factors.new(n)] for n in capture.tensors[name].shape]
     missing: dict[str, list[CapturedCall]] = {}
@@ -66,7 +67,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
             wrong.setdefault(call.target.name(), UnsteadyOperator.of(call))
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
         if call.name in constant and needs_no_row:
-            _fresh(call, capture, found)
+            found.constants.append(_read(call, _apart(call, capture), capture, found))
         elif op is not None and op.dims is regroup:
             found.readings.append(_regroup(call, capture, found))
         else:
@@ -78,7 +79,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
                 missing.setdefault(call.target.name(), []).append(call)
             else:
                 wrong.setdefault(call.target.name(), read)
-            _fresh(call, capture, found)
+            _read(call, _apart(call, capture), capture, found)
     if missing or wrong:
         raise PlanError(*(_missing(calls, capture) for calls in missing.values()), *wrong.values())
     return found
@@ -148,10 +149,10 @@ def _shapes(call: TypedCall) -> str:
     return f"{given} -> {made}"
 
 
-def _fresh(call: CapturedCall, capture: Capture, found: Analysis) -> None:
-    for output in call.outputs:
-        if output in capture.tensors:
-            found.axes[output] = [[found.factors.new(n)] for n in capture.tensors[output].shape]
+def _apart(call: CapturedCall, capture: Capture) -> Signature:
+    """The signature of a call that is computed whole, of no inputs: each axis of its results has its own letter."""
+    made = [capture.tensors[o] for o in call.outputs if o in capture.tensors]
+    return signature([], [whole_axes(len(t.shape), f"{n}.") for n, t in enumerate(made)])
 
 
 def _read(call: CapturedCall, signature: Signature, capture: Capture, found: Analysis) -> BoundCall:
