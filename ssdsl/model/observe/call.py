@@ -1,7 +1,7 @@
 """Runs a call on fake tensors: they have no numbers, and torch runs the kernels that a CPU has."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +84,21 @@ def run(
     """The results of a call, in a context that makes tensors without numbers; raises the operator's errors."""
     result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def run_saving(
+    call: Callable[[Mapping[str, torch.Tensor]], tuple[Any, ...]], given: Sequence[torch.Tensor]
+) -> tuple[tuple[Any, ...], dict[int, torch.Tensor]]:
+    """The results of a call on tensors, of which `"0"` is the name of the first, and the tensors that autograd saves of
+    it, by their memory: views of one tensor count once."""
+    saved: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.setdefault(memory_of(tensor), tensor.detach())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        return call({str(i): t for i, t in enumerate(given)}), saved
 
 
 def filled(item: Any, tensors: Mapping[str, Any]) -> Any:
