@@ -90,9 +90,7 @@ def check_capture(model: Model, graph: Graph) -> Comparison:
     """
     if model.is_meta or any(t.is_meta for t in model.batches[0].values()):
         return NotCompared("the weights have no numbers here")
-    with module_kept(model.module):
-        module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
-    found = _of_graph(model, graph)
+    module, found = _of_module(model), _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
     _compare(model, "the loss", found.loss, module.loss, half * ALLOWED * abs(float(module.loss)))
     floor = FLOOR * max((_largest(g) for g in module.gradients.values()), default=0.0)
@@ -130,21 +128,19 @@ def _differs(model: Model, what: str, graph: str, module: str) -> CaptureDiffers
 
 def _reason(model: Model) -> str:
     """A hint at the cause: whether the module by itself gives the same loss twice."""
-    losses = []
-    for _ in range(2):
-        with module_kept(model.module):
-            losses.append(float(_of_module(model, {n: t.clone() for n, t in model.batches[0].items()}).loss))
-    if losses[0] != losses[1]:
-        return f"the module by itself gives {losses[0]:.9g} and then {losses[1]:.9g} for the same batch and weights"
+    first, second = (float(_of_module(model).loss) for _ in range(2))
+    if first != second:
+        return f"the module by itself gives {first:.9g} and then {second:.9g} for the same batch and weights"
     return "the module by itself gives the same loss every time"
 
 
-def _of_module(model: Model, batch: Values) -> _Step:
+def _of_module(model: Model) -> _Step:
+    """One step of the module, which stays as it is."""
     named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
-    with Draws(*SEED_AND_STEP, model.generator):
-        loss = _run(model, "forward", lambda: model.compute(batch))
+    with module_kept(model.module), Draws(*SEED_AND_STEP, model.generator):
+        loss = _run(model, "forward", lambda: model.compute(model.example()))
         gradients = _run(model, "backward", lambda: _gradients(loss, named))
-    return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
+        return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
 
 
 def _run(model: Model, phase: str, function: Callable[[], Any]) -> Any:
