@@ -119,7 +119,7 @@ def _apply(effects: SideEffects, original: Any) -> Callable[..., Any]:
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
         if cls is REENTRANT:
             effects.report(_reentrant)
-        elif not cls.__module__.startswith("torch.") and (place := running(effects.paths)) is not None:
+        elif not cls.__module__.startswith(("torch.", "ssdsl.")) and (place := running(effects.paths)) is not None:
             effects.functions.setdefault(cls, place)
         return original.__get__(None, cls)(*args, **kwargs)
 

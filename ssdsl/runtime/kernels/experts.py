@@ -15,16 +15,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .own_gradient import Gradients, with_gradient
+
+
+def has_numbers(x: torch.Tensor) -> bool:
+    """Whether a tensor has numbers: those on which torch captures and measures calls have none."""
+    return not (x.is_meta or isinstance(x, FakeTensor))
 
 
 def _by_expert(experts: torch.Tensor, count: int) -> tuple[torch.Tensor, list[int]]:
     """The order of rows sorted by expert, and the number of rows of each of the first `count` experts; rows of other
     experts come last."""
     known = experts.where((experts >= 0) & (experts < count), count)
-    order = known.argsort(stable=True)
-    return order, torch.bincount(known, minlength=count + 1)[:count].tolist()
+    counts = torch.bincount(known, minlength=count + 1)[:count].tolist() if has_numbers(known) else []
+    return known.argsort(stable=True), counts
 
 
 def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
@@ -93,6 +99,8 @@ def count_rows(experts: torch.Tensor, own: torch.Tensor, each: int) -> torch.Ten
     experts [n] -> [experts of `own` * (n / each)], int64.
     """
     count, runs = own.shape[0], experts.shape[0] // each
+    if not has_numbers(experts):
+        return experts.new_empty(count * runs)
     places = _among(experts, own).view(runs, each) * runs + torch.arange(runs, device=own.device)[:, None]
     return torch.bincount(places.flatten(), minlength=(count + 1) * runs)[: count * runs]
 
@@ -109,9 +117,10 @@ def combine(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> tor
 
 
 def _order(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The places of the rows of the experts `own`, sorted by expert."""
+    """The places of the rows of the experts `own`, sorted by expert; all places, if the rows have no numbers."""
     known = _among(experts, own)
-    return known.argsort(stable=True)[: int((known < own.shape[0]).sum())]
+    order = known.argsort(stable=True)
+    return order[: int((known < own.shape[0]).sum())] if has_numbers(order) else order
 
 
 def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
@@ -125,4 +134,5 @@ def expert_mm(rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -
 
     rows [n, in], weights [experts, in, out], counts [experts * runs of each] -> [n, out].
     """
-    return _mm(rows, weights, counts.view(weights.shape[0], -1).sum(1).tolist(), None)
+    lengths = counts.view(weights.shape[0], -1).sum(1).tolist() if has_numbers(counts) else []
+    return _mm(rows, weights, lengths, None)
