@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ssdsl.model.capture.overloads import as_torch, overload
 from ssdsl.model.graph import Graph, Operator, Value, replace_refs
+from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.target import Target, TorchWord
 
 Shape = tuple[int, ...]
@@ -64,12 +65,8 @@ def spec_of(name: str, graph: Graph) -> TensorSpec:
 
 def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
     """A tensor like a value."""
-    dtype = getattr(torch, value.dtype)
-    if strides is None:
-        tensor = torch.empty(value.shape, dtype=dtype)
-    else:
-        tensor = torch.empty_strided(value.shape, strides, dtype=dtype)
-    return tensor.requires_grad_(learns(value))
+    dense = strides_in(range(len(value.shape)), value.shape)
+    return TensorSpec(value.shape, dense if strides is None else strides, value.dtype, learns(value)).empty()
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
