@@ -121,6 +121,13 @@ def numbered(item: Any, numbers: Iterator[int]) -> Any:
     return replace_refs(item, lambda _: Ref(str(next(numbers))))
 
 
+def changed_statistics(kind: str, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The buffers that a normalised call changes in place: the running statistics of a batch norm in training."""
+    if kind != "batch_norm" or args[5] is not True:
+        return ()
+    return tuple(a.value for a in args[3:5] if isinstance(a, Ref))
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One call of the captured graph.
@@ -165,10 +172,8 @@ class Operator:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """The buffers that it changes in place: the running statistics of a batch norm in training."""
-        if self.kind != "batch_norm" or self.args[6] is not True:
-            return ()
-        return tuple(a.value for a in self.args[4:6] if isinstance(a, Ref))
+        """The buffers that it changes in place."""
+        return changed_statistics(self.kind, self.args[1:])
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import torch
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
 from ssdsl.model.capture.record import RecordedCall, recording
-from ssdsl.model.graph import Ref, rename_refs, replace_refs
+from ssdsl.model.graph import Ref, changed_statistics, rename_refs, replace_refs
 
 
 def rename(call: CapturedCall, names: Mapping[str, str]) -> CapturedCall:
@@ -53,19 +53,12 @@ def temporary(name: str, capture: Capture, tensor: Tensor) -> str:
     return found
 
 
-def changed_statistics(call: CapturedCall) -> tuple[str, ...]:
-    """The buffers that a normalised call changes in place: the running statistics of a batch norm in training."""
-    if call.kind != "batch_norm" or call.args[5] is not True:
-        return ()
-    return tuple(a.value for a in call.args[3:5] if isinstance(a, Ref))
-
-
 def without_unread(capture: Capture) -> Capture:
     """The capture without calls that nothing reads. Rewrites leave some, such as those that compute what a `copy`
     overwrites; an evaluation has some that only the next step would read."""
     wanted, kept = capture.results(), []
     for call in reversed(capture.calls):
-        if not wanted.isdisjoint(call.outputs) or changed_statistics(call):
+        if not wanted.isdisjoint(call.outputs) or changed_statistics(call.kind, call.args):
             wanted.update(call.refs())
             kept.append(call)
     return replace(capture, calls=kept[::-1])

@@ -19,10 +19,10 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.capture.errors import StatisticsRead
-from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.graph import Origin, Ref, changed_statistics
 from ssdsl.model.ops.families.move import REGROUPINGS
 from ssdsl.model.ops.registry import find
-from ssdsl.model.rewrite.calls import changed_statistics, inline, rename, rename_results, temporary
+from ssdsl.model.rewrite.calls import inline, rename, rename_results, temporary
 from ssdsl.model.rewrite.rules import rewritten
 from ssdsl.text.diagnostic import PlanError
 
@@ -170,7 +170,7 @@ def check_statistics(capture: Capture) -> None:
     for call in capture.calls:
         for name in sorted(changed.intersection(call.refs())) if call.kind != "batch_norm" else ():
             raise PlanError(StatisticsRead.of(call, buffer=name))
-        changed.update(changed_statistics(call))
+        changed.update(changed_statistics(call.kind, call.args))
 
 
 def compute_updates(capture: Capture) -> None:
