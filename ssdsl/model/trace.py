@@ -61,8 +61,9 @@ class _Builder:
     def graph(self) -> Graph:
         readings = {r.call.name: r for r in (*self.found.readings, *self.found.constants)}
         operators = tuple(self._operator(readings[call.name]) for call in self.calls.calls)
-        values = {name: self._value(name) for name in self._named_values()}
         calls = self.calls
+        made = [o for c in calls.calls for o in c.outputs if o in self.found.axes]
+        values = {name: self._value(name) for name in (*calls.origins, *made)}
         return Graph(
             self.model.name,
             operators,
@@ -74,10 +75,6 @@ class _Builder:
             self.model.axes,
             calls.outputs,
         )
-
-    def _named_values(self) -> list[str]:
-        outputs = [o for c in self.calls.calls for o in c.outputs if o in self.found.axes]
-        return [*self.calls.origins, *outputs]
 
     def _value(self, name: str) -> Value:
         tensor = self.calls.tensors[name]

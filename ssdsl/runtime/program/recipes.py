@@ -109,7 +109,9 @@ class Recipes:
             return whole[elements_at(places)]
         part = torch.empty(0)
         for step in steps:
-            part = self._follow_part(step, part, view, places, device)
+            first = [len(p) for p in places] if step.target in FACTORIES else part
+            with self._draws(step, places, view.size):
+                part = _call(step, [first, *step.args[1:]], {}, device)
         return part
 
     def is_undefined(self, name: str) -> bool:
@@ -146,19 +148,6 @@ class Recipes:
             for memory in {*step.makes, *step.writes}:
                 found.setdefault(memory, []).append(n)
         return found
-
-    def _follow_part(
-        self,
-        step: RecipeStep,
-        part: torch.Tensor,
-        view: TensorView,
-        places: Sequence[torch.Tensor],
-        device: torch.device,
-    ) -> torch.Tensor:
-        first = [len(p) for p in places] if step.target in FACTORIES else part
-        with self._draws(step, places, view.size):
-            part = _call(step, [first, *step.args[1:]], {}, device)
-        return part
 
     def _draws(self, step: RecipeStep, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
         """The source of a step's random numbers."""
