@@ -138,7 +138,7 @@ class UserFile:
         span = Span(self.spec, len(path) + 1 if self.name else 0, len(self.spec.text))
         example = [*nearest(self.name, own), *own, "function"][0]
         known = ", ".join(own) or "no functions"
-        return self.mistakes.no_function(span, fact, suggest(self.name, own), path, known, example)
+        return self.mistakes.no_function(span, suggest(self.name, own), fact, path, known, example)
 
 
 def needed(function: Any) -> list[str]:
