@@ -300,26 +300,21 @@ class Graph:
     def alone(self) -> frozenset[str]:
         """Weights, buffers, constants, and values computed from these alone: no data reaches them, and their gradients
         reach weights only."""
-        given = (Origin.INPUT, Origin.SEED, Origin.OPERATOR)
-        found = {v.name for v in self.values.values() if v.origin not in given}
-        for operator in self.operators:
-            if all(o.value in found for o in operator.inputs):
-                found.update(o.value for o in operator.outputs)
-        return frozenset(found)
+        return self._following(Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
 
     @cached_property
     def repeated(self) -> frozenset[str]:
         """The computing operators that no input, weight or buffer reaches: those that repeat a constant, such as a mask
         for every sample, and those that follow from these alone."""
-        found: set[str] = set()
-        values = {v.name for v in self.values.values() if v.origin is Origin.CONSTANT}
+        values = self._following(Origin.CONSTANT)
+        return frozenset(o.name for o in self.computing if values.issuperset(o.refs()))
+
+    def _following(self, *origins: Origin) -> frozenset[str]:
+        """The values of these origins, and those that are computed from these alone."""
+        found = {v.name for v in self.values.values() if v.origin in origins}
         for operator in self.operators:
-            if operator.stage is Stage.DATA or not all(o.value in values for o in operator.inputs):
-                continue
-            if values.issuperset(operator.refs()):  # a constant has no inputs
-                values.update(o.value for o in operator.outputs)
-                if operator.stage is Stage.COMPUTE:
-                    found.add(operator.name)
+            if found.issuperset(operator.refs()):
+                found.update(o.value for o in operator.outputs)
         return frozenset(found)
 
     @cached_property
