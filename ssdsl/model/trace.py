@@ -18,7 +18,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.reader import TypedCall, axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
-from ssdsl.model.rewrite.calls import without_unread
+from ssdsl.model.rewrite.calls import learning, without_unread
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.constants import expand_last
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
@@ -55,7 +55,7 @@ class _Builder:
         self.model, self.calls, self.found = model, calls, found
         self.stages = dict.fromkeys(data, Stage.DATA) | dict.fromkeys(constant, Stage.CONSTANT)
         self.names = name_dims(model, calls, found)
-        self.differentiable = {name: t.differentiable for name, t in calls.tensors.items()}
+        self.learning = learning(calls)
         self.read = {name for call in calls.calls for name in call.refs()}
 
     def graph(self) -> Graph:
@@ -85,7 +85,7 @@ class _Builder:
             self.calls.origins.get(name, Origin.OPERATOR),
             tensor.shape,
             tensor.dtype,
-            self.differentiable[name],
+            name in self.learning,
             tuple(map(tuple, leaves)),
             tuple(tuple(self.found.factors.size(f) for f in axis) for axis in leaves),
         )
@@ -97,7 +97,6 @@ class _Builder:
         inputs = tuple(self._operand(reading, o, numbers) for o in reading.inputs)
         letters = {slot.letter.name: slot for slot in reading.slots.values()}
         dims = [self._dim(occurrence, letters, numbers, call) for occurrence in numbers]
-        self._propagate(call)
         operator = Operator(
             call.name,
             call.kind,
@@ -164,13 +163,6 @@ class _Builder:
         """The dimension of another letter, if that and this letter are one dimension each."""
         found = [number for (name, _, _), number in numbers.items() if name == letter] if letter else []
         return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
-
-    def _propagate(self, call: CapturedCall) -> None:
-        flows = not row(call).stops_gradient and any(self.differentiable[r] for r in call.refs())
-        outputs = [o for o in call.outputs if o in self.calls.tensors]
-        each = call.found.flows if call.found is not None else (True,) * len(outputs)
-        for output, through in zip(outputs, each, strict=True):
-            self.differentiable[output] = flows and through and self.calls.tensors[output].has_fractions
 
 
 def _in_runs(operator: Operator) -> Operator:

@@ -16,6 +16,7 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
 from ssdsl.model.capture.record import RecordedCall, recording
 from ssdsl.model.graph import Ref, changed_statistics, rename_refs, replace_refs
+from ssdsl.model.ops.registry import row
 
 
 def rename(call: CapturedCall, names: Mapping[str, str]) -> CapturedCall:
@@ -50,6 +51,18 @@ def temporary(name: str, capture: Capture, tensor: Tensor) -> str:
     while found in capture.tensors:
         found, number = f"{name}_{number}", number + 1
     capture.tensors[found] = tensor
+    return found
+
+
+def learning(capture: Capture) -> set[str]:
+    """The values that may have a gradient: weights that are trained, and results that gradients flow through."""
+    found = {name for name in capture.origins if capture.tensors[name].differentiable}
+    for call in capture.calls:
+        if row(call).stops_gradient or found.isdisjoint(call.refs()):
+            continue
+        made = [o for o in call.outputs if o in capture.tensors]
+        flows = call.found.flows if call.found is not None else (True,) * len(made)
+        found.update(o for o, flow in zip(made, flows, strict=True) if flow and capture.tensors[o].has_fractions)
     return found
 
 

@@ -17,8 +17,8 @@ from ssdsl.model.capture.capture import Capture
 from ssdsl.model.capture.errors import RandomOperator
 from ssdsl.model.dims.analyse import Analysis
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.ops.registry import is_random, row
-from ssdsl.model.rewrite.calls import inline, on_meta, rename, retarget, temporary
+from ssdsl.model.ops.registry import is_random
+from ssdsl.model.rewrite.calls import inline, learning, on_meta, rename, retarget, temporary
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.operators import RULES, Form, Given
 from ssdsl.text.diagnostic import PlanError
@@ -64,7 +64,7 @@ class _Writer:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.learning = {n for n, t in self.capture.tensors.items() if t.differentiable}
+        self.learning = learning(self.capture)
         self.makers = self.capture.makers()
         self.used = {r for c in self.capture.calls for r in c.refs()} | self.capture.results()
 
@@ -80,7 +80,6 @@ class _Writer:
             self.calls += self._drawn(call)
         else:
             self.refused.setdefault(call.kind, RandomOperator.of(call))
-        self._follow(call)
 
     def _drawn(self, call: CapturedCall) -> list[CapturedCall]:
         """The calls that take the place of a random operator, by its rule."""
@@ -111,13 +110,6 @@ class _Writer:
         learning = {n: ref.value for n, ref in given.items() if isinstance(ref, Ref) and ref.value in self.learning}
         tensors = self.capture.tensors
         return [n for n, value in learning.items() if tensors[value].dtype == tensors[call.outputs[0]].dtype]
-
-    def _follow(self, call: CapturedCall) -> None:
-        """Notes the results of a captured call that may have a gradient."""
-        passes = call.kind in DRAWN_OVER or not draws(call)
-        if passes and not row(call).stops_gradient and not self.learning.isdisjoint(call.refs()):
-            tensors = self.capture.tensors
-            self.learning.update(o for o in call.outputs if o in tensors and tensors[o].has_fractions)
 
     def finished(self) -> Capture:
         """The capture with the keys before all other calls: one call makes the keys of all draws from the step's seed,
