@@ -1,6 +1,5 @@
 """Runs a call on fake tensors: they have no numbers, and torch runs the kernels that a CPU has."""
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ssdsl.model.capture.overloads import as_torch, overload
+from ssdsl.model.capture.preserve import quiet
 from ssdsl.model.graph import Graph, Operator, Value, replace_refs
 from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.target import Target, TorchWord
@@ -23,18 +23,13 @@ FAKE.cache_enabled = False  # each call has sizes of its own: nothing asks for a
 def fake_tensors(target: Target | None = None, *, like_cpu: bool = True) -> Iterator[None]:
     """Makes tensors without numbers for a call, with which torch runs the kernels that a CPU has. Not `like_cpu` are
     meta tensors, which take a fifth of the time. Functions of the runtime get these: they skip the numbers of them.
-    Errors of calls are not logged."""
+    Errors of calls are not logged, nor do calls print."""
     if not like_cpu or (target is not None and target.name.startswith("ssdsl::")):
         with torch.device("meta"):
             yield
         return
-    log = logging.getLogger(FakeTensorMode.__module__)
-    log.disabled, before = True, log.disabled
-    try:
-        with FAKE:
-            yield
-    finally:
-        log.disabled = before
+    with quiet(), FAKE:
+        yield
 
 
 @dataclass(frozen=True, slots=True)
