@@ -22,7 +22,6 @@ from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
 from ssdsl.model.checks.python_state import Snapshot, changes, check_registered, written
-from ssdsl.model.rewrite.bounded_counts import bounded
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -176,6 +175,26 @@ def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return function(norm, x)
 
     return forward
+
+
+def bounded(counting: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.bincount`, or the method, with as many counts as its `minlength` says: a sum of ones, or of weights, over
+    the numbers that are equal.
+
+    torch's result is longer where a number is `minlength` or greater, so its shape depends on data. Models that give a
+    `minlength` know a bound (a router has so many experts). A number beyond it stops the run, as an index out of range.
+    """
+
+    def counts(input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+        if not minlength:
+            return counting(input, weights, minlength)
+        if weights is None:
+            each = torch.ones_like(input, dtype=torch.int64)
+        else:
+            each = weights if weights.dtype is torch.float32 else weights.double()  # as torch does
+        return each.new_zeros(minlength).scatter_add(0, input.long(), each)
+
+    return counts
 
 
 def _differentiating(
