@@ -13,7 +13,7 @@ A graph that runs so also tells where the numbers of a step stop being finite.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,30 +38,17 @@ QUICK = 1e9  # floating-point operations of a step
 Values = dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The graph computes what the module computes."""
+class Checked(NamedTuple):
+    """Whether the graph was compared with the module, and what was compared, or why it was not."""
 
-    gradients: int
-    buffers: int
-
-    def __str__(self) -> str:
-        counts = [(self.gradients, "gradient"), (self.buffers, "buffer")]
-        words = ["loss", *(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)]
-        return f"capture: compared with the module once: {', '.join(words)}"
-
-
-@dataclass(frozen=True, slots=True)
-class NotCompared:
-    """The graph was not compared with the module."""
-
-    reason: str
+    is_compared: bool
+    what: str
 
     def __str__(self) -> str:
-        return f"capture: not compared with the module: {self.reason}"
+        return f"capture: {'' if self.is_compared else 'not '}compared with the module{self.what}"
 
 
-Comparison = Compared | NotCompared
+NO_NUMBERS = Checked(False, ": the weights have no numbers here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +60,21 @@ class _Step:
     buffers: Values
 
 
-def check_if_small(model: Model, graph: Graph) -> Comparison:
+def check_if_small(model: Model, graph: Graph) -> Checked:
     """As `check_capture`, for models so small that it takes no time; larger ones are checked before they train."""
     tensors = [*model.module.parameters(), *model.module.buffers()]
     if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
-        return NotCompared(
-            "the weights have no numbers here" if model.is_meta else "`run` and `verify` do, as it is large"
-        )
+        return NO_NUMBERS if model.is_meta else Checked(False, ": `run` and `verify` do, as it is large")
     return check_capture(model, graph)
 
 
-def check_capture(model: Model, graph: Graph) -> Comparison:
+def check_capture(model: Model, graph: Graph) -> Checked:
     """Runs one step of the module and of the graph; raises PlanError for the first tensor in which they differ.
 
     Models on the meta device are not compared: they cannot run.
     """
     if model.is_meta or any(t.is_meta for t in model.batches[0].values()):
-        return NotCompared("the weights have no numbers here")
+        return NO_NUMBERS
     module, found = _of_module(model), _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
     _compare(model, "the loss", found.loss, module.loss, half * ALLOWED * abs(float(module.loss)))
@@ -102,7 +87,9 @@ def check_capture(model: Model, graph: Graph) -> Comparison:
         _compare(model, what, found.gradients[name], expected, half * (ALLOWED * _largest(expected) + floor))
     for name, buffer in module.buffers.items():
         _compare(model, f"buffer `{name}`", found.buffers[name], buffer, half * ALLOWED * _largest(buffer))
-    return Compared(len(module.gradients), len(module.buffers))
+    counts = [(len(module.gradients), "gradient"), (len(module.buffers), "buffer")]
+    words = ["loss", *(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)]
+    return Checked(True, f" once: {', '.join(words)}")
 
 
 def _kind(gradient: torch.Tensor | None) -> str:
