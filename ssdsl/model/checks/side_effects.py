@@ -215,15 +215,8 @@ def _saved(effects: SideEffects, hooks: Any, *args: Any, **kwargs: Any) -> None:
         effects.report(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
 
 
-def _autocast(
-    effects: SideEffects,
-    region: Any,
-    device_type: str,
-    dtype: Any = None,
-    enabled: bool = True,
-    *rest: Any,
-    **more: Any,
-) -> None:
+def _autocast(effects: SideEffects, region: Any, device_type: str, *given: Any, **words: Any) -> None:
+    enabled = given[1] if len(given) > 1 else words.get("enabled", True)
     if enabled and device_type != effects.device:
         effects.report(lambda p: AutocastElsewhere(p.span(), device_type, effects.device, p.where))
 
