@@ -79,7 +79,7 @@ def _unknown_devices(found: dict[str, Any], devices: dict[str, Device], places: 
     for n, table in enumerate(found["nodes"]):
         if (name := table["device"]) not in devices:
             span = places.value(("nodes", n, "device"))
-            yield UnknownDevice(span, name, suggest(name, devices), listed(devices))
+            yield UnknownDevice(span, suggest(name, devices), name, listed(devices))
 
 
 def _unsized(found: dict[str, Any], places: Places) -> Iterator[Diagnostic]:

@@ -1,9 +1,9 @@
 """Diagnostics of `--cluster`, of a cluster's file, and of measuring this machine: E06xx."""
 
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, Misnamed
 
 
-class UnknownCluster(Diagnostic):
+class UnknownCluster(Misnamed):
     """`--cluster` names none of the clusters that come with ssdsl.
 
     `ssdsl clusters` lists them. Clusters with one kind of device come in other sizes: `a100x64` is 64 of the devices of
@@ -13,25 +13,21 @@ class UnknownCluster(Diagnostic):
 
     code = "E0601"
     title = "there is no cluster `{name}`"
-    label = "{suggestion}"
     note = "ssdsl knows {known}, and as many of their devices as you say: `{example}`"
     help = "choose one of these, or give a file of your own: `ssdsl clusters show h200x8` prints an example"
     name: str
-    suggestion: str
     known: str
     example: str = "a100x64"
 
 
-class ClusterFileUnreadable(Diagnostic):
+class ClusterFileUnreadable(Misnamed):
     """The file that describes a cluster does not exist, may not be read, or is not a text."""
 
     code = "E0602"
     title = "cannot read `{path}`: {reason}"
-    label = "{suggestion}"
     help = "name a TOML file: `ssdsl clusters show h200x8` prints an example"
     path: str
     reason: str
-    suggestion: str
 
 
 class BadToml(Diagnostic):
@@ -47,7 +43,7 @@ class BadToml(Diagnostic):
     reason: str
 
 
-class UnknownKey(Diagnostic):
+class UnknownKey(Misnamed):
     """The file of a cluster has an unknown key, most likely a misspelt one.
 
     Units are part of the keys: `bandwidth_gb_s = 235` is in 1e9 bytes a second.
@@ -55,12 +51,10 @@ class UnknownKey(Diagnostic):
 
     code = "E0604"
     title = "{table} has no key `{key}`"
-    label = "{suggestion}"
     note = "its keys are {known}"
     help = "remove or rename it; remarks begin with #, and `source` holds where a number is from"
     table: str
     key: str
-    suggestion: str
     known: str
 
 
@@ -99,7 +93,7 @@ class OutOfRange(Diagnostic):
     example: str
 
 
-class UnknownDevice(Diagnostic):
+class UnknownDevice(Misnamed):
     """`[[nodes]]` names a device that the file does not describe.
 
     Each device has a table of its own, `[devices.a100]`; nodes name it: `device = "a100"`.
@@ -107,11 +101,9 @@ class UnknownDevice(Diagnostic):
 
     code = "E0608"
     title = "there is no device `{name}`"
-    label = "{suggestion}"
     note = "the file describes {known}"
     help = "name one of these, or describe it in a table [devices.{name}]"
     name: str
-    suggestion: str
     known: str
 
 

@@ -74,7 +74,7 @@ def cluster_file(name: str) -> Path:
 
 
 def _unknown(name: str, label: str) -> UnknownCluster:
-    return UnknownCluster(Span(Source("--cluster", name), 0, len(name)), name, label, listed(known_clusters()))
+    return UnknownCluster(Span(Source("--cluster", name), 0, len(name)), label, name, listed(known_clusters()))
 
 
 def _is_alike(known: str, devices: str) -> bool:
@@ -104,7 +104,7 @@ def read_cluster_file(path: Path, name: str) -> Source:
     except ValueError as error:
         reason = str(error)
     span = Span(Source("--cluster", name), 0, len(name))
-    raise PlanError(ClusterFileUnreadable(span, str(path), reason, "" if os.path.exists(path) else _beside(path)))
+    raise PlanError(ClusterFileUnreadable(span, "" if os.path.exists(path) else _beside(path), str(path), reason))
 
 
 def _beside(path: Path) -> str:

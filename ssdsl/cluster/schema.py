@@ -136,7 +136,7 @@ class Check:
         meant = {known for name in unknown for known in nearest(name, table.keys)[:1]}
         for name in unknown:
             suggestion = suggest(name, table.keys)
-            yield UnknownKey(self.places.key((*path, name)), shown(path), name, suggestion, listed(table.keys, 12))
+            yield UnknownKey(self.places.key((*path, name)), suggestion, shown(path), name, listed(table.keys, 12))
         for name, key in table.keys.items():
             if name in found:
                 yield from self._value(key, found[name], (*path, name))

@@ -83,7 +83,7 @@ def captured(request: ModelRequest, working: Working = _silent, keep: bool = Tru
     with working("loading torch"):
         if importlib.util.find_spec("torch") is None:
             raise PlanError(TorchMissing(None, request.spec))
-        from ssdsl.model.checks.check_capture import Compared, check_if_small
+        from ssdsl.model.checks.check_capture import check_if_small
         from ssdsl.model.load.model import computing
         from ssdsl.model.trace import capture
     with working(f"capturing {request.spec}"), noted() if keep else contextlib.nullcontext(Sources()) as sources:
@@ -93,7 +93,7 @@ def captured(request: ModelRequest, working: Working = _silent, keep: bool = Tru
     header = {
         "model": request.spec,
         "comparison": str(comparison),
-        "is_compared": isinstance(comparison, Compared),
+        "is_compared": comparison.is_compared,
     }
     may_keep = keep and not model.remarks
     not_kept = entries.keep(asked, graph, sources, header) if may_keep else ""

@@ -121,6 +121,13 @@ def numbered(item: Any, numbers: Iterator[int]) -> Any:
     return replace_refs(item, lambda _: Ref(str(next(numbers))))
 
 
+def changed_statistics(kind: str, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The buffers that a normalised call changes in place: the running statistics of a batch norm in training."""
+    if kind != "batch_norm" or args[5] is not True:
+        return ()
+    return tuple(a.value for a in args[3:5] if isinstance(a, Ref))
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One call of the captured graph.
@@ -165,10 +172,8 @@ class Operator:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """The buffers that it changes in place: the running statistics of a batch norm in training."""
-        if self.kind != "batch_norm" or self.args[6] is not True:
-            return ()
-        return tuple(a.value for a in self.args[4:6] if isinstance(a, Ref))
+        """The buffers that it changes in place."""
+        return changed_statistics(self.kind, self.args[1:])
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -295,26 +300,21 @@ class Graph:
     def alone(self) -> frozenset[str]:
         """Weights, buffers, constants, and values computed from these alone: no data reaches them, and their gradients
         reach weights only."""
-        given = (Origin.INPUT, Origin.SEED, Origin.OPERATOR)
-        found = {v.name for v in self.values.values() if v.origin not in given}
-        for operator in self.operators:
-            if all(o.value in found for o in operator.inputs):
-                found.update(o.value for o in operator.outputs)
-        return frozenset(found)
+        return self._following(Origin.WEIGHT, Origin.BUFFER, Origin.CONSTANT)
 
     @cached_property
     def repeated(self) -> frozenset[str]:
         """The computing operators that no input, weight or buffer reaches: those that repeat a constant, such as a mask
         for every sample, and those that follow from these alone."""
-        found: set[str] = set()
-        values = {v.name for v in self.values.values() if v.origin is Origin.CONSTANT}
+        values = self._following(Origin.CONSTANT)
+        return frozenset(o.name for o in self.computing if values.issuperset(o.refs()))
+
+    def _following(self, *origins: Origin) -> frozenset[str]:
+        """The values of these origins, and those that are computed from these alone."""
+        found = {v.name for v in self.values.values() if v.origin in origins}
         for operator in self.operators:
-            if operator.stage is Stage.DATA or not all(o.value in values for o in operator.inputs):
-                continue
-            if values.issuperset(operator.refs()):  # a constant has no inputs
-                values.update(o.value for o in operator.outputs)
-                if operator.stage is Stage.COMPUTE:
-                    found.add(operator.name)
+            if found.issuperset(operator.refs()):
+                found.update(o.value for o in operator.outputs)
         return frozenset(found)
 
     @cached_property

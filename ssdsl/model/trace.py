@@ -18,7 +18,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.observe.observe import observed
 from ssdsl.model.ops.reader import TypedCall, axes_of, kernel_dims
 from ssdsl.model.ops.registry import row
-from ssdsl.model.rewrite.calls import without_unread
+from ssdsl.model.rewrite.calls import learning, without_unread
 from ssdsl.model.rewrite.causal import flag_causal
 from ssdsl.model.rewrite.constants import expand_last
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
@@ -53,19 +53,17 @@ class _Builder:
 
     def __init__(self, model: Model, calls: Capture, found: Analysis, constant: set[str], data: set[str]) -> None:
         self.model, self.calls, self.found = model, calls, found
-        self.constant, self.data = constant, data
+        self.stages = dict.fromkeys(data, Stage.DATA) | dict.fromkeys(constant, Stage.CONSTANT)
         self.names = name_dims(model, calls, found)
-        self.differentiable = {name: t.differentiable for name, t in calls.tensors.items()}
+        self.learning = learning(calls)
         self.read = {name for call in calls.calls for name in call.refs()}
 
     def graph(self) -> Graph:
-        readings = {r.call.name: r for r in self.found.readings}
-        operators = tuple(
-            self._constant(call) if call.name in self.constant else self._operator(readings[call.name])
-            for call in self.calls.calls
-        )
-        values = {name: self._value(name) for name in self._named_values()}
+        readings = {r.call.name: r for r in (*self.found.readings, *self.found.constants)}
+        operators = tuple(self._operator(readings[call.name]) for call in self.calls.calls)
         calls = self.calls
+        made = [o for c in calls.calls for o in c.outputs if o in self.found.axes]
+        values = {name: self._value(name) for name in (*calls.origins, *made)}
         return Graph(
             self.model.name,
             operators,
@@ -78,10 +76,6 @@ class _Builder:
             calls.outputs,
         )
 
-    def _named_values(self) -> list[str]:
-        outputs = [o for c in self.calls.calls for o in c.outputs if o in self.found.axes]
-        return [*self.calls.origins, *outputs]
-
     def _value(self, name: str) -> Value:
         tensor = self.calls.tensors[name]
         axes = self.found.axes[name if name in self.read else self.calls.updates.get(name, name)]
@@ -91,33 +85,36 @@ class _Builder:
             self.calls.origins.get(name, Origin.OPERATOR),
             tensor.shape,
             tensor.dtype,
-            self.differentiable[name],
+            name in self.learning,
             tuple(map(tuple, leaves)),
             tuple(tuple(self.found.factors.size(f) for f in axis) for axis in leaves),
         )
 
-    def _constant(self, call: CapturedCall) -> Operator:
-        """A constant is computed whole, wherever it is needed: its dimensions are its outputs' axes."""
-        dims: list[Dim] = []
-        outputs = []
-        for name in (o for o in call.outputs if o in self.found.axes):
-            axes = []
-            for axis in self.found.axes[name]:
-                leaves = self.found.factors.leaves(axis)
-                axes.append(tuple(range(len(dims), len(dims) + len(leaves))))
-                dims += [self._dim(f, "it is part of a constant", False) for f in leaves]
-            outputs.append(Operand(name, tuple(axes)))
-        return self._assemble(call, Stage.CONSTANT, (), tuple(outputs), dims)
-
     def _operator(self, reading: BoundCall) -> Operator:
-        numbers: dict[Occurrence, int] = {}
+        """A constant is computed whole, wherever it is needed: its dimensions are its outputs' axes."""
+        call, numbers = reading.call, dict[Occurrence, int]()
         outputs = tuple(self._operand(reading, o, numbers) for o in reading.outputs)  # their dimensions come first
         inputs = tuple(self._operand(reading, o, numbers) for o in reading.inputs)
         letters = {slot.letter.name: slot for slot in reading.slots.values()}
-        dims = [self._bound_dim(occurrence, letters, numbers, reading.call.kind) for occurrence in numbers]
-        self._propagate(reading.call)
-        stage = Stage.DATA if reading.call.name in self.data else Stage.COMPUTE
-        return _in_runs(self._assemble(reading.call, stage, inputs, outputs, dims))
+        dims = [self._dim(occurrence, letters, numbers, call) for occurrence in numbers]
+        operator = Operator(
+            call.name,
+            call.kind,
+            call.target.name(),
+            call.path,
+            call.source,
+            self.stages.get(call.name, Stage.COMPUTE),
+            (target_of(call.target), *as_data(call.args)),
+            tuple((name, as_data(item)) for name, item in call.kwargs.items()),
+            inputs,
+            outputs,
+            tuple(_distinct(dims)),
+            row(call),
+            _flops(call, self.calls.tensors, dims),
+            call.found,
+            call.orders if target_of(call.target).asks_for_order else (),  # a rewrite may have put another in its place
+        )
+        return _in_runs(operator)
 
     def _operand(
         self, reading: BoundCall, operand: tuple[str, list[list[str]], bool], numbers: dict[Occurrence, int]
@@ -136,72 +133,43 @@ class _Builder:
 
         return Operand(value, tuple(map(dims, axes)), once)
 
-    def _bound_dim(
-        self, occurrence: Occurrence, letters: Mapping[str, BoundLetter], numbers: Mapping[Occurrence, int], kind: str
+    def _dim(
+        self,
+        occurrence: Occurrence,
+        letters: Mapping[str, BoundLetter],
+        numbers: Mapping[Occurrence, int],
+        call: CapturedCall,
     ) -> Dim:
         """The dimension of a factor under a letter. A result that reads windows is whole, unless it and the axis that
         it reads are one dimension each."""
         name, leaf, _ = occurrence
         slot, there = letters[name], {letter for letter, _, _ in numbers}
-        fixed = f"`{kind}` needs all of it at once" if slot.letter.fixed else ""
+        is_constant = self.stages.get(call.name) is Stage.CONSTANT
+        whole = "it is part of a constant" if is_constant else f"`{call.kind}` needs all of it at once"
+        fixed = whole if slot.letter.fixed else ""
         for other in letters.values():
             reads = other.letter.window is not None and other.letter.window.of == name
             if reads and self._one_of(other, name, numbers) is None:
                 axis = "that is made of several dimensions" if other.letter.name in there else "of size 1"
-                fixed = f"`{kind}` reads windows of an axis {axis}"
+                fixed = f"`{call.kind}` reads windows of an axis {axis}"
         window = slot.letter.window
         of = None if window is None else self._one_of(slot, window.of, numbers)
         reading = None if window is None or of is None else DimWindow(of, window.shape)
         beside = self._one_of(slot, slot.letter.beside, numbers)
-        return replace(self._dim(leaf, fixed, slot.letter.combined), window=reading, beside=beside)
+        size = self.found.factors.size(leaf)
+        return Dim(self.names[leaf], size, leaf, fixed, slot.letter.combined, window=reading, beside=beside)
 
     def _one_of(self, slot: BoundLetter, letter: str, numbers: Mapping[Occurrence, int]) -> int | None:
         """The dimension of another letter, if that and this letter are one dimension each."""
         found = [number for (name, _, _), number in numbers.items() if name == letter] if letter else []
         return found[0] if len(found) == len(self.found.factors.leaves(slot.factors)) == 1 else None
 
-    def _dim(self, leaf: int, fixed: str, combined: bool) -> Dim:
-        return Dim(self.names[leaf], self.found.factors.size(leaf), leaf, fixed, combined)
-
-    def _propagate(self, call: CapturedCall) -> None:
-        flows = not row(call).stops_gradient and any(self.differentiable[r] for r in call.refs())
-        outputs = [o for o in call.outputs if o in self.calls.tensors]
-        each = call.found.flows if call.found is not None else (True,) * len(outputs)
-        for output, through in zip(outputs, each, strict=True):
-            self.differentiable[output] = flows and through and self.calls.tensors[output].has_fractions
-
-    def _assemble(
-        self,
-        call: CapturedCall,
-        stage: Stage,
-        inputs: tuple[Operand, ...],
-        outputs: tuple[Operand, ...],
-        dims: list[Dim],
-    ) -> Operator:
-        return Operator(
-            call.name,
-            call.kind,
-            call.target.name(),
-            call.path,
-            call.source,
-            stage,
-            (target_of(call.target), *as_data(call.args)),
-            tuple((name, as_data(item)) for name, item in call.kwargs.items()),
-            inputs,
-            outputs,
-            tuple(_distinct(dims)),
-            row(call),
-            _flops(call, self.calls.tensors, dims),
-            call.found,
-            call.orders if target_of(call.target).asks_for_order else (),  # a rewrite may have put another in its place
-        )
-
 
 def _in_runs(operator: Operator) -> Operator:
     """The operator; if its kernel is told where its part begins, only the outermost factor of the axis may be cut, so
     that a part is a run."""
     kernel = operator.row.kernel
-    if kernel is None or not kernel.is_placed:
+    if kernel is None or not kernel.is_placed or operator.stage is Stage.CONSTANT:
         return operator
     own = kernel_dims(operator, kernel.axis)
     inner = {d for axis in axes_of(operator, *kernel.axis) for d in axis[1:] if d in own}

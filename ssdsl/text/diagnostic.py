@@ -58,6 +58,13 @@ class Diagnostic:
         return ()
 
 
+class Misnamed(Diagnostic):
+    """A name that does not exist, with a suggestion of another, or ""."""
+
+    label = "{suggestion}"
+    suggestion: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Attributes:
     """The attributes of a diagnostic as the mapping that `str.format_map` takes."""

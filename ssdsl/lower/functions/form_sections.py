@@ -25,7 +25,7 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph
-from ssdsl.model.memory.overwritable import OWN_CALL, overwritable
+from ssdsl.model.memory.observed import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
 
 Place = tuple[str, Mark | None]  # an operator's layer, and the checkpoint in which it is recomputed

@@ -53,20 +53,21 @@ UNSEEN = {  # names in a user's code of functions whose calls cannot be noticed
 
 @dataclass(slots=True)
 class Sources:
-    """The sources of a model, each with its state: checksums of `files` and `folders` by absolute path ("" if there is
-    none); `looked`, the kind of file at paths that were only queried; values of `variables`; of `modules` that were
-    looked for in a folder, whether they are there."""
+    """The sources of a model by their kinds, each with its state: checksums of `files` and `folders` by absolute path
+    ("" if there is none); `looked`, the kind of file at paths that were only queried; values of `variables`; of
+    `modules` that were looked for in a folder, whether they are there."""
 
-    files: dict[str, str] = field(default_factory=dict)
-    folders: dict[str, str] = field(default_factory=dict)
-    looked: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str | None] = field(default_factory=dict)
-    modules: dict[str, bool] = field(default_factory=dict)
+    states: dict[str, dict[str, str | bool | None]] = field(default_factory=lambda: {kind: {} for kind in STATES})
     lacking: str = ""  # a source that was read and cannot be compared later
+
+    def note(self, kind: str, name: str) -> None:
+        """Notes the state of a source, the first time."""
+        if name not in self.states[kind]:
+            self.states[kind][name] = STATES[kind](name)
 
     def hold(self) -> bool:
         """Whether no source has changed."""
-        return all(state(name) == was for part, state in STATES.items() for name, was in getattr(self, part).items())
+        return all(STATES[kind](name) == was for kind in STATES for name, was in self.states[kind].items())
 
 
 @contextlib.contextmanager
@@ -96,6 +97,7 @@ class _SourceRecorder:
         self.sources = Sources()
         self.before = _generators()
         self.own = set[str]()  # paths that were written and variables that were set meanwhile
+        self.modules = set[str]()  # the places of modules that were looked for
         self.inside = threading.local()  # `busy` while a thread notes something: it reads files itself
 
     def lack(self, what: str) -> None:
@@ -111,9 +113,9 @@ class _SourceRecorder:
             if event == "open":
                 self._opened(*args)
             elif event in LISTED:
-                self._listed(args[0])
+                self._asked("folders", args[0], os.sep)
             elif event == "looked":
-                self._looked(args[0])
+                self._asked("looked", args[0])
             elif event == "os.mkdir":
                 self.own.add(os.path.abspath(os.fsdecode(args[0])))
             elif _asks():
@@ -136,22 +138,16 @@ class _SourceRecorder:
         if number & os.O_WRONLY or number & os.O_TRUNC or (number & os.O_RDWR and not os.path.exists(path)):
             self.own.add(path)
         elif not os.path.exists(path) or os.path.isfile(path):
-            self.sources.files.setdefault(path, _sum_of_file(path))
+            self.sources.note("files", path)
         elif not os.path.isdir(path) and path != os.devnull and not path.startswith("/dev/"):
             self.lack("a pipe")
 
-    def _listed(self, name: object) -> None:
+    def _asked(self, kind: str, name: object, end: str = "") -> None:
+        """Notes that something is asked about a path, which a folder's separator may `end`."""
         if isinstance(name, (str, bytes, os.PathLike, type(None))):
             path = os.path.abspath(os.fsdecode(name or "."))
-            if not is_installed(path + os.sep) and not self._is_made(path) and _asks():
-                self.sources.folders.setdefault(path, _sum_of_folder(path))
-
-    def _looked(self, name: object) -> None:
-        """Notes that something is asked about a path."""
-        if isinstance(name, (str, bytes, os.PathLike)):
-            path = os.path.abspath(os.fsdecode(name))
-            if not is_installed(path) and not self._is_made(path) and _asks():
-                self.sources.looked.setdefault(path, _state_of(path))
+            if not is_installed(path + end) and not self._is_made(path) and _asks():
+                self.sources.note(kind, path)
 
     def _is_made(self, path: str) -> bool:
         """Whether a path was created in this context, or lies in a folder that was."""
@@ -164,15 +160,16 @@ class _SourceRecorder:
             if state != self.before.get(name, state):
                 told = "outside of the model's function" if name == "torch" else "without a seed"
                 self.lack(f"random numbers of {name} {told}")
-        for path in self.sources.files:
+        for path in self.sources.states["files"]:
             for name in sorted(_names(path)):
                 self.lack(UNSEEN[name])
         for module in list(sys.modules.values()):  # those, too, that were imported before
             given = getattr(module, "__file__", None)
             path = given if isinstance(given, str) and os.path.isabs(given) else ""
             if path and not is_installed(path):
-                self.sources.files.setdefault(path, _sum_of_file(path))
-        self.sources.modules = {place: _is_module(place) for place in self.sources.modules}
+                self.sources.note("files", path)
+        for place in sorted(self.modules):
+            self.sources.note("modules", place)
 
     @contextlib.contextmanager
     def functions(self) -> Iterator[None]:
@@ -199,7 +196,7 @@ class _SourceRecorder:
         finally:
             word = os.fsdecode(name)
             if f"${word}" not in self.own and _asks():
-                self.sources.variables.setdefault(word, None if value is None else os.fsdecode(value))
+                self.sources.states["variables"].setdefault(word, None if value is None else os.fsdecode(value))
         return value
 
     def _set(self, function: Callable[..., Any], variables: Any, name: Any, value: Any) -> None:
@@ -209,7 +206,7 @@ class _SourceRecorder:
 
     def _named(self, function: Callable[..., Any], variables: Any) -> Any:
         if _asks():
-            self.sources.variables.setdefault(ALL, _names_of_variables())
+            self.sources.note("variables", ALL)
         return function(variables)
 
     def _clock(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -239,10 +236,10 @@ class _Asked:
         self.recorder = recorder
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
-        modules, last = self.recorder.sources.modules, name.rpartition(".")[2]
+        last = name.rpartition(".")[2]
         for folder in map(os.path.abspath, sys.path if path is None else path):
             if not is_installed(folder + os.sep):
-                modules.setdefault(f"{folder}{os.sep}{last}", False)  # it is seen at the end whether it is there
+                self.recorder.modules.add(f"{folder}{os.sep}{last}")
 
 
 def _replaced(stack: contextlib.ExitStack, owner: Any, name: str, told: Callable[..., Any]) -> None:

@@ -13,8 +13,9 @@ from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.decompose import Decomposed, decompose
 from ssdsl.model.capture.derivatives import write_derivatives
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed
-from ssdsl.model.capture.export import Exported, export, failure, no_loss, quiet
+from ssdsl.model.capture.export import Exported, export, failure, no_loss
 from ssdsl.model.capture.on_meta import without_numbers
+from ssdsl.model.capture.preserve import quiet
 from ssdsl.model.capture.source_line import path_of, source_of, span_of
 from ssdsl.model.checks.inplace_changes import hidden_writes
 from ssdsl.model.graph import Order, Origin, Ref

@@ -1,5 +1,8 @@
 """Diagnostics of capture: a loaded model cannot become a graph, draws wrong random numbers, or has no loss."""
 
+from typing import Any, Self
+
+from ssdsl.model.capture.call import CapturedCall
 from ssdsl.text.diagnostic import Diagnostic
 
 CONTROL_FLOW = "replace control flow that depends on tensor values by tensor operations such as `torch.where`"
@@ -38,7 +41,21 @@ class CaptureFailed(Diagnostic):
     change: str = CONTROL_FLOW
 
 
-class RandomOperator(Diagnostic):
+class OfCall(Diagnostic):
+    """A mistake in a call of an operator."""
+
+    note = "called in module `{path}` at {source}"
+    kind: str
+    path: str
+    source: str
+
+    @classmethod
+    def of(cls, call: CapturedCall, **facts: Any) -> Self:
+        """The mistake in a call, with further facts."""
+        return cls(None, call.kind, call.path or "the model", call.source, **facts)
+
+
+class RandomOperator(OfCall):
     """The model draws random numbers that a part of a tensor could not draw by itself.
 
     A random number of a program is a function of the seed, the step, the operator and the position of the element, so a
@@ -49,14 +66,10 @@ class RandomOperator(Diagnostic):
 
     code = "E0332"
     title = "operator `{kind}` draws random numbers that are not a function of their positions"
-    note = "called in module `{path}` at {source}"
     help = "draw others, such as `torch.rand` or `torch.randn`, or give the numbers to the model as an input"
-    kind: str
-    path: str
-    source: str
 
 
-class StatisticsRead(Diagnostic):
+class StatisticsRead(OfCall):
     """A model reads the running statistics of a batch norm after the batch norm has changed them.
 
     The batch norm changes them in place, in every step. An operator that reads them before it, or in a module in eval
@@ -65,12 +78,8 @@ class StatisticsRead(Diagnostic):
 
     code = "E0367"
     title = "operator `{kind}` reads `{buffer}` after a batch norm has changed it"
-    note = "called in module `{path}` at {source}"
     help = "compute what it needs from the activations, or from a copy made before the batch norm: `* 1.0`"
-    kind: str
     buffer: str
-    path: str
-    source: str
 
 
 class NotALoss(Diagnostic):

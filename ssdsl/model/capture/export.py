@@ -1,14 +1,9 @@
 """Runs torch.export, and refuses everything in a forward that it would silently drop or change."""
 
-import contextlib
-import io
 import linecache
-import logging
 import re
 import sys
 import traceback
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,9 +17,9 @@ from ssdsl.model.capture.derivatives import NoDerivative
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, MASK, NUMBER, NUMPY, CaptureFailed, NotALoss
 from ssdsl.model.capture.grad_mode_regions import regions_left_open, write_regions
 from ssdsl.model.capture.known_numbers import Constants, answering
-from ssdsl.model.capture.module_error import own_failure
-from ssdsl.model.capture.on_meta import captured_batch, device_of
-from ssdsl.model.capture.preserve import attributes_kept, module_kept, patched
+from ssdsl.model.capture.module_error import own_failure, raised_by
+from ssdsl.model.capture.on_meta import captured_batch
+from ssdsl.model.capture.preserve import attributes_kept, patched, quiet
 from ssdsl.model.capture.source_line import Place, is_own, module_name, of_function, own_span, raised
 from ssdsl.model.checks.custom_gradient import wrong_gradients
 from ssdsl.model.checks.errors import TensorChanged
@@ -166,24 +161,11 @@ def _device(model: Model) -> str:
     return next((p.device.type for p in model.module.parameters() if not p.is_meta), "cpu")
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """A context without prints, warnings and log messages: torch.export prints the whole graph when it fails."""
-    level, held = logging.root.manager.disable, io.StringIO()
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
-
-
 def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnostic:
     """The diagnostic for a failed export: the module's own mistake, if it fails without torch.export as well.
     `derivative` is the first line that takes a derivative, the cause if no other line of the user is known."""
     reason = SYMBOLS.sub(_sorted, str(error).strip().split("\n")[0]) or type(error).__name__
-    if (own := _eager(model)) is not None:
+    if (own := raised_by(model)) is not None and "meta tensor" not in str(own):
         return own_failure(model, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
@@ -217,16 +199,6 @@ def no_loss(model: Model, what: str) -> NotALoss:
 def _sorted(symbols: re.Match[str]) -> str:
     """The symbols of a message, sorted: torch lists them in no fixed order."""
     return ", ".join(sorted(symbols[0].split(", ")))
-
-
-def _eager(model: Model) -> Exception | None:
-    """The exception that the module raises without torch.export; None if it raises none."""
-    try:
-        with quiet(), module_kept(model.module), device_of(model):
-            model.compute(model.example())
-    except Exception as error:  # the user's code may raise anything
-        return None if "meta tensor" in str(error) else error
-    return None
 
 
 def _attribute_changed(model: Model, name: str) -> TensorChanged:

@@ -2,7 +2,7 @@
 
 from ssdsl.model.capture.errors import FailsInHalf
 from ssdsl.model.capture.on_meta import device_of
-from ssdsl.model.capture.preserve import module_kept
+from ssdsl.model.capture.preserve import module_kept, quiet
 from ssdsl.model.capture.source_line import own_span, raised
 from ssdsl.model.checks.errors import ForwardFailed
 from ssdsl.model.load.model import Model, in_float32
@@ -14,16 +14,18 @@ def own_failure(model: Model, phase: str, error: Exception) -> ForwardFailed | F
     first, _, rest = str(error).strip().partition("\n")
     name, span = type(error).__name__, own_span(raised(error))
     said = f"{name}: {first}" if first else name
-    if model.precision is not None and _trains(in_float32(model)):
+    if model.precision is not None and raised_by(in_float32(model), backward=True) is None:
         return FailsInHalf(span, model.name, model.precision, said, rest)
     return ForwardFailed(span, phase, model.name, said, rest)
 
 
-def _trains(model: Model) -> bool:
-    """Whether a model runs forward and backward by itself."""
+def raised_by(model: Model, *, backward: bool = False) -> Exception | None:
+    """The exception that a model raises by itself, in forward or also in backward; None if it raises none."""
     try:
-        with module_kept(model.module), device_of(model):
-            model.compute(model.example()).backward()
-    except Exception:  # the user's code may raise anything
-        return False
-    return True
+        with quiet(), module_kept(model.module), device_of(model):
+            loss = model.compute(model.example())
+            if backward:
+                loss.backward()
+    except Exception as error:  # the user's code may raise anything
+        return error
+    return None

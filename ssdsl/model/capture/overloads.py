@@ -9,6 +9,7 @@ import ssdsl.model.ops.library  # noqa: F401  registers ssdsl's own operators
 from ssdsl.model.constant import Constant
 from ssdsl.model.memory.memory_order import asks_for_order
 from ssdsl.model.target import SchemaParameter, Target, TorchWord
+from ssdsl.runtime.program.recipes import operator_named
 from ssdsl.runtime.ranks.control import bytes_of
 
 
@@ -24,16 +25,9 @@ def target_of(overload: Any) -> Target:
 
 def overload(target: Target) -> Any:
     """torch's object of an overload. Raises LookupError where torch has no such operator."""
-    if (found := overload_named(target.name)) is None:
+    if (found := operator_named(target.name)) is None:
         raise LookupError(target.name)
     return found
-
-
-def overload_named(name: str) -> Any:
-    """torch's object of an overload by its full name, `aten::max.dim`; None where there is none."""
-    namespace, _, rest = name.partition("::")
-    kind, _, which = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, namespace), kind, None), which or "default", None)
 
 
 def as_data(item: Any) -> Any:

@@ -1,16 +1,17 @@
 """Contexts that restore what runs in them may change: attributes of torch's own classes, and a module's attributes,
-weights and buffers with the random generators."""
+weights and buffers with the random generators; and one that silences it."""
 
 import contextlib
+import io
+import logging
 import random
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
-
-Contents = list[tuple[Any, Any]]
 
 
 @contextlib.contextmanager
@@ -60,6 +61,19 @@ def module_kept(module: nn.Module) -> Iterator[None]:
                         tensor.copy_(number)
                     tensor.requires_grad_(learns)
                     tensor.grad = None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """A context without prints, warnings and log messages: torch.export prints the whole graph when it fails."""
+    level, held = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(held), contextlib.redirect_stderr(held):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 def _holds(value: Any) -> bool:

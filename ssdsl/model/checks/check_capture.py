@@ -13,7 +13,7 @@ A graph that runs so also tells where the numbers of a step stop being finite.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,30 +38,17 @@ QUICK = 1e9  # floating-point operations of a step
 Values = dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The graph computes what the module computes."""
+class Checked(NamedTuple):
+    """Whether the graph was compared with the module, and what was compared, or why it was not."""
 
-    gradients: int
-    buffers: int
-
-    def __str__(self) -> str:
-        counts = [(self.gradients, "gradient"), (self.buffers, "buffer")]
-        words = ["loss", *(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)]
-        return f"capture: compared with the module once: {', '.join(words)}"
-
-
-@dataclass(frozen=True, slots=True)
-class NotCompared:
-    """The graph was not compared with the module."""
-
-    reason: str
+    is_compared: bool
+    what: str
 
     def __str__(self) -> str:
-        return f"capture: not compared with the module: {self.reason}"
+        return f"capture: {'' if self.is_compared else 'not '}compared with the module{self.what}"
 
 
-Comparison = Compared | NotCompared
+NO_NUMBERS = Checked(False, ": the weights have no numbers here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +60,22 @@ class _Step:
     buffers: Values
 
 
-def check_if_small(model: Model, graph: Graph) -> Comparison:
+def check_if_small(model: Model, graph: Graph) -> Checked:
     """As `check_capture`, for models so small that it takes no time; larger ones are checked before they train."""
     tensors = [*model.module.parameters(), *model.module.buffers()]
     if sum(t.numel() for t in tensors) > SMALL or graph.step_flops > QUICK:
-        return NotCompared(
-            "the weights have no numbers here" if model.is_meta else "`run` and `verify` do, as it is large"
-        )
+        return NO_NUMBERS if model.is_meta else Checked(False, ": `run` and `verify` do, as it is large")
     return check_capture(model, graph)
 
 
-def check_capture(model: Model, graph: Graph) -> Comparison:
+def check_capture(model: Model, graph: Graph) -> Checked:
     """Runs one step of the module and of the graph; raises PlanError for the first tensor in which they differ.
 
     Models on the meta device are not compared: they cannot run.
     """
     if model.is_meta or any(t.is_meta for t in model.batches[0].values()):
-        return NotCompared("the weights have no numbers here")
-    with module_kept(model.module):
-        module = _of_module(model, {n: t.clone() for n, t in model.batches[0].items()})
-    found = _of_graph(model, graph)
+        return NO_NUMBERS
+    module, found = _of_module(model), _of_graph(model, graph)
     half = HALF if any(v.dtype in ("bfloat16", "float16") for v in graph.values.values()) else 1
     _compare(model, "the loss", found.loss, module.loss, half * ALLOWED * abs(float(module.loss)))
     floor = FLOOR * max((_largest(g) for g in module.gradients.values()), default=0.0)
@@ -104,7 +87,9 @@ def check_capture(model: Model, graph: Graph) -> Comparison:
         _compare(model, what, found.gradients[name], expected, half * (ALLOWED * _largest(expected) + floor))
     for name, buffer in module.buffers.items():
         _compare(model, f"buffer `{name}`", found.buffers[name], buffer, half * ALLOWED * _largest(buffer))
-    return Compared(len(module.gradients), len(module.buffers))
+    counts = [(len(module.gradients), "gradient"), (len(module.buffers), "buffer")]
+    words = ["loss", *(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)]
+    return Checked(True, f" once: {', '.join(words)}")
 
 
 def _kind(gradient: torch.Tensor | None) -> str:
@@ -130,21 +115,19 @@ def _differs(model: Model, what: str, graph: str, module: str) -> CaptureDiffers
 
 def _reason(model: Model) -> str:
     """A hint at the cause: whether the module by itself gives the same loss twice."""
-    losses = []
-    for _ in range(2):
-        with module_kept(model.module):
-            losses.append(float(_of_module(model, {n: t.clone() for n, t in model.batches[0].items()}).loss))
-    if losses[0] != losses[1]:
-        return f"the module by itself gives {losses[0]:.9g} and then {losses[1]:.9g} for the same batch and weights"
+    first, second = (float(_of_module(model).loss) for _ in range(2))
+    if first != second:
+        return f"the module by itself gives {first:.9g} and then {second:.9g} for the same batch and weights"
     return "the module by itself gives the same loss every time"
 
 
-def _of_module(model: Model, batch: Values) -> _Step:
+def _of_module(model: Model) -> _Step:
+    """One step of the module, which stays as it is."""
     named: Values = {n: p for n, p in model.module.named_parameters() if p.requires_grad}
-    with Draws(*SEED_AND_STEP, model.generator):
-        loss = _run(model, "forward", lambda: model.compute(batch))
+    with module_kept(model.module), Draws(*SEED_AND_STEP, model.generator):
+        loss = _run(model, "forward", lambda: model.compute(model.example()))
         gradients = _run(model, "backward", lambda: _gradients(loss, named))
-    return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
+        return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
 
 
 def _run(model: Model, phase: str, function: Callable[[], Any]) -> Any:

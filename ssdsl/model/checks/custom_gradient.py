@@ -42,7 +42,7 @@ def _compared(found: dict[type[Any], str]) -> AbstractContextManager[None]:
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
         function = original.__get__(None, cls)
-        if not cls.__module__.startswith("torch.") and not found.get(cls):
+        if not cls.__module__.startswith(("torch.", "ssdsl.")) and not found.get(cls):
             found[cls] = _reason(lambda *given: function(*given, **kwargs), cls, args)
         return function(*args, **kwargs)
 

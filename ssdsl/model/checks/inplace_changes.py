@@ -7,7 +7,6 @@ or under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while t
 
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,14 +35,6 @@ REASONS = {
         "an operator of your own declares what it changes: `mutates_args`",
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """The tensor that a view is of, and whether a change through the view is hidden from autograd."""
-
-    node: fx.Node
-    hidden: bool
 
 
 def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator[Diagnostic]:
@@ -102,13 +93,13 @@ class _Finder:
                 self.learning.add(node)
 
     def judge(self, node: fx.Node, written: fx.Node) -> Iterator[Diagnostic]:
-        base = _base(written, node in self.still)
-        kind, name = self.kinds.get(base.node.name), self.targets.get(base.node.name, "")
+        base, is_hidden = _base(written, node in self.still)
+        kind, name = self.kinds.get(base.name), self.targets.get(base.name, "")
         if kind is InputKind.USER_INPUT:
             yield _diagnostic(node, f"input `{name}`", "input")
         elif kind is InputKind.PARAMETER:
             yield _diagnostic(node, f"weight `{name}`", "weight")
-        elif base.hidden and base.node in self.learning:
+        elif is_hidden and base in self.learning:
             yield _diagnostic(node, "a tensor where autograd does not see it", "hidden")
 
 
@@ -124,15 +115,16 @@ def _written(node: fx.Node) -> Iterator[fx.Node]:
 
 def base_of(node: fx.Node) -> fx.Node:
     """The node that a call's result is a view of, as far as the operators' schemas say; for most, the node itself."""
-    return _base(node, False).node
+    return _base(node, False)[0]
 
 
-def _base(node: fx.Node, hidden: bool) -> _Base:
-    """The base of a value; `hidden` says that gradients are disabled where the value is changed."""
+def _base(node: fx.Node, hidden: bool) -> tuple[fx.Node, bool]:
+    """The node that a value is a view of, and whether a change through the view is hidden from autograd; `hidden` says
+    that gradients are disabled where the value is changed."""
     while (shown := _shown(node)) is not None:
         hidden = hidden or node.target is torch.ops.aten.detach.default
         node = shown
-    return _Base(node, hidden)
+    return node, hidden
 
 
 def _shown(node: fx.Node) -> fx.Node | None:

@@ -9,6 +9,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
 from ssdsl.model.checks.python_state import Snapshot, changes, check_registered, written
-from ssdsl.model.rewrite.bounded_counts import bounded
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -79,31 +79,37 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
     original: Any = vars(torch.autograd.Function)["apply"]
     yield torch.autograd.Function, "apply", classmethod(_apply(effects, original))
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), effects, _hook(name))
+        yield torch.Tensor, name, _telling(getattr(torch.Tensor, name), _reported(effects, _hook(name)))
     yield torch.Tensor, "data", _data(effects)
     yield _BatchNorm, "forward", _norm(_BatchNorm.forward)
     for owner in (torch, torch.Tensor):
         yield owner, "bincount", bounded(owner.bincount)
-    yield torch.nn.Module, "__setattr__", _setattr(effects, torch.nn.Module.__setattr__)
-    yield torch.autograd, "backward", _telling(torch.autograd.backward, effects, _backward)
+    yield torch.nn.Module, "__setattr__", _telling(torch.nn.Module.__setattr__, partial(_assigned, effects))
+    yield torch.autograd, "backward", _telling(torch.autograd.backward, _reported(effects, _backward))
     yield torch.autograd, "grad", _differentiating(effects, torch.autograd.grad, recorded_derivative)
     for name, recorded in RECORDED.items():
         yield eager_transforms, name, _differentiating(effects, getattr(eager_transforms, name), recorded)
     yield eager_transforms, "jacfwd", eager_transforms.jacrev  # inside of `hessian`: the same numbers
-    yield saved_tensors_hooks, "__init__", _saved(effects, saved_tensors_hooks.__init__)
-    yield torch.amp.autocast_mode.autocast, "__init__", _autocast(effects, torch.amp.autocast_mode.autocast.__init__)
+    yield saved_tensors_hooks, "__init__", _telling(saved_tensors_hooks.__init__, partial(_saved, effects))
+    autocast = torch.amp.autocast_mode.autocast
+    yield autocast, "__init__", _telling(autocast.__init__, partial(_autocast, effects))
     for name in DRAWS:
-        yield random, name, _telling(getattr(random, name), effects, _drawn(f"`random.{name}`"), direct=True)
+        drawn = _reported(effects, _drawn(f"`random.{name}`"), direct=True)
+        yield random, name, _telling(getattr(random, name), drawn)
 
 
-def _telling(
-    function: Callable[..., Any], effects: SideEffects, make: Callable[[Place], Diagnostic], direct: bool = False
-) -> Callable[..., Any]:
+def _telling(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+    """The function, whose calls are noted before."""
+
     def told(*args: Any, **kwargs: Any) -> Any:
-        effects.report(make, direct)
+        note(*args, **kwargs)
         return function(*args, **kwargs)
 
     return told
+
+
+def _reported(effects: SideEffects, make: Callable[[Place], Diagnostic], direct: bool = False) -> Callable[..., None]:
+    return lambda *args, **kwargs: effects.report(make, direct)
 
 
 def _apply(effects: SideEffects, original: Any) -> Callable[..., Any]:
@@ -112,7 +118,7 @@ def _apply(effects: SideEffects, original: Any) -> Callable[..., Any]:
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
         if cls is REENTRANT:
             effects.report(_reentrant)
-        elif not cls.__module__.startswith("torch.") and (place := running(effects.paths)) is not None:
+        elif not cls.__module__.startswith(("torch.", "ssdsl.")) and (place := running(effects.paths)) is not None:
             effects.functions.setdefault(cls, place)
         return original.__get__(None, cls)(*args, **kwargs)
 
@@ -153,14 +159,10 @@ def _data_set(place: Place) -> Diagnostic:
     return TensorChanged(place.span(), "a tensor's `.data`", "assigned", place.where, reason, change)
 
 
-def _setattr(effects: SideEffects, function: Callable[..., None]) -> Callable[..., None]:
-    def assign(module: torch.nn.Module, name: str, value: Any) -> None:
-        path = effects.paths.get(id(module))
-        if path is not None and (place := running(effects.paths)) is not None:
-            effects.assigned.setdefault(f"{path}.{name}".removeprefix("."), place)
-        function(module, name, value)
-
-    return assign
+def _assigned(effects: SideEffects, module: torch.nn.Module, name: str, value: Any) -> None:
+    path = effects.paths.get(id(module))
+    if path is not None and (place := running(effects.paths)) is not None:
+        effects.assigned.setdefault(f"{path}.{name}".removeprefix("."), place)
 
 
 def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -173,6 +175,26 @@ def _norm(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return function(norm, x)
 
     return forward
+
+
+def bounded(counting: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.bincount`, or the method, with as many counts as its `minlength` says: a sum of ones, or of weights, over
+    the numbers that are equal.
+
+    torch's result is longer where a number is `minlength` or greater, so its shape depends on data. Models that give a
+    `minlength` know a bound (a router has so many experts). A number beyond it stops the run, as an index out of range.
+    """
+
+    def counts(input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+        if not minlength:
+            return counting(input, weights, minlength)
+        if weights is None:
+            each = torch.ones_like(input, dtype=torch.int64)
+        else:
+            each = weights if weights.dtype is torch.float32 else weights.double()  # as torch does
+        return each.new_zeros(minlength).scatter_add(0, input.long(), each)
+
+    return counts
 
 
 def _differentiating(
@@ -188,22 +210,15 @@ def _differentiating(
     return differentiate
 
 
-def _saved(effects: SideEffects, function: Callable[..., None]) -> Callable[..., None]:
-    def init(hooks: Any, *args: Any, **kwargs: Any) -> None:
-        if type(hooks) is saved_tensors_hooks:  # torch's own (checkpoint, save_on_cpu) return what they took
-            effects.report(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
-        function(hooks, *args, **kwargs)
-
-    return init
+def _saved(effects: SideEffects, hooks: Any, *args: Any, **kwargs: Any) -> None:
+    if type(hooks) is saved_tensors_hooks:  # torch's own (checkpoint, save_on_cpu) return what they took
+        effects.report(lambda place: HookLost(place.span(), "the hook on saved tensors", place.where))
 
 
-def _autocast(effects: SideEffects, function: Callable[..., None]) -> Callable[..., None]:
-    def init(region: Any, device_type: str, dtype: Any = None, enabled: bool = True, *args: Any, **kw: Any) -> None:
-        if enabled and device_type != effects.device:
-            effects.report(lambda p: AutocastElsewhere(p.span(), device_type, effects.device, p.where))
-        function(region, device_type, dtype, enabled, *args, **kw)
-
-    return init
+def _autocast(effects: SideEffects, region: Any, device_type: str, *given: Any, **words: Any) -> None:
+    enabled = given[1] if len(given) > 1 else words.get("enabled", True)
+    if enabled and device_type != effects.device:
+        effects.report(lambda p: AutocastElsewhere(p.span(), device_type, effects.device, p.where))
 
 
 def _drawn(what: str) -> Callable[[Place], Diagnostic]:

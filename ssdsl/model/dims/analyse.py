@@ -9,7 +9,7 @@ import torch
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.dims.factors import Factors
-from ssdsl.model.dims.signature import Letter, Misfit, Pattern, Signature, parse_signature
+from ssdsl.model.dims.signature import Letter, Misfit, Pattern, Signature, parse_signature, signature, whole_axes
 from ssdsl.model.graph import Origin
 from ssdsl.model.ops.errors import MissingRule, RowDoesNotFit, UnsteadyOperator
 from ssdsl.model.ops.families.whole import all_whole
@@ -41,11 +41,12 @@ class BoundCall:
 
 @dataclass(slots=True)
 class Analysis:
-    """The factors of every axis of every value, and the calls with their letters bound to these."""
+    """The factors of every axis of every value, and the calls with their letters bound to these; constants apart."""
 
     factors: Factors
     axes: dict[str, list[list[int]]]
     readings: list[BoundCall]
+    constants: list[BoundCall]
 
 
 def analyse(capture: Capture, constant: set[str]) -> Analysis:
@@ -54,7 +55,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     Raises PlanError for operators without a rule, for unsteady ones, and for rows of users that do not fit a call, all
     of them together.
     """
-    found = Analysis(Factors(), {}, [])
+    found = Analysis(Factors(), {}, [], [])
     for name in capture.origins:
         found.axes[name] = [[found.factors.new(n)] for n in capture.tensors[name].shape]
     missing: dict[str, list[CapturedCall]] = {}
@@ -63,12 +64,10 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
     for call in capture.calls:
         op = known(call)
         if call.found is not None and call.found.unsteady:
-            wrong.setdefault(
-                call.target.name(), UnsteadyOperator(None, call.kind, call.path or "the model", call.source)
-            )
+            wrong.setdefault(call.target.name(), UnsteadyOperator.of(call))
         needs_no_row = op is not None or call.target.namespace in TORCH  # a constant is computed whole
         if call.name in constant and needs_no_row:
-            _fresh(call, capture, found)
+            found.constants.append(_read(call, _apart(call, capture), capture, found))
         elif op is not None and op.dims is regroup:
             found.readings.append(_regroup(call, capture, found))
         else:
@@ -80,7 +79,7 @@ def analyse(capture: Capture, constant: set[str]) -> Analysis:
                 missing.setdefault(call.target.name(), []).append(call)
             else:
                 wrong.setdefault(call.target.name(), read)
-            _fresh(call, capture, found)
+            _read(call, _apart(call, capture), capture, found)
     if missing or wrong:
         raise PlanError(*(_missing(calls, capture) for calls in missing.values()), *wrong.values())
     return found
@@ -129,7 +128,7 @@ def _signature(op: Op, call: CapturedCall, capture: Capture, alike: Alike) -> Si
         reason = f"its function `dims` raised {type(error).__name__}: {error}"
     if is_own(op):
         return all_whole(typed)
-    return RowDoesNotFit(None, call.kind, reason, call.path or "the model", call.source, _shapes(typed))
+    return RowDoesNotFit.of(call, reason=reason, shapes=_shapes(typed))
 
 
 def _check_fit(found: Signature, call: TypedCall, op: Op) -> None:
@@ -150,10 +149,10 @@ def _shapes(call: TypedCall) -> str:
     return f"{given} -> {made}"
 
 
-def _fresh(call: CapturedCall, capture: Capture, found: Analysis) -> None:
-    for output in call.outputs:
-        if output in capture.tensors:
-            found.axes[output] = [[found.factors.new(n)] for n in capture.tensors[output].shape]
+def _apart(call: CapturedCall, capture: Capture) -> Signature:
+    """The signature of a call that is computed whole, of no inputs: each axis of its results has its own letter."""
+    made = [capture.tensors[o] for o in call.outputs if o in capture.tensors]
+    return signature([], [whole_axes(len(t.shape), f"{n}.") for n, t in enumerate(made)])
 
 
 def _read(call: CapturedCall, signature: Signature, capture: Capture, found: Analysis) -> BoundCall:
@@ -253,7 +252,7 @@ def _kept(reading: BoundCall, axis: Sequence[int], fixed: set[int], side: str, f
 def _missing(calls: list[CapturedCall], capture: Capture) -> Diagnostic:
     call = calls[0]
     times = "once" if len(calls) == 1 else f"{len(calls)} times, first"
-    return MissingRule(None, call.kind, call.path or "the model", call.source, times, _row(call, capture))
+    return MissingRule.of(call, times=times, row=_row(call, capture))
 
 
 def _row(call: CapturedCall, capture: Capture) -> str:

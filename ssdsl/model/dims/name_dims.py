@@ -95,21 +95,17 @@ class _Naming:
         return row(reading.call).projects and sum(t.has_fractions for t in rest) == 1
 
 
-def _of_inputs(n: _Naming) -> Names:
-    """Names axes of inputs as the user or convention does."""
-    return ((leaves, name) for leaves, name, own in _inputs(n) if own)
+def _of_inputs(*, named: bool) -> Callable[[_Naming], Names]:
+    """The rule that names axes of inputs as the user or convention does, or those without names by their input's name
+    and their number."""
 
+    def rule(n: _Naming) -> Names:
+        for name, axes in n.model.axes.items():
+            for at, (factors, axis) in enumerate(zip(n.found.axes.get(name, ()), axes, strict=False)):
+                if named == (axis != automatic(name, at)):
+                    yield n.found.factors.leaves(factors), axis
 
-def _of_nameless_inputs(n: _Naming) -> Names:
-    """Names axes of inputs without names by their input's name and their number."""
-    return ((leaves, name) for leaves, name, own in _inputs(n) if not own)
-
-
-def _inputs(n: _Naming) -> Iterator[tuple[list[int], str, bool]]:
-    """The axes of the inputs: dimensions, name, and whether somebody chose that name."""
-    for name, axes in n.model.axes.items():
-        for at, (factors, axis) in enumerate(zip(n.found.axes.get(name, ()), axes, strict=False)):
-            yield n.found.factors.leaves(factors), axis, axis != automatic(name, at)
+    return rule
 
 
 def _of_attention(n: _Naming) -> Names:
@@ -271,7 +267,7 @@ def introducer(call: CapturedCall) -> str:
 
 
 RULES = (  # the strongest first
-    _of_inputs,
+    _of_inputs(named=True),
     _of_attention,
     _of_tables,
     _of_softmax,
@@ -282,7 +278,7 @@ RULES = (  # the strongest first
     _between_projections,
     _in_front,
     _of_letters(*IMAGE),
-    _of_nameless_inputs,
+    _of_inputs(named=False),
     _of_weights,
     _of_results,
 )

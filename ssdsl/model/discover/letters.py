@@ -126,10 +126,9 @@ def pieces(size: int) -> list[Pieces]:
 
 def is_joined(trial: Trial, cuts: Sequence[tuple[LetterCandidate, Pieces]], draw: Draw) -> bool:
     """Whether the results and gradients of all parts, each added in its place, are those of the whole."""
-    whole = draw.whole
-    outputs = [_zeros(y) for y in whole.outputs]
-    gradients = [None if g is None else _zeros(g) for g in whole.gradients]
-    scale = [0.0] * (len(outputs) + len(gradients))  # the largest addend of each: sums round relative to that
+    whole, wanted = draw.whole, (*draw.whole.outputs, *draw.whole.gradients)
+    joined = [None if y is None else _zeros(y) for y in wanted]
+    scale = [0.0] * len(wanted)  # the largest addend of each: sums round relative to that
     for parts in itertools.product(*(p for _, p in cuts)):
         at = [(c, torch.tensor(p)) for (c, _), p in zip(cuts, parts, strict=True)]
         given = [_taken(x, [(c.inputs[i], p) for c, p in at]) for i, x in enumerate(draw.given)]
@@ -138,21 +137,18 @@ def is_joined(trial: Trial, cuts: Sequence[tuple[LetterCandidate, Pieces]], draw
             part = trial.run(given, upstream, draw.learning)
         except Fails:
             return False
-        if part.flows != whole.flows or len(part.outputs) != len(outputs):
+        if part.flows != whole.flows or len(part.outputs) != len(whole.outputs):
             return False
-        for i, y in enumerate(part.outputs):
-            if y.dtype != whole.outputs[i].dtype or not _add(outputs[i], y, [(c.outputs[i], p) for c, p in at]):
+        for i, (y, total) in enumerate(zip((*part.outputs, *part.gradients), joined, strict=True)):
+            of = wanted[i]
+            if y is None or total is None or of is None:
+                if y is not None or total is not None:
+                    return False
+                continue
+            if y.dtype != of.dtype or not _add(total, y, [((*c.outputs, *c.inputs)[i], p) for c, p in at]):
                 return False
             scale[i] = max(scale[i], _largest(y))
-        for i, g in enumerate(part.gradients):
-            total = gradients[i]
-            if (g is None) != (total is None):
-                return False
-            if g is not None and total is not None:
-                if not _add(total, g, [(c.inputs[i], p) for c, p in at]):
-                    return False
-                scale[len(outputs) + i] = max(scale[len(outputs) + i], _largest(g))
-    pairs = zip((*outputs, *gradients), (*whole.outputs, *whole.gradients), scale, strict=True)
+    pairs = zip(joined, wanted, scale, strict=True)
     return all(a is None or b is None or _is_close(a, b, most) for a, b, most in pairs)
 
 

@@ -1,10 +1,8 @@
 """Runs one call of an operator on any tensors in place of its own, forward and backward."""
 
 import contextlib
-import io
 import re
 import time
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import torch
 
 from ssdsl.model.capture.call import CapturedCall
+from ssdsl.model.capture.preserve import quiet
 from ssdsl.model.graph import replace_refs
 
 Tensors = tuple[torch.Tensor, ...]
@@ -106,14 +105,6 @@ def _on_cpu(item: Any) -> Any:
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
     """A context in which experiments have no side effects: on the random state, prints and warnings."""
-    with (
-        torch.random.fork_rng(devices=[]),
-        torch.device("cpu"),
-        torch.enable_grad(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.enable_grad(), quiet():
         torch.manual_seed(0)
         yield

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
-from ssdsl.model.capture.overloads import overload_named
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.runtime.program.codec import to_json
+from ssdsl.runtime.program.recipes import operator_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def main() -> None:
         for job in jobs:
             if job.module:
                 importlib.import_module(job.module)
-            call = CapturedCall("", "", overload_named(job.target), job.args, job.kwargs, "", "", ())
+            call = CapturedCall("", "", operator_named(job.target), job.args, job.kwargs, "", "", ())
             results.write(to_json(experiment(call, job.given, job.made, job.careful, LIMIT_S)) + "\n")
             results.flush()
 

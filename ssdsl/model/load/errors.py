@@ -1,9 +1,9 @@
 """Diagnostics of `--model`: a wrong name, size or option, a config, the user's file and what its function returns."""
 
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, Misnamed
 
 
-class UnknownModel(Diagnostic):
+class UnknownModel(Misnamed):
     """`--model` names neither a model of the zoo nor a Python file.
 
     `ssdsl models` lists the zoo. `hf:TYPE` is a model of transformers, such as `hf:llama`. Give a model of your own as
@@ -12,15 +12,13 @@ class UnknownModel(Diagnostic):
 
     code = "E0301"
     title = "there is no model `{name}`"
-    label = "{suggestion}"
     note = "the zoo has {known}"
     help = "choose one of these, hf:TYPE of transformers, or your own as path/to/file.py:function"
     name: str
-    suggestion: str
     known: str
 
 
-class UnknownSize(Diagnostic):
+class UnknownSize(Misnamed):
     """The zoo model exists, but not in this size.
 
     A size is a name, optionally followed by changes: `gpt:350m`, `gpt:350m,layers=8`, `gpt:layers=24,hidden=1024`.
@@ -28,18 +26,16 @@ class UnknownSize(Diagnostic):
 
     code = "E0302"
     title = "`{model}` has no size `{size}`"
-    label = "{suggestion}"
     note = "its sizes are {known}"
     help = "choose one of these, or change one: {model}:{default},{example}"
     model: str
     size: str
-    suggestion: str
     known: str
     default: str
     example: str
 
 
-class UnknownOption(Diagnostic):
+class UnknownOption(Misnamed):
     """A model has no option of this name, as in `gpt:small,layer=8` or `hf:llama,hiden_size=64`.
 
     A model of the zoo has the numbers that `ssdsl models --json` lists. A model of transformers, also one of the zoo,
@@ -49,11 +45,9 @@ class UnknownOption(Diagnostic):
 
     code = "E0303"
     title = "`{model}` has no option `{option}`"
-    label = "{suggestion}"
     help = "its options are {known}"
     model: str
     option: str
-    suggestion: str
     known: str
 
 
@@ -112,16 +106,14 @@ class ModelFileMissing(Diagnostic):
     reason: str
 
 
-class FunctionMissing(Diagnostic):
+class FunctionMissing(Misnamed):
     """The file has no function with the name in `--model path/to/file.py:function`, or no name was given."""
 
     code = "E0307"
     title = "{fact}"
-    label = "{suggestion}"
     note = "`{path}` defines {known}"
     help = "name a function that returns the module, its inputs and their axes: --model {path}:{example}"
     fact: str
-    suggestion: str
     path: str
     known: str
     example: str
@@ -237,7 +229,7 @@ class BuiltWithNumbers(Diagnostic):
     reason: str
 
 
-class UnknownType(Diagnostic):
+class UnknownType(Misnamed):
     """The word after `hf:` is neither a model type of the installed transformers, nor the file of a config.
 
     A type is the `model_type` of a config, such as `llama`, `bert` or `vit`.
@@ -245,10 +237,8 @@ class UnknownType(Diagnostic):
 
     code = "E0313"
     title = "transformers has no model type `{name}`"
-    label = "{suggestion}"
     note = "version {version} knows {count} types, such as llama, gpt2, bert, t5 and vit"
     name: str
-    suggestion: str
     version: str
     count: int
     change: str
@@ -267,7 +257,7 @@ class ConfigUnreadable(Diagnostic):
     change: str
 
 
-class NoTask(Diagnostic):
+class NoTask(Misnamed):
     """This model type has no model for the task, or the inputs of its model are unknown.
 
     The tasks are causal, masked and sequence-to-sequence language models, and classification of images, sequences and
@@ -276,9 +266,7 @@ class NoTask(Diagnostic):
 
     code = "E0318"
     title = "{fact}"
-    label = "{suggestion}"
     note = "{known}"
     fact: str
-    suggestion: str
     known: str
     change: str

@@ -8,7 +8,6 @@ with its name.
 """
 
 import copy
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from ssdsl.model.load.from_file import checked_loss
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
 from ssdsl.model.load.unmaterialised import REGISTERED, Deferred, ReadsNumbers, named_tensors, tensors_in, with_tensors
+from ssdsl.model.load.user_file import needed
 from ssdsl.runtime.data.batch import kind
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
@@ -65,10 +65,10 @@ def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tup
     if not callable(module):
         change = "give an instance of torch.nn.Module, or a function without arguments that makes one"
         raise PlanError(BadModel(None, f"the model is {kind(module)}, not a module", change))
-    if lacking := _arguments(module):
+    if lacking := needed(module):
         name = getattr(module, "__name__", type(module).__name__)
-        change = f"give a function without arguments: `lambda: {name}({lacking}=...)`"
-        raise PlanError(BadModel(None, f"the model is `{name}`, which needs an argument `{lacking}`", change))
+        change = f"give a function without arguments: `lambda: {name}({lacking[0]}=...)`"
+        raise PlanError(BadModel(None, f"the model is `{name}`, which needs an argument `{lacking[0]}`", change))
     with Deferred(seed, generator) as scope:
         try:
             made = module()
@@ -78,16 +78,6 @@ def _made(module: Any, seed: int, generator: Generator, load_later: bool) -> tup
         change = "return an instance of torch.nn.Module"
         raise PlanError(BadModel(None, f"the function that makes the model returns {kind(made)}", change))
     return scope.finish(made)
-
-
-def _arguments(make: Any) -> str:
-    """The name of the first argument that a function or a constructor needs, or ""."""
-    try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # one that is written in C
-        return ""
-    needed = (p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
-    return next(needed, "")
 
 
 # -- a module on the meta device ---------------------------------------------------------------------------------------
@@ -160,10 +150,7 @@ def _initialise(root: nn.Module, hollow: set[str]) -> None:
 def _takes(module: nn.Module, name: str, count: int) -> bool:
     """Whether a module has this method, and it needs `count` arguments."""
     method = getattr(type(module), name, None)
-    if not callable(method):
-        return False
-    parameters = [*inspect.signature(method).parameters.values()][1:]
-    return sum(p.default is p.empty and p.kind < p.VAR_POSITIONAL for p in parameters) == count
+    return callable(method) and len(needed(method)) == 1 + count  # `self` is one
 
 
 def _upwards(path: str) -> Iterator[str]:

@@ -102,7 +102,7 @@ def load_asked(
         return build(name, config, task, sizes, dtype=dtype, autocast=cast, seed=seed, generator=generator, meta=meta)
     except NoExample as error:
         change, fact = f"write a function that returns the module and its inputs: {FILE}", f"`{asked.name}`: {error}"
-        raise PlanError(NoTask(spec.rest, f"no example batch is known for {fact}", "", "", change)) from error
+        raise PlanError(NoTask(spec.rest, "", f"no example batch is known for {fact}", "", change)) from error
     except PlanError:
         raise
     except Exception as error:  # a constructor may raise anything
@@ -133,7 +133,7 @@ def _check_type(library: Any, place: SpecWord, name: str) -> None:
     if name not in known:
         change = "choose one of these, or give a config: hf:path/to/config.json"
         hint = suggest(name, known)
-        raise PlanError(UnknownType(place.span(), name, hint, library.__version__, len(known), change))
+        raise PlanError(UnknownType(place.span(), hint, name, library.__version__, len(known), change))
 
 
 def _read(library: Any, first: SpecWord, path: Path) -> tuple[str, dict[str, Any]]:
@@ -205,7 +205,7 @@ def _task(library: Any, spec: ModelSpec, asked: Asked, config: Any, words: Itera
     place = next((w.span() for w in words if w.option == "task"), spec.rest)
     fact = f"`{asked.name}` has no model for " + (f"the task `{asked.task}`" if asked.task else "any task")
     change = f"choose one of these: task={tasks[0]}" if tasks else f"write a function: {FILE}"
-    raise PlanError(NoTask(place, fact, "", known, change))
+    raise PlanError(NoTask(place, "", fact, known, change))
 
 
 def _check_length(asked: Asked, config: Any, words: Iterable[SpecWord]) -> None:

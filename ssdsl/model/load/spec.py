@@ -85,7 +85,7 @@ def unknown_option(
     """
     near, known = suggest(word.option, [*others, *own]), listed(own, len(own))
     config = f"; its config has {listed(fields, 16)}" if fields else ""
-    return PlanError(UnknownOption(word.span(0, len(word.option)), model, word.option, near, known + config))
+    return PlanError(UnknownOption(word.span(0, len(word.option)), near, model, word.option, known + config))
 
 
 # -- values of options -------------------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ class UserFile:
         function = getattr(module, self.name, None) if self.name else None
         if not callable(function):
             raise PlanError(self._missing(module))
-        if needed := _needed(function):
-            fact = f"function `{self.name}` needs the argument `{needed[0]}`"
+        if lacking := needed(function):
+            fact = f"function `{self.name}` needs the argument `{lacking[0]}`"
             change = "give every parameter a default value"
             raise PlanError(self.mistakes.bad(self.definition(function), fact, change))
         return function
@@ -132,19 +132,22 @@ class UserFile:
     def _missing(self, module: ModuleType) -> FunctionMissing:
         items = vars(module).items()
         functions = {n: v for n, v in items if inspect.isfunction(v) and v.__module__ == module.__name__}
-        own = sorted(functions, key=lambda n: (n.startswith("_"), len(_needed(functions[n])) > 0))  # helpers last
+        own = sorted(functions, key=lambda n: (n.startswith("_"), len(needed(functions[n])) > 0))  # helpers last
         path, option = self.source.name, self.spec.name
         fact = f"`{path}` has no function `{self.name}`" if self.name else f"`{option} {path}` names no function"
         span = Span(self.spec, len(path) + 1 if self.name else 0, len(self.spec.text))
         example = [*nearest(self.name, own), *own, "function"][0]
         known = ", ".join(own) or "no functions"
-        return self.mistakes.no_function(span, fact, suggest(self.name, own), path, known, example)
+        return self.mistakes.no_function(span, suggest(self.name, own), fact, path, known, example)
 
 
-def _needed(function: Any) -> list[str]:
+def needed(function: Any) -> list[str]:
     """The names of the arguments without which a function cannot be called."""
-    parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.default is p.empty and p.kind < 2]
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # one that is written in C
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

@@ -84,9 +84,9 @@ def _unknown_model(spec: ModelSpec) -> UnknownModel:
     if name.text.endswith(".py"):
         function = spec.words[0].text.partition(":")[0] if spec.words else "function"
         hint = f"behind a file there is one function: `{name.text}:{function}`"
-        return UnknownModel(Span(spec.source, 0, len(spec.source.text)), spec.source.text, hint, ", ".join(ZOO))
+        return UnknownModel(Span(spec.source, 0, len(spec.source.text)), hint, spec.source.text, ", ".join(ZOO))
     hint = suggest(name.text, ZOO) or suggest(f"hf:{name.text}", _of_transformers(name.text))
-    return UnknownModel(name.span(), name.text, hint, ", ".join(ZOO))
+    return UnknownModel(name.span(), hint, name.text, ", ".join(ZOO))
 
 
 def _of_transformers(name: str) -> list[str]:
@@ -100,4 +100,4 @@ def _unknown_size(name: str, family: ModelFamily, word: SpecWord) -> UnknownSize
     first, value = next(iter(family.sizes[family.default].numbers.items()))
     example, known = f"{first}={option_text(value)}", ", ".join(family.sizes)
     hint = suggest(word.text, family.sizes)
-    return UnknownSize(word.span(), name, word.text, hint, known, family.default, example)
+    return UnknownSize(word.span(), hint, name, word.text, known, family.default, example)

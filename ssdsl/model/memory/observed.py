@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ssdsl.model.graph import Operator
 from ssdsl.model.memory.saved_tensors import Extra, Saved
 
+OWN_CALL = ("", "conv_part", "conv_transpose_part")  # kernels of parts that run the operator's own call
 Shape = tuple[int, ...]
 Place = tuple[int, int]  # the number of an operand, inputs before outputs, and of one of its axes
 
@@ -81,3 +83,17 @@ class Observed:
     whole: SavedShapes | None = None
     parts: SavedByParts | None = None
     kernel: SavedByParts | None = None
+
+
+def overwritable(operator: Operator) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of results that a collective may change in place, and of values read whose gradients it may: new
+    tensors that autograd does not keep.
+
+    If the call does not run on tensors without numbers, its row decides (`fresh`).
+    """
+    names = tuple(dict.fromkeys(o.value for o in operator.inputs))
+    outputs = tuple(o.value for o in operator.outputs)
+    found = operator.observed
+    if found is None or found.results is None or found.gradients is None:
+        return (frozenset(outputs), frozenset(names)) if operator.row.fresh else (frozenset(), frozenset())
+    return frozenset(outputs[i] for i in found.results), frozenset(names[i] for i in found.gradients)

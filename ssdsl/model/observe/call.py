@@ -1,7 +1,6 @@
 """Runs a call on fake tensors: they have no numbers, and torch runs the kernels that a CPU has."""
 
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ssdsl.model.capture.overloads import as_torch, overload
+from ssdsl.model.capture.preserve import quiet
 from ssdsl.model.graph import Graph, Operator, Value, replace_refs
+from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.target import Target, TorchWord
 
 Shape = tuple[int, ...]
@@ -22,18 +23,13 @@ FAKE.cache_enabled = False  # each call has sizes of its own: nothing asks for a
 def fake_tensors(target: Target | None = None, *, like_cpu: bool = True) -> Iterator[None]:
     """Makes tensors without numbers for a call, with which torch runs the kernels that a CPU has. Not `like_cpu` are
     meta tensors, which take a fifth of the time. Functions of the runtime get these: they skip the numbers of them.
-    Errors of calls are not logged."""
+    Errors of calls are not logged, nor do calls print."""
     if not like_cpu or (target is not None and target.name.startswith("ssdsl::")):
         with torch.device("meta"):
             yield
         return
-    log = logging.getLogger(FakeTensorMode.__module__)
-    log.disabled, before = True, log.disabled
-    try:
-        with FAKE:
-            yield
-    finally:
-        log.disabled = before
+    with quiet(), FAKE:
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +60,8 @@ def spec_of(name: str, graph: Graph) -> TensorSpec:
 
 def empty(value: Value, strides: Shape | None = None) -> torch.Tensor:
     """A tensor like a value."""
-    dtype = getattr(torch, value.dtype)
-    if strides is None:
-        tensor = torch.empty(value.shape, dtype=dtype)
-    else:
-        tensor = torch.empty_strided(value.shape, strides, dtype=dtype)
-    return tensor.requires_grad_(learns(value))
+    dense = strides_in(range(len(value.shape)), value.shape)
+    return TensorSpec(value.shape, dense if strides is None else strides, value.dtype, learns(value)).empty()
 
 
 def results_of(operator: Operator, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
@@ -84,6 +76,21 @@ def run(
     """The results of a call, in a context that makes tensors without numbers; raises the operator's errors."""
     result = overload(target)(*filled(args, tensors), **dict(filled(kwargs, tensors)))
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def run_saving(
+    call: Callable[[Mapping[str, torch.Tensor]], tuple[Any, ...]], given: Sequence[torch.Tensor]
+) -> tuple[tuple[Any, ...], dict[int, torch.Tensor]]:
+    """The results of a call on tensors, of which `"0"` is the name of the first, and the tensors that autograd saves of
+    it, by their memory: views of one tensor count once."""
+    saved: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.setdefault(memory_of(tensor), tensor.detach())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        return call({str(i): t for i, t in enumerate(given)}), saved
 
 
 def filled(item: Any, tensors: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ that autograd does not keep. The call is run on meta tensors.
 import torch
 
 from ssdsl.model.graph import Graph, Operator, numbered
-from ssdsl.model.observe.call import memory_of, run, spec_of
+from ssdsl.model.observe.call import memory_of, run, run_saving, spec_of
 
 Numbers = frozenset[int]
 
@@ -18,21 +18,15 @@ def overwritable(operator: Operator, graph: Graph) -> tuple[Numbers, Numbers] | 
     target, *args = numbered(operator.args, refs)
     with torch.device("meta"):
         given = [spec_of(name, graph).empty() for name in names]
-    kept: list[torch.Tensor] = []  # kept alive to the end: freed memory may be used again
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept.append(tensor.detach())
-        return tensor
-
+    kwargs = numbered(operator.kwargs, refs)
     try:
-        with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            tensors = {str(i): t for i, t in enumerate(given)}
-            results = run(target, tuple(args), numbered(operator.kwargs, refs), tensors)
+        with torch.device("meta"):
+            results, kept = run_saving(lambda tensors: run(target, tuple(args), kwargs, tensors), given)
         learning = [i for i, t in enumerate(given) if t.requires_grad]
         ends = [t for t in results if t.requires_grad]
         owed = [torch.empty_like(t) for t in ends]
         grads = torch.autograd.grad(ends, [given[i] for i in learning], owed, allow_unused=True) if learning else ()
-        taken = {memory_of(t) for t in (*kept, *given)}
+        taken = {*kept, *map(memory_of, given)}
         used = taken | {memory_of(t) for t in (*results, *owed)}
         pairs = [(i, memory_of(g)) for i, g in zip(learning, grads, strict=True) if g is not None]
     except Exception:  # an operator may raise anything; a sparse gradient has no memory of its own

@@ -18,7 +18,7 @@ import torch
 from ssdsl.model.graph import Graph, Operator, numbered
 from ssdsl.model.memory.observed import ExtraShape, Place, SavedByParts, SavedShapes
 from ssdsl.model.memory.storage import strides_in
-from ssdsl.model.observe.call import Shape, TensorSpec, fake_tensors, filled, learns, memory_of, run
+from ssdsl.model.observe.call import Shape, TensorSpec, fake_tensors, filled, learns, memory_of, run, run_saving
 from ssdsl.model.observe.kernel import RecordingGroup, run_kernel, words_of
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import Reader
@@ -335,14 +335,7 @@ def _kept(
     """Runs a call; `"0"` is the name of the tensor like the first of `specs`, `numbers` has that of each input. A call
     among parts also runs backward."""
     given = [s.empty() for s in specs]
-    kept: dict[int, torch.Tensor] = {}  # by the memory, so that views of one tensor count once
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept.setdefault(memory_of(tensor), tensor.detach())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        results = call({str(i): t for i, t in enumerate(given)})
+    results, kept = run_saving(call, given)
     own = {memory_of(t): i for i, t in reversed(list(enumerate(given)))}
     made = {memory_of(t): i for i, t in reversed(list(enumerate(results))) if isinstance(t, torch.Tensor)}
     others = (t for m, t in kept.items() if m not in own and m not in made)

@@ -1,9 +1,10 @@
 """Diagnostics of the rows of operators: one is missing, does not fit a call, or is no row."""
 
+from ssdsl.model.capture.errors import OfCall
 from ssdsl.text.diagnostic import Diagnostic
 
 
-class MissingRule(Diagnostic):
+class MissingRule(OfCall):
     """The model calls an operator without a row in ssdsl's table, and the Python module that defines it is unknown.
 
     A row says which axes of an operator's inputs and outputs are the same dimension, as an einsum over named letters.
@@ -22,14 +23,11 @@ class MissingRule(Diagnostic):
     title = "no rule for operator `{kind}`, and the module that defines it is unknown"
     note = "called {times} in module `{path}` at {source}"
     help = "add a row to the file of the model (`!`: whole; see docs/operators.md)\nimport ssdsl\n{row}"
-    kind: str
-    path: str
-    source: str
     times: str
     row: str
 
 
-class UnsteadyOperator(Diagnostic):
+class UnsteadyOperator(OfCall):
     """An operator without a row gave other results when it ran again on the same inputs.
 
     It draws random numbers of its own, or counts its calls. Devices that compute it, and backwards that recompute it,
@@ -39,14 +37,10 @@ class UnsteadyOperator(Diagnostic):
 
     code = "E0370"
     title = "operator `{kind}` gives other results when it runs again on the same inputs"
-    note = "called in module `{path}` at {source}"
     help = "pass these numbers as an input, drawn by torch.rand in the forward"
-    kind: str
-    path: str
-    source: str
 
 
-class RowDoesNotFit(Diagnostic):
+class RowDoesNotFit(OfCall):
     """The signature in your row has other operands, or other axes, than a call of the operator.
 
     A signature has an entry for every tensor argument and result of a call, in the order of the operator's schema, and
@@ -58,10 +52,7 @@ class RowDoesNotFit(Diagnostic):
     title = "the row of operator `{kind}` does not fit a call: {reason}"
     note = "called in module `{path}` at {source} as {shapes}"
     help = "give each of these tensors an entry and each axis a letter; `...` stands for any axes"
-    kind: str
     reason: str
-    path: str
-    source: str
     shapes: str
 
 

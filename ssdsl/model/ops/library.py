@@ -14,7 +14,7 @@ LIBRARY: Any = torch.library.Library("ssdsl", "DEF")  # type: ignore[no-untyped-
 Tensor = torch.Tensor
 Function = Callable[..., Tensor]
 
-# -- random numbers: torch differentiates the operators that they are composed of --------------------------------------
+# -- functions of the runtime: torch differentiates the operators that they are composed of ----------------------------
 
 NOISE = "Tensor key, Tensor[] index, int[] sizes, str generator"
 ATTENTION = (
@@ -27,70 +27,23 @@ def _of_distribution(name: str) -> Function:
     return lambda like, *rest: distributions.DISTRIBUTIONS[name](*rest)
 
 
-DRAWS: dict[str, Function] = {
+FUNCTIONS: dict[str, Function] = {
     "step_keys(Tensor seed_and_step, int count)": step_keys,
     "key(Tensor keys, int number)": lambda keys, number: keys[number],
     f"dropout(Tensor x, float p, {NOISE})": distributions.dropout,
     f"attention_dropout({ATTENTION}, {NOISE.replace('key', 'draw_key')})": distributions.attention_dropout,
+    "routed_mm(Tensor rows, Tensor weights, Tensor experts)": routed_mm,
+    "expert_mm(Tensor rows, Tensor weights, Tensor counts)": expert_mm,
+    "dispatch(Tensor rows, Tensor experts, Tensor own)": dispatch,
+    "combine(Tensor rows, Tensor experts, Tensor own)": combine,
+    "count_rows(Tensor experts, Tensor own, SymInt each)": count_rows,
 }
 for distribution in distributions.DISTRIBUTIONS:
     form = f"{distribution}(Tensor? like, float first, float second, {NOISE}, ScalarType dtype)"
-    DRAWS[form] = _of_distribution(distribution)
-for form, function in DRAWS.items():
+    FUNCTIONS[form] = _of_distribution(distribution)
+for form, function in FUNCTIONS.items():
     LIBRARY.define(f"{form} -> Tensor")
     LIBRARY.impl(form.partition("(")[0], function, "CompositeImplicitAutograd")
-
-# -- rows at their experts ---------------------------------------------------------------------------------------------
-
-ROWS: dict[Function, tuple[str, Function]] = {  # the operands, and the shape of the result
-    routed_mm: (
-        "Tensor rows, Tensor weights, Tensor experts",
-        lambda rows, weights, experts: rows.new_empty(rows.shape[0], weights.shape[2]),
-    ),
-    expert_mm: (
-        "Tensor rows, Tensor weights, Tensor counts",
-        lambda rows, weights, counts: rows.new_empty(rows.shape[0], weights.shape[2]),
-    ),
-    dispatch: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
-    combine: ("Tensor rows, Tensor experts, Tensor own", lambda rows, experts, own: torch.empty_like(rows)),
-}
-MOVES = (dispatch, combine)
-
-
-def _saved(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _places_saved(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[1:])
-
-
-def _backward_of(function: Function) -> Callable[..., tuple[Tensor | None, ...]]:
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        moved = [torch.zeros_like(gradient)] if function in MOVES else []  # the gradient does not depend on the rows
-        given = [t.detach().requires_grad_(t.is_floating_point()) for t in (*moved, *ctx.saved_tensors)]
-        with torch.enable_grad():
-            result = function(*given)
-        found = iter(torch.autograd.grad(result, [t for t in given if t.requires_grad], gradient))
-        return tuple(next(found) if t.requires_grad else None for t in given)
-
-    return backward
-
-
-for function, (operands, shape) in ROWS.items():
-    name, context = f"ssdsl::{function.__name__}", _places_saved if function in MOVES else _saved
-    LIBRARY.define(f"{function.__name__}({operands}) -> Tensor")
-    LIBRARY.impl(function.__name__, function, "CompositeExplicitAutograd")
-    torch.library.register_fake(name, shape, lib=LIBRARY)
-    torch.library.register_autograd(name, _backward_of(function), setup_context=context, lib=LIBRARY)
-
-LIBRARY.define("count_rows(Tensor experts, Tensor own, SymInt each) -> Tensor")
-LIBRARY.impl("count_rows", count_rows, "CompositeExplicitAutograd")
-torch.library.register_fake(
-    "ssdsl::count_rows",
-    lambda experts, own, each: experts.new_empty(own.shape[0] * (experts.shape[0] // each)),
-    lib=LIBRARY,
-)
 
 # -- derivatives that a forward takes: operators replace them (capture/derivatives.py) ---------------------------------
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from ssdsl.model.capture.call import CapturedCall
-from ssdsl.model.capture.overloads import overload_named
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.ops.errors import BadRows
 from ssdsl.model.ops.families import elementwise, random
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
+from ssdsl.runtime.program.recipes import operator_named
 from ssdsl.text.diagnostic import PlanError
 
 GROUP = "ssdsl.ops"  # the entry points under which packages give rows
@@ -88,7 +88,7 @@ def _chances(target: Any) -> list[str]:
 @cache
 def _by_tags(target: str) -> Op | None:
     """The row of an operator that torch tags as pointwise or random; None for other operators, and other namespaces."""
-    overload = overload_named(target)
+    overload = operator_named(target)
     if overload is None or not target.startswith("aten::"):
         return None
     if torch.Tag.pointwise in overload.tags and not _is_seeded(overload):

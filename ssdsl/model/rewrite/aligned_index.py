@@ -85,8 +85,7 @@ def _repeat(x: Tensor, dim: int, whole: int, each: int) -> Tensor:
         return x
     before, count, after = x.shape[:dim], x.shape[dim], x.shape[dim + 1 :]
     row = x.reshape(*before, 1, count, 1, *after)
-    rows = row.expand(*before, whole, count, each, *after)
-    return rows
+    return row.expand(*before, whole, count, each, *after)
 
 
 def aligned_index_put(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
@@ -113,8 +112,7 @@ def _index(index: Tensor, found: _Aligned) -> Tensor:
     full = index.expand(found.full)
     ordered = _permuted(full, range(len(found.full)), [a for a in found.by_dimension() if a >= 0])
     thin = ordered.reshape(found.taken(kept=False))
-    index_rows = thin if list(thin.shape) == found.taken() else thin.expand(found.taken())
-    return index_rows
+    return thin if list(thin.shape) == found.taken() else thin.expand(found.taken())
 
 
 def _permuted(x: Tensor, given: Sequence[int], wanted: Sequence[int]) -> Tensor:

@@ -15,7 +15,8 @@ import torch
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
 from ssdsl.model.capture.record import RecordedCall, recording
-from ssdsl.model.graph import Ref, rename_refs, replace_refs
+from ssdsl.model.graph import Ref, changed_statistics, rename_refs, replace_refs
+from ssdsl.model.ops.registry import row
 
 
 def rename(call: CapturedCall, names: Mapping[str, str]) -> CapturedCall:
@@ -53,11 +54,16 @@ def temporary(name: str, capture: Capture, tensor: Tensor) -> str:
     return found
 
 
-def changed_statistics(call: CapturedCall) -> tuple[str, ...]:
-    """The buffers that a normalised call changes in place: the running statistics of a batch norm in training."""
-    if call.kind != "batch_norm" or call.args[5] is not True:
-        return ()
-    return tuple(a.value for a in call.args[3:5] if isinstance(a, Ref))
+def learning(capture: Capture) -> set[str]:
+    """The values that may have a gradient: weights that are trained, and results that gradients flow through."""
+    found = {name for name in capture.origins if capture.tensors[name].differentiable}
+    for call in capture.calls:
+        if row(call).stops_gradient or found.isdisjoint(call.refs()):
+            continue
+        made = [o for o in call.outputs if o in capture.tensors]
+        flows = call.found.flows if call.found is not None else (True,) * len(made)
+        found.update(o for o, flow in zip(made, flows, strict=True) if flow and capture.tensors[o].has_fractions)
+    return found
 
 
 def without_unread(capture: Capture) -> Capture:
@@ -65,7 +71,7 @@ def without_unread(capture: Capture) -> Capture:
     overwrites; an evaluation has some that only the next step would read."""
     wanted, kept = capture.results(), []
     for call in reversed(capture.calls):
-        if not wanted.isdisjoint(call.outputs) or changed_statistics(call):
+        if not wanted.isdisjoint(call.outputs) or changed_statistics(call.kind, call.args):
             wanted.update(call.refs())
             kept.append(call)
     return replace(capture, calls=kept[::-1])

@@ -17,10 +17,10 @@ from ssdsl.model.capture.capture import Capture
 from ssdsl.model.capture.errors import RandomOperator
 from ssdsl.model.dims.analyse import Analysis
 from ssdsl.model.graph import Origin, Ref
-from ssdsl.model.ops.registry import is_random, row
-from ssdsl.model.rewrite.calls import inline, on_meta, rename, retarget, temporary
+from ssdsl.model.ops.registry import is_random
+from ssdsl.model.rewrite.calls import inline, learning, on_meta, rename, retarget, temporary
 from ssdsl.runtime.random.counter_rng import Generator
-from ssdsl.runtime.random.operators import RULES, Given
+from ssdsl.runtime.random.operators import RULES, Form, Given
 from ssdsl.text.diagnostic import PlanError
 
 aten, own = torch.ops.aten, torch.ops.ssdsl
@@ -64,7 +64,7 @@ class _Writer:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.learning = {n for n, t in self.capture.tensors.items() if t.differentiable}
+        self.learning = learning(self.capture)
         self.makers = self.capture.makers()
         self.used = {r for c in self.capture.calls for r in c.refs()} | self.capture.results()
 
@@ -79,9 +79,7 @@ class _Writer:
         elif call.kind in RULES or call.kind in FUSED:
             self.calls += self._drawn(call)
         else:
-            refusal = RandomOperator(None, call.kind, call.path or "the model", call.source)
-            self.refused.setdefault(call.kind, refusal)
-        self._follow(call)
+            self.refused.setdefault(call.kind, RandomOperator.of(call))
 
     def _drawn(self, call: CapturedCall) -> list[CapturedCall]:
         """The calls that take the place of a random operator, by its rule."""
@@ -93,8 +91,7 @@ class _Writer:
 
         def rewritten(*items: Any) -> Any:
             given = dict(zip(names, items, strict=True))
-            drawn = rule(self, given)
-            result = drawn
+            result = rule(self, given)
             for name in zeroed:
                 never = aten.zeros.default((), dtype=torch.bool, device=CPU)
                 result = torch.where(never, given[name], result)
@@ -114,13 +111,6 @@ class _Writer:
         tensors = self.capture.tensors
         return [n for n, value in learning.items() if tensors[value].dtype == tensors[call.outputs[0]].dtype]
 
-    def _follow(self, call: CapturedCall) -> None:
-        """Notes the results of a captured call that may have a gradient."""
-        passes = call.kind in DRAWN_OVER or not draws(call)
-        if passes and not row(call).stops_gradient and not self.learning.isdisjoint(call.refs()):
-            tensors = self.capture.tensors
-            self.learning.update(o for o in call.outputs if o in tensors and tensors[o].has_fractions)
-
     def finished(self) -> Capture:
         """The capture with the keys before all other calls: one call makes the keys of all draws from the step's seed,
         and each of `self.keys` takes one of them."""
@@ -135,20 +125,13 @@ class _Writer:
 
     # -- the source of draws -------------------------------------------------------------------------------------------
 
-    def draw(
-        self,
-        name: str,
-        first: float,
-        second: float,
-        sizes: Sequence[int],
-        dtype: torch.dtype,
-        near: torch.Tensor | torch.device,
-    ) -> torch.Tensor:
+    def draw(self, name: str, first: float, second: float, form: Form) -> torch.Tensor:
         """The result of a call that draws from the distribution `name` with its two parameters. The draw is cut and
-        placed like `near`, if that is a tensor of the same shape."""
-        like = self._like(near, tuple(sizes)) if isinstance(near, torch.Tensor) else None
+        placed like the tensor near it, if that has the same shape."""
+        like = self._like(form.near, tuple(form.sizes)) if isinstance(form.near, torch.Tensor) else None
         draw = getattr(own, name).default
-        return draw(like, float(first), float(second), *self.operands(sizes), dtype)  # type: ignore[no-any-return]
+        operands = self.operands(form.sizes)
+        return draw(like, float(first), float(second), *operands, form.dtype)  # type: ignore[no-any-return]
 
     def operands(self, sizes: Sequence[int]) -> tuple[Any, ...]:
         """The key of the next draw, the positions of its axes, their sizes and the generator."""

@@ -19,10 +19,10 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.capture.errors import StatisticsRead
-from ssdsl.model.graph import Origin, Ref
+from ssdsl.model.graph import Origin, Ref, changed_statistics
 from ssdsl.model.ops.families.move import REGROUPINGS
 from ssdsl.model.ops.registry import find
-from ssdsl.model.rewrite.calls import changed_statistics, inline, rename, rename_results, temporary
+from ssdsl.model.rewrite.calls import inline, learning, rename, rename_results, temporary
 from ssdsl.model.rewrite.rules import rewritten
 from ssdsl.text.diagnostic import PlanError
 
@@ -35,15 +35,13 @@ def normalise(capture: Capture) -> Capture:
     """The same computation without identities, with losses and means as sums, and with views as `reshape`."""
     normal = replace(capture, calls=[], tensors=dict(capture.tensors))
     renamed: dict[str, str] = {}
-    learns = {name for name, tensor in capture.tensors.items() if tensor.differentiable}
+    learns = learning(capture)
     for call in capture.calls:
         call = _joining(_on_its_device(rename(call, renamed)), normal)
-        depends = not learns.isdisjoint(call.refs())
-        if (same := _identity(call, normal, depends)) is not None:
+        if (same := _identity(call, normal, not learns.isdisjoint(call.refs()))) is not None:
             renamed[call.outputs[0]] = renamed.get(same, same)
         else:
             renamed.update(_statistics(call))
-            learns.update(call.outputs if depends else ())
             normal.calls += rewritten(call, normal)
     normal.calls[:] = take_apart(normal)
     rename_results(normal, renamed)
@@ -169,8 +167,8 @@ def check_statistics(capture: Capture) -> None:
     changed: set[str] = set()
     for call in capture.calls:
         for name in sorted(changed.intersection(call.refs())) if call.kind != "batch_norm" else ():
-            raise PlanError(StatisticsRead(None, call.kind, name, call.path or "the model", call.source))
-        changed.update(changed_statistics(call))
+            raise PlanError(StatisticsRead.of(call, buffer=name))
+        changed.update(changed_statistics(call.kind, call.args))
 
 
 def compute_updates(capture: Capture) -> None:

@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ssdsl.model.zoo import alphafold2, argus, cosmoflow, ga_planes, moe_gpt, resnet, u_transformer, unet3d, vgg
-from ssdsl.model.zoo.architectures import FAMILIES
+from ssdsl.model.zoo import architectures as hf
 from ssdsl.model.zoo.family import ModelFamily
 
 ZOO: Mapping[str, ModelFamily] = {
-    "gpt": FAMILIES["gpt"],
-    "llama": FAMILIES["llama"],
-    "mixtral": FAMILIES["mixtral"],
+    "gpt": ModelFamily("GPT-2's architecture, next-token loss", hf.GPT_SIZES, ("tiny", "small")),
+    "llama": ModelFamily("Llama's architecture, next-token loss", hf.LLAMA_SIZES),
+    "mixtral": ModelFamily("Mixtral, a mixture of experts without a capacity, next-token loss", hf.MIXTRAL_SIZES),
     "moe_gpt": moe_gpt.FAMILY,
-    "bert": FAMILIES["bert"],
-    "vit": FAMILIES["vit"],
-    "swin": FAMILIES["swin"],
-    "mbart": FAMILIES["mbart"],
-    "t5": FAMILIES["t5"],
+    "bert": ModelFamily("BERT's architecture, masked-word loss", hf.BERT_SIZES),
+    "vit": ModelFamily("Vision Transformer, image classification", hf.VIT_SIZES),
+    "swin": ModelFamily("Swin Transformer, image classification", hf.SWIN_SIZES, ("tiny", "small")),
+    "mbart": ModelFamily("mBART's architecture, a target from a source", hf.MBART_SIZES),
+    "t5": ModelFamily("T5's architecture, a target from a source", hf.T5_SIZES),
     "alphafold2": alphafold2.FAMILY,
     "vgg": vgg.FAMILY,
     "resnet": resnet.FAMILY,

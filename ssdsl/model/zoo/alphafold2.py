@@ -48,12 +48,6 @@ class AlphaFold2(ModelSize):
     dtype: str = "fp32"
     attention: str = "sdpa"
 
-    def problem(self) -> str:
-        for name, width in (("msa", self.msa), ("pair", self.pair)):
-            if width % self.head:
-                return f"{name} = {width} is no multiple of head = {self.head}"
-        return ""
-
 
 SIZES = {
     "tiny": AlphaFold2(blocks=2, msa=16, pair=8, sequences=8, residues=12, batch=8, head=4, outer=4),

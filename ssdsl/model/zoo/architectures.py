@@ -6,12 +6,7 @@ paper.
 
 from typing import Any
 
-from ssdsl.model.zoo.family import Architecture, ModelFamily, sizes_of
-
-
-def _heads(*, hidden: int, heads: int, **_: Any) -> str:
-    return f"hidden = {hidden} is no multiple of heads = {heads}" if hidden % heads else ""
-
+from ssdsl.model.zoo.family import Architecture, sizes_of
 
 # -- decoders ----------------------------------------------------------------------------------------------------------
 
@@ -30,7 +25,6 @@ GPT = Architecture(
         "dropout": "attn_pdrop embd_pdrop resid_pdrop",
     },
     "{layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}",
-    _heads,
     lambda **_: NEXT_TOKEN,
 )
 # Up to 13b, and 175b: GPT-3 (Brown et al. 2020, arXiv 2005.14165, table 2.1) with its sequence of 2048 and its batches
@@ -88,10 +82,9 @@ ROTARY = {
 }
 
 
-def _rotary_problem(*, hidden: int, heads: int, keys: int, **_: Any) -> str:
-    if hidden % (2 * heads):
-        return f"hidden = {hidden} is no multiple of 2 x heads = {2 * heads}: rotary angles turn pairs"
-    return f"heads = {heads} is no multiple of keys = {keys}" if heads % keys else ""
+def _rotary_problem(*, hidden: int, heads: int, **_: Any) -> str:
+    multiple = f"hidden = {hidden} is no multiple of 2 x heads = {2 * heads}: rotary angles turn pairs"
+    return multiple if hidden % (2 * heads) else ""
 
 
 def _rotary_config(*, theta: int, **_: Any) -> dict[str, Any]:
@@ -103,8 +96,8 @@ LLAMA = Architecture(
     "causal",
     ROTARY,
     "{layers} layers, hidden {hidden}, {heads}-{keys} heads, seq {seq}",
-    _rotary_problem,
     _rotary_config,
+    _rotary_problem,
 )
 # 7b and 70b are Llama 2 (Touvron et al. 2023, arXiv 2307.09288: table 1; the widths of the released configs), with 8
 # heads of keys and values for the 64 of 70b, a sequence of 4096 and a batch of 4 million tokens. 405b is Llama 3.1
@@ -135,8 +128,8 @@ MIXTRAL = Architecture(
     "causal",
     {**ROTARY, "experts": "num_local_experts", "top": "num_experts_per_tok", "balance": "router_aux_loss_coef"},
     "{layers} layers, hidden {hidden}, {top} of {experts} experts, seq {seq}",
-    _mixtral_problem,
     _mixtral_config,
+    _mixtral_problem,
 )
 # 8x7b has the numbers of Jiang et al. 2024 (arXiv 2401.04088), table 1; sequence and batch are ours, 4 million tokens
 # as for Llama 2. Every layer sends each token to `top` of its experts, without a capacity. The load-balancing loss is
@@ -170,7 +163,6 @@ BERT = Architecture(
         "dropout": "hidden_dropout_prob attention_probs_dropout_prob",
     },
     "{layers} layers, hidden {hidden}, {heads} heads, seq {seq}, vocab {vocab}",
-    _heads,
     lambda hidden, **_: {"intermediate_size": 4 * hidden},
 )
 # BERT (Devlin et al. 2018, arXiv 1810.04805), with its vocabulary of 30522, its sequence of 512 and its batch of 256.
@@ -214,7 +206,6 @@ MBART = Architecture(
         "dropout": "dropout",
     },
     TRANSLATES,
-    _heads,
     lambda hidden, **_: {"encoder_ffn_dim": 4 * hidden, "decoder_ffn_dim": 4 * hidden, "use_cache": False},
 )
 # mBART (Liu et al. 2020, arXiv 2001.08210). 2b is the size of the SuperScaler paper's evaluation (Lin et al. 2023,
@@ -241,7 +232,6 @@ T5 = Architecture(
         "dropout": "dropout_rate",
     },
     TRANSLATES,
-    _heads,
     lambda hidden, heads, **_: {"d_kv": hidden // heads, "d_ff": 4 * hidden, "use_cache": False},
 )
 # T5 (Raffel et al. 2020, arXiv 1910.10683) in the sizes of the SuperScaler paper's evaluation (Lin et al. 2023, arXiv
@@ -298,8 +288,8 @@ SWIN = Architecture(
         "labels": "num_labels",
     },
     "{depths} layers, hidden {hidden}, {heads} heads, {image} px, window {window}",
-    _swin_problem,
     lambda **_: {"patch_size": PATCH, "num_channels": CHANNELS, "drop_path_rate": 0.0},
+    _swin_problem,
 )
 # Swin Transformer (Liu et al. 2021, arXiv 2103.14030). 1.8b to 27b are the sizes of the SuperScaler paper's evaluation
 # (Lin et al. 2023, arXiv 2301.08984): all layers but six in the third stage, widths and heads doubling with each.
@@ -317,12 +307,6 @@ SWIN_SIZES = sizes_of(
 )
 
 
-def _vit_problem(*, hidden: int, heads: int, image: int, patch: int, **_: Any) -> str:
-    if image % patch:
-        return f"image = {image} is no multiple of patch = {patch}"
-    return _heads(hidden=hidden, heads=heads)
-
-
 VIT = Architecture(
     "vit",
     "image",
@@ -336,7 +320,6 @@ VIT = Architecture(
         "dropout": "hidden_dropout_prob attention_probs_dropout_prob",
     },
     "{layers} layers, hidden {hidden}, {heads} heads, {image} px, patch {patch}",
-    _vit_problem,
     lambda hidden, **_: {"intermediate_size": 4 * hidden, "num_channels": CHANNELS},
 )
 # Vision Transformer (Dosovitskiy et al. 2020, arXiv 2010.11929). `huge-32` and `huge-48` are ViT-Huge-32 and 48 of
@@ -352,14 +335,3 @@ VIT_SIZES = sizes_of(
     },
     dropout=0.0,
 )
-
-FAMILIES = {
-    "gpt": ModelFamily("GPT-2's architecture, next-token loss", GPT_SIZES, ("tiny", "small")),
-    "llama": ModelFamily("Llama's architecture, next-token loss", LLAMA_SIZES),
-    "mixtral": ModelFamily("Mixtral, a mixture of experts without a capacity, next-token loss", MIXTRAL_SIZES),
-    "bert": ModelFamily("BERT's architecture, masked-word loss", BERT_SIZES),
-    "vit": ModelFamily("Vision Transformer, image classification", VIT_SIZES),
-    "swin": ModelFamily("Swin Transformer, image classification", SWIN_SIZES, ("tiny", "small")),
-    "mbart": ModelFamily("mBART's architecture, a target from a source", MBART_SIZES),
-    "t5": ModelFamily("T5's architecture, a target from a source", T5_SIZES),
-}

@@ -54,7 +54,7 @@ class ArgusCodebook(ModelSize):
         parts = 1 << max(self.halvings, self.levels - 1)
         if self.resolution % parts:
             return f"resolution = {self.resolution} is no multiple of {parts}, as halvings and levels of the U-Net need"
-        return ""
+        return super().problem()
 
     @property
     def tokens(self) -> int:
@@ -87,9 +87,6 @@ class ArgusPrior(ModelSize):
     classes: int
     batch: int
     dtype: str = "fp32"
-
-    def problem(self) -> str:
-        return f"hidden = {self.hidden} is no multiple of heads = {self.heads}" if self.hidden % self.heads else ""
 
 
 SIZES: dict[str, ModelSize] = {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 Numbers = Mapping[str, Any]
+MULTIPLES = "batch:statistics hidden:heads heads:keys image:patch msa:head pair:head base:heads base:groups".split()
 
 
 @dataclass_transform(frozen_default=True)
@@ -43,10 +44,13 @@ class ModelSize:
         return replace(self, **numbers)
 
     def problem(self) -> str:
-        """The reason why no model can be built from these numbers, or "". Batch norms may have statistics of their own
-        for each of `statistics` equal parts of the batch."""
-        batch, groups = self.numbers.get("batch", 0), self.numbers.get("statistics", 1)
-        return f"batch = {batch} is no multiple of statistics = {groups}" if batch % groups else ""
+        """The reason why no model can be built from these numbers, or ""; here that one has to be a multiple of
+        another. Batch norms may have statistics of their own for each of `statistics` equal parts of the batch."""
+        for word, _, part in (pair.partition(":") for pair in MULTIPLES):
+            whole, parts = self.numbers.get(word), self.numbers.get(part)
+            if isinstance(whole, int) and isinstance(parts, int) and whole % parts:
+                return f"{word} = {whole} is no multiple of {part} = {parts}"
+        return ""
 
     def describe(self) -> str:
         """The most important numbers in words, for a table."""
@@ -74,16 +78,16 @@ class Architecture:
     """A type of transformers (`kind`) trained for a task of `load/hf_tasks.py`, described in our words.
 
     `fields` maps each word to the fields of the config that are set to its number, none for sizes of the batch alone.
-    The functions take the numbers as keywords: `problem` gives the reason why they fit no model, `config` further
-    fields.
+    The functions take the numbers as keywords: `config` gives further fields, `problem` a reason of its own why they
+    fit no model.
     """
 
     kind: str
     task: str
     fields: Mapping[str, str]
     summary: str
-    problem: Callable[..., str]
     config: Callable[..., dict[str, Any]]
+    problem: Callable[..., str] = lambda **_: ""
 
 
 class ConfigSize(ModelSize):
@@ -104,7 +108,7 @@ class ConfigSize(ModelSize):
         return next((word for word, field in self.architecture.fields.items() if field == option), option)
 
     def problem(self) -> str:
-        return self.architecture.problem(**self.numbers)
+        return self.architecture.problem(**self.numbers) or super().problem()
 
     def describe(self) -> str:
         return self.architecture.summary.format(**self._texts())

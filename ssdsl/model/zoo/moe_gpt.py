@@ -54,13 +54,11 @@ class MoeGpt(ModelSize):
     dtype: str = "fp32"
 
     def problem(self) -> str:
-        if self.hidden % self.heads:
-            return f"hidden = {self.hidden} is no multiple of heads = {self.heads}"
         if self.every > self.layers:
             return f"every = {self.every} is more than layers = {self.layers}, so no layer has experts"
         if self.top > self.experts:
             return f"top = {self.top} is more than experts = {self.experts}"
-        return ""
+        return super().problem()
 
     @property
     def slots(self) -> int:

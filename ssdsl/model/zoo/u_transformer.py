@@ -43,8 +43,7 @@ class UTransformer(ModelSize):
             return f"image = {self.image} is no multiple of {1 << (self.levels - 1)}, as it is halved between levels"
         if self.base % 2:
             return f"base = {self.base} is odd: a step is embedded by pairs of sine and cosine"
-        parts = [f"{word} = {n}" for word, n in (("heads", self.heads), ("groups", self.groups)) if self.base % n]
-        return f"base = {self.base} is no multiple of {parts[0]}" if parts else ""
+        return super().problem()
 
     def widths(self) -> list[int]:
         """Channels of each level."""

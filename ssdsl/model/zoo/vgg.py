@@ -39,7 +39,7 @@ class Vgg(ModelSize):
             return f"depths has {len(self.depths)} stages and widths has {len(self.widths)}"
         if not self.image >> len(self.depths):
             return f"image = {self.image} is too small for {len(self.depths)} poolings that halve it"
-        return ""
+        return super().problem()
 
     @property
     def flat(self) -> int:

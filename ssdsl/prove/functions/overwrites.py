@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.value import Name
-from ssdsl.model.memory.overwritable import OWN_CALL, overwritable
+from ssdsl.model.memory.observed import OWN_CALL, overwritable
 from ssdsl.prove.facts import ProofFacts
 from ssdsl.prove.failures import Rule
 

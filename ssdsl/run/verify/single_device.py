@@ -10,6 +10,7 @@ import torch
 from ssdsl.model.load.model import Model
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.random.counter_rng import Generator
+from ssdsl.runtime.random.operators import Form
 from ssdsl.runtime.random.single_device import Draws
 from ssdsl.runtime.train.optimizer import optimizers, own_options
 from ssdsl.runtime.train.precision import without_tf32
@@ -107,11 +108,9 @@ class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
         self.types: list[torch.dtype] = []
         self.given: Iterator[torch.dtype] = iter(given)
 
-    def draw(
-        self, name: str, first: float, second: float, sizes: Sequence[int], dtype: torch.dtype, near: Any
-    ) -> torch.Tensor:
-        self.types.append(next(self.given, dtype))
-        return super().draw(name, first, second, sizes, self.types[-1], near)
+    def draw(self, name: str, first: float, second: float, form: Form) -> torch.Tensor:
+        self.types.append(next(self.given, form.dtype))
+        return super().draw(name, first, second, form._replace(dtype=self.types[-1]))
 
 
 def _take(module: torch.nn.Module, grads: Tensors) -> None:

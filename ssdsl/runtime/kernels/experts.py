@@ -15,16 +15,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .own_gradient import Gradients, with_gradient
+
+
+def has_numbers(x: torch.Tensor) -> bool:
+    """Whether a tensor has numbers: those on which torch captures and measures calls have none."""
+    return not (x.is_meta or isinstance(x, FakeTensor))
 
 
 def _by_expert(experts: torch.Tensor, count: int) -> tuple[torch.Tensor, list[int]]:
     """The order of rows sorted by expert, and the number of rows of each of the first `count` experts; rows of other
     experts come last."""
     known = experts.where((experts >= 0) & (experts < count), count)
-    order = known.argsort(stable=True)
-    return order, torch.bincount(known, minlength=count + 1)[:count].tolist()
+    counts = torch.bincount(known, minlength=count + 1)[:count].tolist() if has_numbers(known) else []
+    return known.argsort(stable=True), counts
 
 
 def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
@@ -36,36 +42,52 @@ def _runs(counts: list[int]) -> Iterator[tuple[int, slice]]:
         start += count
 
 
-def _routed_mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
+def _mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
     rows, weights, order = ctx.saved_tensors
-    of_rows = of_weights = None
-    if weights is not None:
-        of_rows = gradient.new_zeros(gradient.shape[0], weights.shape[1])
-        for expert, run in _runs(ctx.counts):
-            of_rows[order[run]] = gradient[order[run]] @ weights[expert].T
+    of_rows = None if weights is None else _products(gradient, weights.mT, ctx.runs, order)
+    of_weights = None
     if rows is not None:
-        of_weights = rows.new_zeros(len(ctx.counts), rows.shape[1], gradient.shape[1])
-        for expert, run in _runs(ctx.counts):
-            of_weights[expert] = rows[order[run]].T @ gradient[order[run]]
+        of_weights = torch.empty_like(ctx.form, device=rows.device)
+        of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
+        for expert, run in ctx.runs:
+            own = run if order is None else order[run]
+            torch.mm(rows[own].T, gradient[own], out=of_weights[expert])
     return of_rows, of_weights
 
 
-@with_gradient(_routed_mm_gradients)
-def routed_mm(
-    ctx: Any, rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, start: int = 0
+@with_gradient(_mm_gradients)
+def _mm(
+    ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: list[int], order: torch.Tensor | None
 ) -> torch.Tensor:
+    """Each row times the weights of its expert, for runs of rows with these lengths, which are in an order or sorted;
+    zeros for rows behind the runs."""
+    ctx.form = torch.empty_like(weights, device="meta")  # a gradient with its weight's layout can be added at once
+    ctx.runs = list(_runs(counts))
+    needs = ctx.needs_input_grad
+    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None, order)
+    return _products(rows, weights, ctx.runs, order)
+
+
+def _products(
+    rows: torch.Tensor, weights: torch.Tensor, runs: list[tuple[int, slice]], order: torch.Tensor | None
+) -> torch.Tensor:
+    result = rows.new_zeros(rows.shape[0], weights.shape[2])
+    for expert, run in runs:
+        if order is None:
+            torch.mm(rows[run], weights[expert], out=result[run])
+        else:
+            result[order[run]] = rows[order[run]] @ weights[expert]
+    return result
+
+
+def routed_mm(rows: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor, start: int = 0) -> torch.Tensor:
     """Each row times the weights of its expert; zeros for experts that are not in this part, which has those from
     `start`. The parts' results add up.
 
     rows [n, in], weights [experts of this part, in, out], experts [n] -> [n, out].
     """
-    order, ctx.counts = _by_expert(experts - start, weights.shape[0])
-    needs = ctx.needs_input_grad
-    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None, order)
-    result = rows.new_zeros(rows.shape[0], weights.shape[2])
-    for expert, run in _runs(ctx.counts):
-        result[order[run]] = rows[order[run]] @ weights[expert]
-    return result
+    order, counts = _by_expert(experts - start, weights.shape[0])
+    return _mm(rows, weights, counts, order)
 
 
 # -- rows sorted by expert -------------------------------------------------------------------------------------------
@@ -77,6 +99,8 @@ def count_rows(experts: torch.Tensor, own: torch.Tensor, each: int) -> torch.Ten
     experts [n] -> [experts of `own` * (n / each)], int64.
     """
     count, runs = own.shape[0], experts.shape[0] // each
+    if not has_numbers(experts):
+        return experts.new_empty(count * runs)
     places = _among(experts, own).view(runs, each) * runs + torch.arange(runs, device=own.device)[:, None]
     return torch.bincount(places.flatten(), minlength=(count + 1) * runs)[: count * runs]
 
@@ -93,9 +117,10 @@ def combine(rows: torch.Tensor, experts: torch.Tensor, own: torch.Tensor) -> tor
 
 
 def _order(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The places of the rows of the experts `own`, sorted by expert."""
+    """The places of the rows of the experts `own`, sorted by expert; all places, if the rows have no numbers."""
     known = _among(experts, own)
-    return known.argsort(stable=True)[: int((known < own.shape[0]).sum())]
+    order = known.argsort(stable=True)
+    return order[: int((known < own.shape[0]).sum())] if has_numbers(order) else order
 
 
 def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
@@ -104,32 +129,10 @@ def _among(experts: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     return place.where(own[place.clamp(max=own.shape[0] - 1)] == experts, own.shape[0])
 
 
-def _expert_mm_gradients(ctx: Any, gradient: torch.Tensor) -> Gradients:
-    rows, weights = ctx.saved_tensors
-    of_rows = of_weights = None
-    if weights is not None:
-        of_rows = gradient.new_empty(gradient.shape[0], weights.shape[1])
-        for expert, run in ctx.runs:
-            torch.mm(gradient[run], weights[expert].T, out=of_rows[run])
-    if rows is not None:
-        of_weights = torch.empty_like(ctx.form, device=rows.device)
-        of_weights[sorted({*range(of_weights.shape[0])}.difference(e for e, _ in ctx.runs))] = 0
-        for expert, run in ctx.runs:
-            torch.mm(rows[run].T, gradient[run], out=of_weights[expert])
-    return of_rows, of_weights
-
-
-@with_gradient(_expert_mm_gradients)
-def expert_mm(ctx: Any, rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def expert_mm(rows: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Each row times the weights of its expert, for rows sorted by expert, in runs of these lengths.
 
     rows [n, in], weights [experts, in, out], counts [experts * runs of each] -> [n, out].
     """
-    ctx.form = torch.empty_like(weights, device="meta")  # a gradient with its weight's layout can be added at once
-    ctx.runs = list(_runs(counts.view(weights.shape[0], -1).sum(1).tolist()))
-    needs = ctx.needs_input_grad
-    ctx.save_for_backward(rows if needs[1] else None, weights if needs[0] else None)
-    result = rows.new_empty(rows.shape[0], weights.shape[2])
-    for expert, run in ctx.runs:
-        torch.mm(rows[run], weights[expert], out=result[run])
-    return result
+    lengths = counts.view(weights.shape[0], -1).sum(1).tolist() if has_numbers(counts) else []
+    return _mm(rows, weights, lengths, None)

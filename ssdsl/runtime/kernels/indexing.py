@@ -142,17 +142,8 @@ def _reduced(
     return result
 
 
-def _indexed_gradient(ctx: Any, given: torch.Tensor) -> torch.Tensor:
-    outside, *indices = ctx.saved_tensors
-    given = given.masked_fill(_beside(outside, given, indices), 0)
-    return torch.ops.aten.index_put_(given.new_zeros(ctx.shape), indices, given, True)  # type: ignore[no-any-return]
-
-
-@with_gradient(_indexed_gradient)
-def _indexed(ctx: Any, x: torch.Tensor, outside: torch.Tensor, *indices: torch.Tensor | None) -> torch.Tensor:
-    """What indices pick, and zeros where they are `outside`. It keeps these alone."""
-    ctx.save_for_backward(outside, *indices)
-    ctx.shape = x.shape
+def _indexed(x: torch.Tensor, outside: torch.Tensor, *indices: torch.Tensor | None) -> torch.Tensor:
+    """What indices pick, and zeros where they are `outside`. Autograd keeps these alone."""
     result = torch.ops.aten.index.Tensor(x, indices)
     return result.masked_fill_(_beside(outside, result, indices), 0)  # type: ignore[no-any-return]
 

@@ -28,13 +28,8 @@ Step = Callable[[torch.Tensor], torch.Tensor]
 
 def all_reduce(group: Group) -> Step:
     """Sums over the group."""
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        x = x.clone(memory_format=torch.contiguous_format)
-        group.all_reduce(x)
-        return x
-
-    return step
+    in_place = all_reduce_(group)
+    return lambda x: in_place(x.clone(memory_format=torch.contiguous_format))
 
 
 def all_reduce_(group: Group) -> Step:

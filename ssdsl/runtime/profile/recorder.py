@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer, shape_of
+from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer
 from ..ranks.world import Group, World
 from .operator_clock import OperatorClock
 
@@ -144,7 +144,7 @@ def _call_of(kind: str, group: Group, x: torch.Tensor) -> Callable[[], object]:
     return lambda: group.exchange(into, dict.fromkeys(others, part))
 
 
-def time_messages(messages: dict[int, Message], count: int, mover: Mover, device: torch.device) -> dict[str, float]:
+def time_messages(messages: dict[int, Message], count: int, mover: Mover) -> dict[str, float]:
     """Seconds of each transfer alone, from its start on all ranks to its arrival here; called by all ranks alike.
 
     `count` is the number of messages in the program.
@@ -158,24 +158,21 @@ def time_messages(messages: dict[int, Message], count: int, mover: Mover, device
                 mover.world.transport.barrier()
                 if isinstance(message, SentSignal) or leg is None:
                     continue
-                time_s = _probe(message, leg, number, gradient, mover, device)
+                time_s = _probe(message, leg, number, gradient, mover)
                 if leg.gets:
                     found.setdefault(f"{number}.{'bwd' if gradient else 'fwd'}", []).append(time_s)
     return {name: min(times) for name, times in found.items()}
 
 
-def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover: Mover, device: torch.device) -> float:
+def _probe(transfer: ValueTransfer, leg: Leg, number: int, gradient: bool, mover: Mover) -> float:
     """The seconds of one transfer of zeros, from its start to its arrival, at this rank's end of it."""
     at = (0,) * len(transfer.time)
-    value = None
-    if leg.sends:
-        factors = [n for axis in shape_of(leg.sends_shape, at, transfer) for n in axis]
-        value = torch.zeros(factors, dtype=transfer.dtype, device=device)
+    value = mover.zeros(transfer, leg, at) if leg.sends else None
     start = time.perf_counter()
     mover.start(transfer, leg, value, number, at, gradient=gradient)
     mover.wait(number, at, gradient=gradient)
     mover.finish()
-    if device.type == "cuda":
+    if mover.device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
 

@@ -46,12 +46,7 @@ class TensorView:
     @property
     def is_whole(self) -> bool:
         """Whether it begins at its memory's start and is contiguous."""
-        expected, strides = 1, []
-        for size in reversed(self.size):
-            strides.append(expected)
-            expected *= size
-        pairs = zip(self.size, self.stride, reversed(strides), strict=True)
-        return self.offset == 0 and all(n == 1 or s == e for n, s, e in pairs)
+        return self.offset == 0 and torch.empty_strided(self.size, self.stride, device="meta").is_contiguous()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +109,9 @@ class Recipes:
             return whole[elements_at(places)]
         part = torch.empty(0)
         for step in steps:
-            part = self._follow_part(step, part, view, places, device)
+            first = [len(p) for p in places] if step.target in FACTORIES else part
+            with self._draws(step, places, view.size):
+                part = _call(step, [first, *step.args[1:]], {}, device)
         return part
 
     def is_undefined(self, name: str) -> bool:
@@ -151,19 +148,6 @@ class Recipes:
             for memory in {*step.makes, *step.writes}:
                 found.setdefault(memory, []).append(n)
         return found
-
-    def _follow_part(
-        self,
-        step: RecipeStep,
-        part: torch.Tensor,
-        view: TensorView,
-        places: Sequence[torch.Tensor],
-        device: torch.device,
-    ) -> torch.Tensor:
-        first = [len(p) for p in places] if step.target in FACTORIES else part
-        with self._draws(step, places, view.size):
-            part = _call(step, [first, *step.args[1:]], {}, device)
-        return part
 
     def _draws(self, step: RecipeStep, places: Sequence[torch.Tensor] = (), sizes: Sequence[int] = ()) -> Any:
         """The source of a step's random numbers."""
@@ -211,7 +195,7 @@ def _follow(step: RecipeStep, memories: dict[int, torch.Tensor], recipes: Recipe
 
 def _call(step: RecipeStep, args: Sequence[Any], memories: Mapping[int, torch.Tensor], device: torch.device) -> Any:
     """What a step's operator returns; new tensors lie on the device."""
-    operator = _operator(step.target)
+    operator = operator_named(step.target)
     kwargs = {k: _value(v, memories) for k, v in step.kwargs.items()}
     if any(argument.name == "device" for argument in operator._schema.arguments):
         kwargs["device"] = device
@@ -222,10 +206,11 @@ def _seen(view: TensorView, memories: Mapping[int, torch.Tensor]) -> torch.Tenso
     return memories[view.memory].as_strided(view.size, view.stride, view.offset)
 
 
-def _operator(target: str) -> Any:
-    """Torch's operator of a full name."""
-    name, _, overload = target.partition("::")[2].partition(".")
-    return getattr(getattr(getattr(torch.ops, target.partition("::")[0]), name), overload or "default")
+def operator_named(name: str) -> Any:
+    """torch's object of an operator by its full name, `aten::max.dim`; None where there is none."""
+    namespace, _, rest = name.partition("::")
+    kind, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), kind, None), overload or "default", None)
 
 
 def _value(item: Any, memories: Mapping[int, torch.Tensor]) -> Any:

@@ -5,7 +5,7 @@ takes the operator's arguments by name, and a source of draws.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -13,19 +13,29 @@ Given = dict[str, Any]
 Tensor = torch.Tensor
 
 
+class Form(NamedTuple):
+    """The form of a random tensor: its shape and dtype, and the tensor that it is `near`, or its device."""
+
+    sizes: Sequence[int]
+    dtype: torch.dtype
+    near: Tensor | torch.device
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Form":
+        """The form of another tensor, near that."""
+        return cls(tensor.shape, tensor.dtype, tensor)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tensor."""
+        return self.near.device if isinstance(self.near, Tensor) else self.near
+
+
 class DrawSource(Protocol):
     """A source of random tensors."""
 
-    def draw(
-        self,
-        name: str,
-        first: float,
-        second: float,
-        sizes: Sequence[int],
-        dtype: torch.dtype,
-        near: Tensor | torch.device,
-    ) -> Tensor:
-        """A tensor of numbers of a distribution with these parameters, beside another tensor or on a device."""
+    def draw(self, name: str, first: float, second: float, form: Form) -> Tensor:
+        """A tensor of numbers of a distribution with these parameters."""
 
 
 Rule = Callable[[DrawSource, Given], Any]
@@ -36,23 +46,22 @@ def _filling(name: str, *parameters: str) -> Rule:
 
     def rule(source: DrawSource, given: Given) -> Tensor:
         first, second = ([float(given[p]) for p in parameters] + [0.0])[:2]
-        like = given["self"]
-        return source.draw(name, first, second, like.shape, like.dtype, like)
+        return source.draw(name, first, second, Form.of(given["self"]))
 
     return rule
 
 
 def _new(name: str, first: float, second: float) -> Rule:
     """An operator that makes a tensor of a fixed distribution, of a size or like another tensor."""
-    return lambda source, given: source.draw(name, first, second, *_form(given, torch.get_default_dtype()))
+    return lambda source, given: source.draw(name, first, second, _form(given, torch.get_default_dtype()))
 
 
-def _form(given: Given, dtype: torch.dtype) -> tuple[Sequence[int], torch.dtype, Tensor | torch.device]:
-    """The shape and dtype of a new tensor, and where it is."""
+def _form(given: Given, dtype: torch.dtype) -> Form:
+    """The form of a new tensor."""
     like = given.get("self")
     if like is None:
-        return given["size"], _dtype(given, dtype), _device(given)
-    return like.shape, _dtype(given, like.dtype), _device(given) if given.get("device") else like
+        return Form(given["size"], _dtype(given, dtype), _device(given))
+    return Form(like.shape, _dtype(given, like.dtype), _device(given) if given.get("device") else like)
 
 
 def _dtype(given: Given, otherwise: torch.dtype) -> torch.dtype:
@@ -65,14 +74,14 @@ def _device(given: Given) -> torch.device:
 
 
 def _integers(source: DrawSource, given: Given) -> Tensor:
-    return source.draw("integers", given.get("low", 0), int(given["high"]), *_form(given, torch.int64))
+    return source.draw("integers", given.get("low", 0), int(given["high"]), _form(given, torch.int64))
 
 
 def _random(source: DrawSource, given: Given) -> Tensor:
     """Tensor.random_: integers up to the largest that the type holds exactly."""
     like, high = given["self"], given.get("to")
     end = _end_of(like.dtype) if high is None else high
-    return source.draw("integers", given.get("from", 0), end, like.shape, like.dtype, like)
+    return source.draw("integers", given.get("from", 0), end, Form.of(like))
 
 
 def _end_of(dtype: torch.dtype) -> int:
@@ -87,10 +96,11 @@ def _bernoulli(source: DrawSource, given: Given) -> Tensor:
     like = given["self"]
     p: Any = given.get("p", like)
     if not isinstance(p, Tensor):
-        return source.draw("bernoulli", float(p), 0.0, like.shape, like.dtype, like)
+        return source.draw("bernoulli", float(p), 0.0, Form.of(like))
     if not p.is_meta and bool(((p < 0) | (p > 1)).any()):
         raise RuntimeError("bernoulli needs chances between 0 and 1")
-    uniform = source.draw("uniform", 0.0, 1.0, like.shape, p.dtype if p.is_floating_point() else torch.float32, p)
+    dtype = p.dtype if p.is_floating_point() else torch.float32
+    uniform = source.draw("uniform", 0.0, 1.0, Form(like.shape, dtype, p))
     below = uniform < p
     return torch.ops.aten._to_copy.default(below, dtype=like.dtype)  # type: ignore[no-any-return]
 
@@ -101,11 +111,11 @@ def _normal(source: DrawSource, given: Given) -> Any:
     std: Any
     mean, std = (g.detach() if isinstance(g, Tensor) else float(g) for g in (given["mean"], given["std"]))
     if "self" in given or "size" in given:
-        return source.draw("normal", mean, std, *_form(given, torch.get_default_dtype()))
+        return source.draw("normal", mean, std, _form(given, torch.get_default_dtype()))
     tensors = [g for g in (mean, std) if isinstance(g, Tensor)]
     sizes = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
     beside = [t for t in tensors if t.shape == sizes] or tensors
-    normal: Any = source.draw("normal", 0.0, 1.0, sizes, tensors[0].dtype, beside[0])
+    normal: Any = source.draw("normal", 0.0, 1.0, Form(sizes, tensors[0].dtype, beside[0]))
     spread = normal * std
     return spread + mean
 
@@ -113,7 +123,7 @@ def _normal(source: DrawSource, given: Given) -> Any:
 def _dropout(source: DrawSource, given: Given) -> tuple[Tensor, Tensor]:
     """The result and the mask of a dropout that drops something."""
     x, p = given["input"], given["p"]
-    mask = source.draw("bernoulli", 1 - p, 0.0, x.shape, torch.bool, x)
+    mask = source.draw("bernoulli", 1 - p, 0.0, Form(x.shape, torch.bool, x))
     kept = x * mask
     return kept * (1 / (1 - p)), mask
 
@@ -121,7 +131,7 @@ def _dropout(source: DrawSource, given: Given) -> tuple[Tensor, Tensor]:
 def _rrelu(source: DrawSource, given: Given) -> tuple[Tensor, Tensor]:
     """Leaky ReLU with a random slope for each element below zero, and the slopes of all."""
     x = given["self"]
-    slope = source.draw("uniform", float(given["lower"]), float(given["upper"]), x.shape, x.dtype, x)
+    slope = source.draw("uniform", float(given["lower"]), float(given["upper"]), Form.of(x))
     below = x <= 0
     bent = x * slope
     return torch.where(below, bent, x), torch.where(below, slope, 1.0)
@@ -131,11 +141,11 @@ def _multinomial(source: DrawSource, given: Given) -> Any:
     """The outcomes with the shortest exponential waiting times, whose rates are the weights."""
     weights, count = given["self"], given["num_samples"]
     if not given["replacement"]:
-        waits = source.draw("exponential", 1.0, 0.0, weights.shape, weights.dtype, weights)
+        waits = source.draw("exponential", 1.0, 0.0, Form.of(weights))
         rates = weights / waits
         return rates.topk(count).indices
     *batch, outcomes = weights.shape
-    waits = source.draw("exponential", 1.0, 0.0, (*batch, count, outcomes), weights.dtype, weights)
+    waits = source.draw("exponential", 1.0, 0.0, Form((*batch, count, outcomes), weights.dtype, weights))
     row = weights.reshape(*batch, 1, outcomes)
     rates = row / waits
     return rates.argmax(-1)
@@ -143,7 +153,7 @@ def _multinomial(source: DrawSource, given: Given) -> Any:
 
 def _permutation(source: DrawSource, given: Given) -> Tensor:
     dtype = _dtype(given, torch.int64)
-    integers = source.draw("integers", 0, 1 << 53, (given["n"],), torch.int64, _device(given))
+    integers = source.draw("integers", 0, 1 << 53, Form((given["n"],), torch.int64, _device(given)))
     order = integers.sort(stable=True).indices
     return torch.ops.aten._to_copy.default(order, dtype=dtype) if dtype != torch.int64 else order
 

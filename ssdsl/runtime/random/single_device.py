@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..ranks.control import bytes_of
 from .counter_rng import Generator, step_keys
 from .distributions import DISTRIBUTIONS
-from .operators import RULES, Given, Rule
+from .operators import RULES, Form, Given, Rule
 
 MANY = 64
 
@@ -75,21 +75,13 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.keys = step_keys(self.seed_and_step, 2 * number)
         return self.keys[number].to(device)
 
-    def draw(
-        self,
-        name: str,
-        first: float,
-        second: float,
-        sizes: Sequence[int],
-        dtype: torch.dtype,
-        near: torch.Tensor | torch.device,
-    ) -> torch.Tensor:
-        """A tensor of random numbers from a distribution, on a device or on that of a tensor."""
-        device = near.device if isinstance(near, torch.Tensor) else near
-        if 0 in sizes:
-            return torch.empty(*sizes, dtype=dtype, device=device)
-        index, sizes = self.index(sizes, device)
-        return DISTRIBUTIONS[name](first, second, self.key(device), index, sizes, self.generator, dtype)
+    def draw(self, name: str, first: float, second: float, form: Form) -> torch.Tensor:
+        """A tensor of random numbers from a distribution."""
+        device = form.device
+        if 0 in form.sizes:
+            return torch.empty(*form.sizes, dtype=form.dtype, device=device)
+        index, sizes = self.index(form.sizes, device)
+        return DISTRIBUTIONS[name](first, second, self.key(device), index, sizes, self.generator, form.dtype)
 
     def index(self, sizes: Sequence[int], device: torch.device) -> tuple[Sequence[torch.Tensor], Sequence[int]]:
         """The positions of a tensor's elements, and the sizes of the axes they are positions on."""

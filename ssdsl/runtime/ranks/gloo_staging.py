@@ -4,26 +4,11 @@ gloo takes GPU tensors in some calls only, so every call works on a CPU copy. Th
 plan on fewer GPUs than it has devices.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .transport import Ends, Merge, PendingWork, Rows, StartedExchange, Transport, Works
-
-
-@dataclass(frozen=True)
-class Arriving:
-    """A receive into a CPU tensor that is then copied to the device."""
-
-    work: PendingWork
-    here: torch.Tensor
-    into: torch.Tensor
-
-    def wait(self) -> None:
-        """Blocks until the device tensor holds the received data."""
-        self.work.wait()
-        self.into.copy_(self.here)
 
 
 class Staged(Transport):
@@ -36,7 +21,7 @@ class Staged(Transport):
 
     def start_all_reduce(self, x: torch.Tensor, group: Any) -> PendingWork:
         here = _copy(x)
-        return Arriving(super().start_all_reduce(here, group), here, x)
+        return _arriving(super().start_all_reduce(here, group), here, x)
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         here = _empty(into)
@@ -57,13 +42,18 @@ class Staged(Transport):
         here, copies = [(peer, _empty(x)) for peer, x in into], [(peer, _copy(x)) for peer, x in parts]
         started = super().start_exchange(here, copies, group, tag)
         ends = zip(started.arriving, here, into, strict=True)
-        arriving = [Arriving(work, copy, x) for work, (_, copy), (_, x) in ends]
+        arriving = [_arriving(work, copy, x) for work, (_, copy), (_, x) in ends]
         return StartedExchange(arriving, [Works([work], copies) for work in started.leaving])
 
     def start_broadcast(self, x: torch.Tensor, source: int, group: Any) -> PendingWork:
         here = _copy(x) if source == self.rank else _empty(x)
         work = super().start_broadcast(here, source, group)
-        return Works([work], here) if source == self.rank else Arriving(work, here, x)
+        return Works([work], here) if source == self.rank else _arriving(work, here, x)
+
+
+def _arriving(work: PendingWork, here: torch.Tensor, into: torch.Tensor) -> Works:
+    """A receive into a CPU tensor that is then copied to the device."""
+    return Works([work], then=lambda: into.copy_(here))
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

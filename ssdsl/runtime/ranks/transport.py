@@ -4,7 +4,7 @@ All ranks of a group make the same calls in the same order. Tensors are contiguo
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -42,15 +42,17 @@ class SendingWork(PendingWork, Protocol):
 
 @dataclass(frozen=True)
 class Works:
-    """Several works as one; `sent` keeps tensors alive until they are done."""
+    """Several works as one; `sent` keeps tensors alive until they are done, and `then` is called when they are."""
 
     works: Sequence[Any]
     sent: Any = None
+    then: Callable[[], object] = lambda: None
 
     def wait(self) -> None:
         """Blocks until all are done."""
         for work in self.works:
             work.wait()
+        self.then()
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""

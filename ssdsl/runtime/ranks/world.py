@@ -39,36 +39,25 @@ class Group:
 
     def all_reduce(self, x: torch.Tensor, merge: Merge = "sum") -> None:
         """Replaces `x` by its sum, or maximum, over the group. `x` is contiguous, and has one shape on all ranks."""
-        self.world.begin("all_reduce", self, x)
-        self.world.transport.all_reduce(x, self.process_group, merge)
-        self.world.call = None
+        self._call("all_reduce", (x,), x, self.process_group, merge)
 
     def start_all_reduce(self, x: torch.Tensor) -> PendingWork:
         """Starts to replace `x` by its sum; it is the sum after the work's `wait`."""
-        world = self.world
-        world.begin("all_reduce", self, x)
-        started = Started(world.transport.start_all_reduce(x, self.process_group), world, world.last)
-        world.call = None
-        return started
+        work = self._call("start_all_reduce", (x,), x, self.process_group)
+        return Started(work, self.world, self.world.last)
 
     def all_gather(self, into: torch.Tensor, x: torch.Tensor) -> None:
         """Fills `into` [ranks * n] with the ranks' `x` [n], in the order of `ranks`."""
-        self.world.begin("all_gather", self, into)
-        self.world.transport.all_gather(into, x, self.process_group)
-        self.world.call = None
+        self._call("all_gather", (into,), into, x, self.process_group)
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor) -> None:
         """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
-        self.world.begin("reduce_scatter", self, x)
-        self.world.transport.reduce_scatter(into, x, self.process_group)
-        self.world.call = None
+        self._call("reduce_scatter", (x,), into, x, self.process_group)
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, rows: Rows | None = None) -> None:
         """Fills part k of `into` [ranks * n] with this rank's part of rank k's `x` [ranks * n]; parts of unequal size
         have so many `rows`."""
-        self.world.begin("all_to_all", self, x)
-        self.world.transport.all_to_all(into, x, self.process_group, rows)
-        self.world.call = None
+        self._call("all_to_all", (x,), into, x, self.process_group, rows)
 
     def exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> None:
         """Sends a part to each of some ranks, given by their index in the group, and fills `into` with what they
@@ -77,12 +66,16 @@ class Group:
 
     def start_exchange(self, into: dict[int, torch.Tensor], parts: dict[int, torch.Tensor]) -> PendingWork:
         """Starts an exchange; after the work's `wait`, `into` is filled and `parts` may change."""
-        world = self.world
-        world.begin("exchange", self, *into.values())
         received, sent = ([(self.ranks[k], x) for k, x in tensors.items()] for tensors in (into, parts))
-        started = Started(world.transport.start_exchange(received, sent, self.process_group), world, world.last)
-        world.call = None
-        return started
+        work = self._call("start_exchange", into.values(), received, sent, self.process_group)
+        return Started(work, self.world, self.world.last)
+
+    def _call(self, name: str, payload: Iterable[torch.Tensor], *args: Any) -> Any:
+        """Calls a function of the transport; meanwhile the rank's status says so."""
+        self.world.begin(name.removeprefix("start_"), self, *payload)
+        found = getattr(self.world.transport, name)(*args)
+        self.world.call = None
+        return found
 
 
 @dataclass(frozen=True, slots=True)

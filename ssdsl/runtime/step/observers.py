@@ -75,7 +75,7 @@ class ProfileObserver(Observer):
     def __init__(self, engine: Engine, last: int) -> None:
         self.engine, self.last, self.recorder = engine, last, engine.record()
         count, runner = len(engine.table.messages), engine.training.runner
-        self.transfers_s = time_messages(runner.messages, count, runner.mover, engine.device)
+        self.transfers_s = time_messages(runner.messages, count, runner.mover)
 
     def around(self, number: int) -> AbstractContextManager[None]:
         """Records the step."""

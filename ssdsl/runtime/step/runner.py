@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -42,23 +43,14 @@ class Block:
     inputs: tuple[Input, ...]
     prepared: tuple[str, ...]
     outputs: tuple[Output, ...]
-    loss: int | None
-    backward: str
-    again: bool
+    loss: int | None = None
+    backward: str = "whole"
+    again: bool = False
 
 
-def block(
-    number: int,
-    time: dict[str, int],
-    inputs: tuple[Input, ...],
-    prepared: tuple[str, ...],
-    outputs: tuple[Output, ...],
-    loss: int | None = None,
-    backward: str = "whole",
-    again: bool = False,
-) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
-    """A decorator that makes a function a block."""
-    return lambda run: Block(run, number, time, inputs, prepared, outputs, loss, backward, again)
+def block(*form: Any, **options: Any) -> Callable[[Callable[..., tuple[torch.Tensor, ...]]], Block]:
+    """A decorator that makes a function a block with these fields."""
+    return lambda run: Block(run, *form, **options)
 
 
 class Runner:
@@ -105,12 +97,17 @@ class Runner:
     def _task(self, kind: str, letter: str, number: int, at: At) -> Iterator[None]:
         """A context for a task: sets the rank's status, and records the task's time if a recorder is set."""
         self.doing = f"{kind} {number} at {list(at)}"
-        clock = self.world.clock
-        if self.recorder is None:
+        with self.timed(f"{letter}{number}{list(at)}", letter, number, self.mover.take_waited()):
             yield
-            return
-        span = self.recorder.span(f"{letter}{number}{list(at)}", self.mover.take_waited())
-        with span, clock.task(letter, number) if clock is not None else nullcontext():
+
+    @contextmanager
+    def timed(self, span: str, task: str, number: int, waited_s: float = 0.0) -> Iterator[None]:
+        """A context whose time is recorded as a span if a recorder is set, and as a task if a clock is."""
+        recorder, clock = self.recorder, self.world.clock
+        with (
+            recorder.span(span, waited_s) if recorder is not None else nullcontext(),
+            clock.task(task, number) if clock is not None else nullcontext(),
+        ):
             yield
 
     # -- functions ---------------------------------------------------------------------------------------------------
@@ -264,13 +261,9 @@ class Runner:
 
     @contextmanager
     def _on_flat(self, doing: str, flat: int, span: str) -> Iterator[FlatWeights]:
-        """A context for work on a flat parameter: sets the rank's status, and records the time if a recorder is set."""
+        """A context for work on a flat parameter: sets the rank's status, and records the time."""
         self.doing = f"{doing} {flat}"
-        recorder, clock = self.recorder, self.world.clock
-        with (
-            recorder.span(span) if recorder is not None else nullcontext(),
-            clock.task(span, flat) if clock is not None else nullcontext(),
-        ):
+        with self.timed(span, span, flat):
             yield self.weights.flat(flat)
 
 

@@ -6,7 +6,6 @@ norm, skip the step together or not at all, and return the same loss.
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -88,12 +87,7 @@ class StepEnd:
         elif not self.options.update:
             self.accumulated = {w.name: g for w, g in gradients}
         else:
-            recorder = share.runner.recorder
-            clock = share.world.clock
-            with (
-                recorder.span("optimizer") if recorder is not None else nullcontext(),
-                clock.task("update", 0) if clock is not None else nullcontext(),
-            ):
+            with share.runner.timed("optimizer", "update", 0):
                 self._step(gradients, squares)
         if self.scaler is not None and (overflowed or self.updated):
             self.scaler.update(overflowed)

@@ -15,9 +15,9 @@ from torch.func import vmap
 from ssdsl.model.capture.errors import GENERATOR, CaptureFailed
 from ssdsl.model.capture.preserve import patched
 from ssdsl.model.checks.check_capture import check_capture
+from ssdsl.model.checks.side_effects import bounded
 from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.load.model import Model
-from ssdsl.model.rewrite.bounded_counts import bounded
 from ssdsl.model.trace import capture
 from ssdsl.plan.eval.paths import match_paths
 from ssdsl.text.diagnostic import PlanError

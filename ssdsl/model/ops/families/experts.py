@@ -30,26 +30,12 @@ def _flops(call: TypedCall) -> int:
     return 2 * rows[0] * weights[-2] * weights[-1]
 
 
-def routed_mm_saves(reader: Reader) -> Saved:
-    rows = reader.shape(reader.operand("experts").axes)
-    order = extra("order of the rows", rows, "int64")
-    return reader.named("rows/weights weights/rows") + order
-
-
 def places_saves(reader: Reader) -> Saved:
     """The tensor that `dispatch` and `combine` keep: the places of the rows of the part's experts."""
     tensors = (*reader.operator.inputs, *reader.operator.outputs)
     fewest = min(math.prod(reader.shape(t.axes[:1])) for t in tensors if len(t.axes) > 1 or t in tensors[-1:])
     return extra("places of the rows", (fewest,), "int64")
 
-
-ROUTED_PART = PartKernel(
-    axis=("weights", 0),
-    call="routed_mm({rows}, {weights}, {experts}, start={start})",
-    forward=(),  # the parts add up
-    backward=(),
-    saved=routed_mm_saves,
-)
 
 OPS = (
     Op("aten::_grouped_mm", all_whole, contraction=True, flops=_flops),  # its sizes are multiples of 16 bytes
@@ -64,11 +50,10 @@ OPS = (
     Op(
         "ssdsl::routed_mm",
         "rows in, experts in out, rows -> rows out",
-        kernel=ROUTED_PART,
+        kernel=PartKernel(("weights", 0), "routed_mm({rows}, {weights}, {experts}, start={start})"),
         contraction=True,
         flops=_flops,
         projects=True,
-        saved=routed_mm_saves,
         text="routed_mm",
     ),
     # made by lowering of `routed_mm`; captured graphs never contain these

@@ -1,6 +1,6 @@
 """The rows of operators on tables: embeddings, indexing, gathering and scattering."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ssdsl.model.dims.signature import (
     ONE,
@@ -15,11 +15,10 @@ from ssdsl.model.dims.signature import (
     whole,
     whole_axes,
 )
-from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.families.reduce import UNMERGED
 from ssdsl.model.ops.families.whole import all_whole
 from ssdsl.model.ops.op import Op, PartKernel, Rule, Text, call_of
-from ssdsl.model.ops.reader import AxisOfPart, Reader, TypedCall
+from ssdsl.model.ops.reader import AxisOfPart, TypedCall
 
 EXTREMES = ("amax", "amin")
 
@@ -68,12 +67,17 @@ def gather(call: TypedCall) -> Signature:
     """
     (x, i), at = call.shapes, call.axis("dim")
     alike = [k != at and x[k] == i[k] for k in range(len(x))]
-    adds_up = call.inputs[0].dtype != "bool"
-    source = [
-        free(f"d{k}") if f else free("along") if k == at and adds_up else whole(f"a{k}") for k, f in enumerate(alike)
+    taken = _row(alike, at, "b", free("i"))
+    return signature([_row(alike, at, "a", _read(call, free("along"))), taken], [taken])
+
+
+def _row(alike: Sequence[bool], at: int, word: str, along: Axis | None = None) -> list[Axis]:
+    """The axes of an operand: this one where positions are counted `along`, those in which all operands are alike, and
+    others, which are whole and begin with a word."""
+    return [
+        along if along and k == at else free(f"d{k}") if f and k != at else whole(f"{word}{k}")
+        for k, f in enumerate(alike)
     ]
-    taken = [free(f"d{k}") if f else free("i") if k == at else whole(f"b{k}") for k, f in enumerate(alike)]
-    return signature([source, taken], [taken])
 
 
 def embedding_bag(call: TypedCall) -> Signature:
@@ -112,16 +116,13 @@ def scatter_add(call: TypedCall) -> Signature:
         return all_whole(call)
     is_list = len(index) < len(x)
     alike = [added[k] == x[k] and (is_list or index[k] == x[k]) for k in range(len(x))]
-    into = [combined("into") if k == at else free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+    into = _row(alike, at, "a", combined("into"))
     counts = index if is_list else index[at : at + 1]
-    points = [free("points") if counts == added[at : at + 1] else whole(f"{word}{at}") for word in "is"]
-
-    def row(number: int) -> list[Axis]:
-        others = (n if f else whole(f"{'is'[number]}{k}") for k, (n, f) in enumerate(zip(into, alike, strict=True)))
-        return [points[number] if k == at else axis for k, axis in enumerate(others)]
-
-    listed = [points[0]] if index else []
-    return signature([into, listed if is_list else row(0), row(1)], [into], addends=(0,))
+    points = free("points") if counts == added[at : at + 1] else None
+    places = _row(alike, at, "i", points)
+    if is_list:
+        places = [places[at]] if index else []
+    return signature([into, places, _row(alike, at, "s", points)], [into], addends=(0,))
 
 
 def _scatter(*, selects: bool = False) -> Rule:
@@ -132,14 +133,12 @@ def _scatter(*, selects: bool = False) -> Rule:
 
     def rule(call: TypedCall) -> Signature:
         shapes, rank, at = call.shapes, call.rank, call.axis("dim")
-        alike = [k != at and all(s[k] == call.shape[k] for s in shapes if len(s) == rank) for k in range(rank)]
-        names = [free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+        alike = [all(s[k] == call.shape[k] for s in shapes if len(s) == rank) for k in range(rank)]
+        names = _row(alike, at, "a")
         rows = [names]
         for number, shape in enumerate(shapes[1:]):
             if len(shape) == rank:
-                rows.append(
-                    [n if f else whole(f"b{number}{k}") for k, (n, f) in enumerate(zip(names, alike, strict=True))]
-                )
+                rows.append(_row(alike, at, f"b{number}"))
             elif selects and len(shape) == rank - 1:
                 rows.append([*names[:at], *names[at + 1 :]])
             else:
@@ -157,15 +156,10 @@ def scatter_reduce(call: TypedCall) -> Signature:
     if not x or not index or not points:
         return all_whole(call)
     alike = [x[k] == index[k] == points[k] for k in range(len(x))]
-    into = [combined("into") if k == at else free(f"d{k}") if f else whole(f"a{k}") for k, f in enumerate(alike)]
+    into = _row(alike, at, "a", combined("into"))
     is_merged = call.argument("reduce") in EXTREMES and call.inputs[0].dtype not in UNMERGED
-
-    def row(word: str) -> list[Axis]:
-        along = combined("points") if is_merged and index[at] == points[at] else whole(f"{word}{at}")
-        pairs = enumerate(zip(into, alike, strict=True))
-        return [along if k == at else n if f else whole(f"{word}{k}") for k, (n, f) in pairs]
-
-    return signature([into, row("i"), row("s")], [into])
+    along = combined("points") if is_merged and index[at] == points[at] else None
+    return signature([into, _row(alike, at, "i", along), _row(alike, at, "s", along)], [into])
 
 
 def _embedding_text(a: Mapping[str, str]) -> str:
@@ -174,26 +168,10 @@ def _embedding_text(a: Mapping[str, str]) -> str:
     return f"F.embedding({a['indices']}, {a['weight']})"
 
 
-def reduce_part_saves(reader: Reader) -> Saved:
-    """The operands and the result; of products both with one more position, the local indices, what is reduced, and a
-    mask of what falls into other parts."""
-    if reader.argument("reduce") in EXTREMES:
-        return reader.named("self src index result")
-    if not (reader.requires_grad("self") or reader.requires_grad("src")):
-        return Saved()
-    index, operand = (reader.shape(reader.operand(name).axes) for name in ("index", "self"))
-    dim, dtype = int(reader.argument("dim")), reader.value("self").dtype
-    longer = [n + 1 if axis == dim % len(operand) else n for axis, n in enumerate(operand)]
-    found = extra("operand and result", longer, dtype, 2) + extra("local index", index, "int64")
-    found += extra("what is reduced", index, dtype)
-    return found + extra("outside", index, "bool") if reader.requires_grad("src") else found
-
-
 SCATTER_REDUCE_PART = PartKernel(
     axis=("self", "dim"),
     merged=("index", "dim"),
     call=call_of("scatter_reduce_part", "self dim index src reduce include_self start size group"),
-    saved=reduce_part_saves,
 )
 
 

@@ -143,8 +143,7 @@ class GatedAttention(nn.Module):
         else:
             scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
             values = (scores if bias is None else scores + bias).softmax(-1) @ v
-        out: torch.Tensor = self.out(self.gate(x).sigmoid() * values.transpose(2, 3).flatten(3))
-        return out
+        return self.out(self.gate(x).sigmoid() * values.transpose(2, 3).flatten(3))
 
 
 class Rows(nn.Module):
@@ -156,8 +155,7 @@ class Rows(nn.Module):
         self.attention = GatedAttention(msa, head, pair, attention)
 
     def forward(self, m: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.attention(self.norm(m), self.norm_pair(z))
-        return m + y
+        return m + self.attention(self.norm(m), self.norm_pair(z))
 
 
 class Columns(nn.Module):
@@ -168,8 +166,7 @@ class Columns(nn.Module):
         self.norm, self.attention = nn.LayerNorm(msa), GatedAttention(msa, head, 0, attention)
 
     def forward(self, m: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.attention(self.norm(m).transpose(1, 2))
-        return m + y.transpose(1, 2)
+        return m + self.attention(self.norm(m).transpose(1, 2)).transpose(1, 2)
 
 
 class TriangleAttention(nn.Module):
@@ -181,8 +178,7 @@ class TriangleAttention(nn.Module):
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         y = self.norm(z)
-        added: torch.Tensor = self.attention(y, y)
-        return z + added
+        return z + self.attention(y, y)
 
 
 class Transition(nn.Module):
@@ -194,8 +190,7 @@ class Transition(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.down(self.up(self.norm(x)).relu())
-        return x + y
+        return x + self.down(self.up(self.norm(x)).relu())
 
 
 class OuterProductMean(nn.Module):
@@ -210,8 +205,7 @@ class OuterProductMean(nn.Module):
     def forward(self, m: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         y = self.norm(m)
         products = torch.einsum("bsic,bsjd->bijcd", self.left(y), self.right(y)) / m.shape[1]
-        out: torch.Tensor = self.out(products.flatten(3))
-        return z + out
+        return z + self.out(products.flatten(3))
 
 
 class TriangleMultiplication(nn.Module):
@@ -229,5 +223,4 @@ class TriangleMultiplication(nn.Module):
         left = self.left_gate(y).sigmoid() * self.left(y)
         right = self.right_gate(y).sigmoid() * self.right(y)
         summed = torch.einsum("bikc,bjkc->bijc", left, right)
-        added: torch.Tensor = self.gate(y).sigmoid() * self.out(self.norm_sum(summed))
-        return z + added
+        return z + self.gate(y).sigmoid() * self.out(self.norm_sum(summed))

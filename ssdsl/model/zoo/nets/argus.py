@@ -46,8 +46,7 @@ class ArgusCodebookNet(nn.Module):
         planes = self.planes(self.unet(x)).chunk(PLANES, dim=1)
         read = [sampled_plane(plane, queries[..., axes]) for plane, axes in zip(planes, AXES, strict=True)]
         scores = self.query(queries, read[0] + read[1] + read[2])
-        loss: torch.Tensor = F.binary_cross_entropy_with_logits(scores, occupancy) + distance
-        return loss
+        return F.binary_cross_entropy_with_logits(scores, occupancy) + distance
 
     @staticmethod
     def example(size: ArgusCodebook, draws: torch.Generator, meta: bool) -> Batch:
@@ -133,8 +132,7 @@ class Occupancy(nn.Module):
     def forward(self, places: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         x = self.place(places) + self.feature(features)
         x = x + self.down(F.relu(self.up(F.relu(x))))
-        y: torch.Tensor = self.score(F.relu(x)).squeeze(-1)
-        return y
+        return self.score(F.relu(x)).squeeze(-1)
 
 
 class ArgusPriorNet(nn.Module):

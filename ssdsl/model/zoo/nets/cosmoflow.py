@@ -48,5 +48,4 @@ class PooledConvolution(nn.Module):
         self.pool = nn.AvgPool3d(3, stride=2, padding=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.pool(F.leaky_relu(self.norm(self.conv(x)), SLOPE))
-        return y
+        return self.pool(F.leaky_relu(self.norm(self.conv(x)), SLOPE))

@@ -85,8 +85,7 @@ class LinearDecoder(nn.Module):
         self.sum = nn.Linear(size.combined, 1)
 
     def forward(self, features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.sum(features).squeeze(1)
-        return y
+        return self.sum(features).squeeze(1)
 
 
 class Gate(nn.Module):
@@ -101,8 +100,7 @@ class Gate(nn.Module):
 
     def forward(self, features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
         is_open = F.linear(self.fixed(points), self.gates) > 0
-        y: torch.Tensor = (self.sums(features) * is_open).mean(dim=1)
-        return y
+        return (self.sums(features) * is_open).mean(dim=1)
 
 
 class Relu(nn.Module):
@@ -113,5 +111,4 @@ class Relu(nn.Module):
         self.first, self.second = nn.Linear(size.combined, size.hidden), nn.Linear(size.hidden, 1)
 
     def forward(self, features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.second(self.first(features).relu()).squeeze(1)
-        return y
+        return self.second(self.first(features).relu()).squeeze(1)

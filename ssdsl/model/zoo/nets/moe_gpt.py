@@ -69,8 +69,7 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, dim=-1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        out: torch.Tensor = self.out(y.transpose(1, 2).flatten(2))
-        return out
+        return self.out(y.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
@@ -81,8 +80,7 @@ class FeedForward(nn.Module):
         self.up, self.down = nn.Linear(hidden, ffn), nn.Linear(ffn, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.down(F.gelu(self.up(x)))
-        return y
+        return self.down(F.gelu(self.up(x)))
 
 
 def _plain(size: MoeGpt) -> FeedForward:

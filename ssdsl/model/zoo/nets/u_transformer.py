@@ -89,8 +89,7 @@ class Residual(nn.Module):
     def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
         y = self.first(F.silu(self.norm_in(x))) + self.time(time)[:, :, None, None]
         y = self.second(F.silu(self.norm_out(y)))
-        z: torch.Tensor = y + self.shortcut(x)
-        return z
+        return y + self.shortcut(x)
 
 
 class UNetLevel(nn.Module):
@@ -101,8 +100,7 @@ class UNetLevel(nn.Module):
         self.residual, self.transformer = Residual(size, given, made), Transformer(size, made)
 
     def forward(self, x: torch.Tensor, time: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.transformer(self.residual(x, time), context)
-        return y
+        return self.transformer(self.residual(x, time), context)
 
 
 class Transformer(nn.Module):
@@ -123,8 +121,7 @@ class Transformer(nn.Module):
         y = y + self.among(own, own)
         y = y + self.across(self.norms[1](y), context)
         y = y + self.ffn(self.norms[2](y))
-        z: torch.Tensor = x + self.leave(y.transpose(1, 2).unflatten(2, x.shape[2:]))
-        return z
+        return x + self.leave(y.transpose(1, 2).unflatten(2, x.shape[2:]))
 
 
 class ToContext(nn.Module):
@@ -140,8 +137,7 @@ class ToContext(nn.Module):
     def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
         pairs = ((self.q, x), (self.k, context), (self.v, context))
         q, k, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f, y in pairs)
-        y: torch.Tensor = self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return y
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Gated(nn.Module):
@@ -153,5 +149,4 @@ class Gated(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.down(self.up(x) * F.gelu(self.gate(x)))
-        return y
+        return self.down(self.up(x) * F.gelu(self.gate(x)))
