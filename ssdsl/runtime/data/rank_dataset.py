@@ -66,7 +66,7 @@ class Collator:
         """The part, made of the items of its rows."""
         rows = self.rows(samples)
         try:
-            batch = named(self._collated(items, samples, epoch, number, own), self.names)
+            batch = self.feed.cast(named(self._collated(items, samples, epoch, number, own), self.names))
             if self.batched:
                 samples = self.feed.size_of(batch)
                 rows = list(range(samples))
