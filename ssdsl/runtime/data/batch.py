@@ -161,6 +161,10 @@ class BatchSpec:
                 tensor = tensor.index_select(axis, places)
         return tensor.contiguous()
 
+    def is_sample(self, batch: Tensors) -> bool:
+        """Whether a batch is a single sample: every input lacks the axis of samples, and no other one."""
+        return all(self._is_cut(name) and batch[name].shape == shape[1:] for name, shape in self.shapes.items())
+
     def size_of(self, batch: Tensors) -> int:
         """The number of samples in a whole batch: the size of most inputs along the batch, so that `check` names one
         that differs. Of two equally common sizes it is the program's, if that is one of them."""
