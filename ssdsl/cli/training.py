@@ -88,14 +88,30 @@ def write(loaded: LoadedPlan, compiled: "Compiled", folder: Path, evaluation: "C
     """Writes the program, and that of the evaluation. Raises PlanError if the folder belongs to another run, or cannot
     be written."""
     from ssdsl.codegen.write import write_program
+
+    with _writing_program(folder):
+        evaluates = evaluation.program if evaluation is not None else None
+        model = None if loaded.captured.origin else loaded.model
+        write_program(compiled.program, model, folder, compiled.source, evaluates)
+
+
+def check_program_folder(folder: Path) -> None:
+    """Raises PlanError for a folder that takes no program, so that this is known before long work."""
+    from ssdsl.codegen.write import check_free
+
+    with _writing_program(folder):
+        check_free(folder)
+
+
+@contextmanager
+def _writing_program(folder: Path) -> Iterator[None]:
+    """A context in which a folder that takes no program becomes a diagnostic."""
     from ssdsl.run.errors import FolderInUse
     from ssdsl.run.failures import writing
 
     with writing(folder):
-        evaluates = evaluation.program if evaluation is not None else None
-        model = None if loaded.captured.origin else loaded.model
         try:
-            write_program(compiled.program, model, folder, compiled.source, evaluates)
+            yield
         except FileExistsError as error:
             raise PlanError(FolderInUse(None, str(folder))) from error
 

@@ -72,10 +72,7 @@ def write_program(
     but not run. An existing folder is replaced if it holds a program, or is empty; raises FileExistsError otherwise,
     and OSError where nothing can be written.
     """
-    if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
-        raise FileExistsError(folder)
-    if folder.parent.is_file():  # where mkdir says that it exists
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    check_free(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -86,6 +83,14 @@ def write_program(
         beside.rename(folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def check_free(folder: Path) -> None:
+    """Raises FileExistsError for a folder with other files than a program's, and OSError where there can be none."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / "program.json").exists():
+        raise FileExistsError(folder)
+    if folder.parent.is_file():  # where mkdir says that it exists
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def _fill(

@@ -51,7 +51,7 @@ def _check_first_batch(data: Any, model: Model, place: Span | None, evaluate: bo
     """The loader of a single device, after it has made the first batch."""
     example = model.batches[0]
     inputs = {n: BatchInput(tuple(t.shape), str(t.dtype).removeprefix("torch."), ()) for n, t in example.items()}
-    feed = BatchSpec.of(inputs, BatchSpec.of(inputs, {}).wholes())
+    feed = BatchSpec.of(inputs, BatchSpec.of(inputs, {}).wholes(), casts=model.precision is not None)
     try:
         loader = Loader(data, feed, LoneControl(), **loader_arguments(data, feed.samples, evaluate))
         loader.workers = Workers()

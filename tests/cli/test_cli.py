@@ -365,6 +365,16 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     assert done.returncode == 1 and "sub`: not a directory" in done.stderr and "E0508" in done.stderr
 
 
+def test_a_search_refuses_a_folder_for_its_program_at_once(
+    here: Callable[..., Done], model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ssdsl.sketch.search.search_of", lambda *_, **__: pytest.fail("it searches"))
+    source = Path(model.removesuffix(":net"))
+    for folder, code in ((source.parent, "E0507"), (source / "sub", "E0508")):
+        done = here("search", "data_parallel", "--model", model, "--compile", str(folder))
+        assert done.returncode == 1 and code in done.stderr
+
+
 def test_show_program(here: Callable[..., Done], model: str) -> None:
     words = ["show", "data_parallel", "program", "--model", model]
     done = here(*words)

@@ -4,6 +4,7 @@ import json
 import os
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,13 @@ def written(folder: Path, text: str, function: str = "data") -> str:
 def test_data_of_each_kind(function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert check_data(written(tmp_path, GOOD, function), model()) == f"{tmp_path / 'mine.py'}:{function}"
+
+
+@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
+def test_numbers_of_another_precision_are_cast(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = GOOD.replace("float(i))", f"float(i), dtype=torch.{dtype})")
+    check_data(written(tmp_path, text), replace(model(), precision="bf16"))
 
 
 def test_a_generator_begins_anew_for_every_epoch(tmp_path: Path) -> None:

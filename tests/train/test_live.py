@@ -231,6 +231,36 @@ def test_constants_are_of_the_type_that_was_captured() -> None:
     assert ranks == [{"angles": torch.bfloat16, "mask": torch.bfloat16}] * 2
 
 
+class Distance(torch.nn.Module):
+    """Takes floating-point numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.up(x) - x).square().mean()
+
+
+def test_a_loaders_numbers_are_cast_to_half_precision_as_those_of_a_step() -> None:
+    """Also those of a smaller last batch, and in parts."""
+    given = torch.randn(SIZE + 2, 4, generator=torch.Generator().manual_seed(0))
+    rows = [{"x": given[:SIZE]}, {"x": given[SIZE:]}]
+
+    def body(world: World, place: Any) -> Any:
+        torch.manual_seed(0)
+        model = replace(model_of(Distance(), rows[0], {"x": ("batch", "width")}), precision="bf16")
+        engine = Engine(Live(plan_path("data_parallel"), model, {"D": 2}, world.control), world, CPU, background=False)
+        engine.optimizer(torch.optim.SGD, lr=0.0)
+        data = [{"x": row} for row in given]
+        loaded = engine.loader(data, SIZE, drop_last=False)
+        judged = engine.loader(data, SIZE, drop_last=False, evaluate=True)
+        return [engine.step(b) for b in loaded], [engine.step(b) for b in rows], engine.evaluate(judged)
+
+    for loaded, stepped, judged in run_ranks(2, body):
+        assert len(loaded) == 2 and loaded == stepped and judged == pytest.approx(loaded[0], rel=0.2)
+
+
 class Pair(Net):
     """Returns its loss and its scores as a tuple."""
 

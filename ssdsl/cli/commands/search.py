@@ -15,6 +15,7 @@ from ssdsl.cli.options import complete_plan
 from ssdsl.cli.pictures import save_page
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, state_of
 from ssdsl.cli.terminal import print_json, print_text, print_views, results, show_diagnostics, talk
+from ssdsl.cli.training import check_program_folder
 from ssdsl.lang.save import check_folder
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def search(
 
     for file in (out, html):
         check_folder(file)
+    if compile_ is not None:
+        check_program_folder(Path(compile_))
     on = chosen_cluster(cluster)
     wanted = _range(devices, on)
     texts = read_texts(plans or (), baseline)

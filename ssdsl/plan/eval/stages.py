@@ -139,8 +139,8 @@ class BadWidths(Traced):
     @property
     def reason(self) -> str:
         if not self.each:
-            allowed = joined([*map(str, self.allowed)], "and")
-            return f"no {self.stages} of the numbers {allowed} make {self.devices} devices"
+            allowed = joined([*map(str, self.allowed)], "or")
+            return f"{counted(self.stages, 'stage')} of {allowed} devices cannot make {counted(self.devices, 'device')}"
         if len(self.each) != self.stages:
             return f"{len(self.each)} numbers of devices are given for {self.stages} stages"
         if min(self.each) < 1:

@@ -107,21 +107,31 @@ PAD = "make all batches alike, as by padding to a fixed length in collate_fn; th
 class BatchSpec:
     """The inputs of one step: `shapes` and `dtypes` of the global batch, and `pieces`, the parts that this rank needs.
 
-    `samples` is the size of the global batch: the first axis of inputs that are cut by samples.
+    `samples` is the size of the global batch: the first axis of inputs that are cut by samples. `casts`: the program
+    computes in half precision, and floating-point inputs of another type are converted.
     """
 
     samples: int
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, torch.dtype]
     pieces: dict[str, Piece]
+    casts: bool = False
 
     @classmethod
-    def of(cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0) -> "BatchSpec":
+    def of(
+        cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0, casts: bool = False
+    ) -> "BatchSpec":
         """From the table's `inputs` and a rank's pieces. `samples` is by default the first axis of the first input."""
         shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
         dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}
         first = next((shape[0] for shape in shapes.values() if shape), 1)
-        return cls(samples or first, shapes, dtypes, dict(pieces))
+        return cls(samples or first, shapes, dtypes, dict(pieces), casts)
+
+    def cast(self, batch: Tensors) -> Tensors:
+        """The batch, with floating-point inputs in the program's types if it `casts`."""
+        if not self.casts:
+            return batch
+        return {n: t.to(self.dtypes[n]) if t.is_floating_point() else t for n, t in batch.items()}
 
     def wholes(self) -> dict[str, Piece]:
         """Pieces that are the whole of every input."""
@@ -150,6 +160,10 @@ class BatchSpec:
             if len(places) != tensor.shape[axis] or not torch.equal(places, torch.arange(len(places))):
                 tensor = tensor.index_select(axis, places)
         return tensor.contiguous()
+
+    def is_sample(self, batch: Tensors) -> bool:
+        """Whether a batch is a single sample: every input lacks the axis of samples, and no other one."""
+        return all(self._is_cut(name) and batch[name].shape == shape[1:] for name, shape in self.shapes.items())
 
     def size_of(self, batch: Tensors) -> int:
         """The number of samples in a whole batch: the size of most inputs along the batch, so that `check` names one

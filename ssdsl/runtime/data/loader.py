@@ -56,6 +56,11 @@ class Loader:
         workers: Workers = Workers(),
     ) -> None:
         if isinstance(dataset, DataLoader):
+            own = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler, "collate_fn": collate_fn}
+            own["workers"] = workers != Workers()
+            if given := [name for name, value in own.items() if value is not None and value is not False]:
+                reason = f"a DataLoader has its own {', '.join(given)}"
+                raise EngineError(reason, "give that to the DataLoader, or give its data set alone")
             workers, collate_fn = Workers.of(dataset), dataset.collate_fn
             batch_size, sampler, batch_sampler = _arguments(dataset)
             dataset = dataset.dataset

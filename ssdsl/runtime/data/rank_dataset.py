@@ -66,8 +66,11 @@ class Collator:
         """The part, made of the items of its rows."""
         rows = self.rows(samples)
         try:
-            batch = named(self._collated(items, samples, epoch, number, own), self.names)
+            batch = self.feed.cast(named(self._collated(items, samples, epoch, number, own), self.names))
             if self.batched:
+                if self.feed.is_sample(batch):
+                    reason = "without a batch_size the items of the data set are batches, and this one is a sample"
+                    return LoadedBatch(samples, error=str(EngineError(reason, f"give batch_size={self.feed.samples}")))
                 samples = self.feed.size_of(batch)
                 rows = list(range(samples))
             if samples != self.feed.samples:

@@ -62,7 +62,7 @@ class RankProgram:
     @cached_property
     def feed(self) -> BatchSpec:
         """The inputs of this rank's program."""
-        return BatchSpec.of(self.table.inputs, self.inputs)
+        return BatchSpec.of(self.table.inputs, self.inputs, casts=self.table.precision is not None)
 
     def waits(self) -> str:
         """A text of what this rank waits for now; "" if nothing."""

@@ -270,7 +270,7 @@ class Engine:
         feed = self.training.feed
         samples, error = feed.samples, None
         try:
-            whole = self._cast(named(batch, [*feed.shapes]))
+            whole = feed.cast(named(batch, [*feed.shapes]))
             samples = feed.size_of(whole)
             if not samples:
                 raise EngineError("the batch has no samples", "leave out batches that are empty")
@@ -295,13 +295,6 @@ class Engine:
                 f"rank {other[0]} was given a batch of {said[other[0]]} samples, and rank 0 one of {said[0]}",
                 "give all ranks the same global batch",
             )
-
-    def _cast(self, batch: Tensors) -> Tensors:
-        """Casts floating-point inputs to the precision of the model."""
-        if self.precision is None:
-            return batch
-        dtypes = self.training.feed.dtypes
-        return {n: t.to(dtypes[n]) if t.is_floating_point() else t for n, t in batch.items()}
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 

@@ -452,6 +452,21 @@ def test_a_batch_unlike_the_programs(plan: str, wrong: str) -> None:
     assert len(set(told)) == 1 and f"batch 0 of epoch 0: {text}" in told[0] and "help: " in told[0]
 
 
+OWN = {"shuffle": True, "sampler": [1, 0], "collate_fn": default_collate, "workers": Workers(1)}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_dataloader_takes_no_arguments_beside_its_own(name: str) -> None:
+    told = failing("dp", lambda: DataLoader(Numbers(), BATCH), **{name: OWN[name]})
+    assert f"a DataLoader has its own {name}" in told[0] and "help: give that to the DataLoader" in told[0]
+
+
+def test_samples_where_batches_are_expected() -> None:
+    data = [{"x": x, "y": torch.tensor(y)} for x, y in (Numbers()[key] for key in range(9))]
+    told = failing("one", lambda: data, batch_size=None)[0]
+    assert "this one is a sample" in told and f"help: give batch_size={BATCH}" in told
+
+
 def test_arguments_that_cannot_be() -> None:
     class Lengthless(Dataset[Any]):
         def __getitem__(self, key: int) -> Any:
