@@ -26,8 +26,8 @@ class DimPlaces:
 
 @dataclass(frozen=True)
 class ModelIndex:
-    """A graph with its look-up tables. `places`, `balanced`, `matches` and the functions of sets only cache answers:
-    the same set gives the same object, so that later look-ups are cheap."""
+    """A graph with its look-up tables. `places`, `balanced`, `matches`, `repeated` and the functions of sets only cache
+    answers: the same set gives the same object, so that later look-ups are cheap."""
 
     graph: Graph
     operators: dict[str, Operator]
@@ -39,6 +39,7 @@ class ModelIndex:
     places: dict[Hashable, DimPlaces] = field(default_factory=dict, repr=False)  # of dimensions, by operators and name
     balanced: dict[tuple[frozenset[str], Stages], Units] = field(default_factory=dict, repr=False)  # of `balance`
     matches: dict[str, Units] = field(default_factory=dict, repr=False)  # of patterns that were matched
+    repeated: dict[frozenset[str], Units] = field(default_factory=dict, repr=False)  # runs that `recompute` asked for
 
     def ordered(self, names: Iterable[str]) -> Sequence[Operator]:
         """Operators in the order of the graph."""

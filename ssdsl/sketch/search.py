@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
+from statistics import fmean
 from typing import Generic, TypeVar
 
 from ssdsl.cluster.cluster import Cluster
@@ -51,6 +52,12 @@ def _least_share(report: Report, memory: float) -> float:
             room = memory * device.capacity_bytes - (device.peak_bytes - taken)
             shares.append(max(0.05, room / taken))
     return min(shares, default=1.0)
+
+
+def _without_waits(tried: Tried, of: Callable[[Sequence[float]], float]) -> float:
+    """The device-seconds of a step in which devices wait less by what all of them wait: by the least (`min`), which
+    another order may leave out, or by the mean, if other cuts make all work equally long."""
+    return tried.cost[0] * (1 - of([d.idle_share for d in tried.report.devices for _ in d.ranks]))
 
 
 Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # changes a plan, to need less memory than the given ones
@@ -218,13 +225,15 @@ class Search:
             yield tried
         found = replace(found, tried=(*found.tried, *spread))
         for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
+            least = found.ranked[0].cost[0]
             cut = list[Tried]()
-            for tried in self._changed(best, PlanChange.CUTS, self._cut) if cuts.is_open(best.sketch) else ():
-                cut.append(tried)
-                yield tried
+            if cuts.is_open(best.sketch) and _without_waits(best, fmean) < least:
+                for tried in self._changed(best, PlanChange.CUTS, self._cut):
+                    cut.append(tried)
+                    yield tried
             better = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
-            if better.cost[0] * (1 - better.report.bubble) >= found.ranked[0].cost[0]:
-                continue  # even if no device waited
+            if _without_waits(better, min) >= least:
+                continue
             if orders.is_open(better.sketch):
                 yield from self._changed(better, PlanChange.ORDER, self._order)
             elif clocks.is_open(better.sketch):

@@ -1,7 +1,7 @@
 """`recompute` and `prefetch` mark operators: what is computed or gathered again in backward, and how many values are
 received before they are read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ssdsl.lang import nodes
@@ -53,14 +53,17 @@ def _layers(ctx: Context, operators: Unit) -> set[str]:
     return {ctx.model.layers[op.path] for op in ctx.model.ordered(operators)}
 
 
-def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> list[Unit]:
+def _units(ctx: Context, s: nodes.RecomputeStatement, value: Value) -> Sequence[Unit]:
     """The checkpoints that a value stands for."""
     if isinstance(value, tuple) and value:
         return [whole_operators(ctx, item, s.operators, "recompute") for item in value]
     operators = whole_operators(ctx, value, s.operators, "recompute")
     if isinstance(value, Selection) and value.units:
-        return list(value.units)
-    return [run for _, names in repeated_units(ctx.model, operators) for run in _runs(ctx.model, names)]
+        return value.units
+    if (known := ctx.model.repeated.get(operators)) is None:
+        units = repeated_units(ctx.model, operators)
+        known = ctx.model.repeated[operators] = tuple(run for _, names in units for run in _runs(ctx.model, names))
+    return known
 
 
 def _runs(model: ModelIndex, names: list[str]) -> list[Unit]:
