@@ -28,7 +28,8 @@ SURE = 1.1  # an estimate is believed up to this factor times the largest by whi
 TINY = 1e-30
 OF_A_KIND = 2  # more measurements for the best of each kind
 EASIER = 10.0  # the factor on effort there
-EASY = 0.1  # the most effort that is spent on the best of a kind
+EASY = 0.05  # the most effort of a measurement for the best of a kind
+EASY_NEIGHBOUR = 0.1  # and of one beside the best point
 LOOKS = 5  # the most nearer bounds that are computed for it
 NEIGHBOURS = 4  # the most measurements beside the best point, at last
 EQUAL = 1 + 1e-9  # costs are equal up to this factor
@@ -244,7 +245,7 @@ class Grid:
         if best is None or self.best.share > 1:
             return _Aim(NONE, frozenset())
         near = frozenset(p for p in self.open if p[0] == best[0] and _is_beside(p, best))
-        return _Aim(self.best, self._easy(near), EASIER, len(near), DOUBT_NEAR)
+        return _Aim(self.best, self._easy(near, EASY_NEIGHBOUR), EASIER, len(near), DOUBT_NEAR)
 
     def _first_of_equals(self, points: Sequence[Point]) -> Iterator[Answer]:
         """Measures the first point before the best one that costs as little by its nearer bound."""
@@ -260,11 +261,11 @@ class Grid:
 
     def _best_of_kind(self, kind: Hashable) -> "_Aim":
         own = frozenset(p for p, o in self.open.items() if o.kind == kind)
-        return _Aim(self.of_kind.get(kind, NONE), self._easy(own), EASIER, LOOKS, 1.0)
+        return _Aim(self.of_kind.get(kind, NONE), self._easy(own, EASY), EASIER, LOOKS, 1.0)
 
-    def _easy(self, points: frozenset[Point]) -> frozenset[Point]:
-        """The points that are easy to measure."""
-        return frozenset(p for p in points if self.open[p].least.effort <= EASY)
+    def _easy(self, points: frozenset[Point], most: float) -> frozenset[Point]:
+        """The points whose measurement takes at most this effort."""
+        return frozenset(p for p in points if self.open[p].least.effort <= most)
 
     def _step(self, aim: "_Aim | None" = None) -> Iterator[Answer]:
         """The next measurement, if one is worth it; without an aim, for the best of all."""
