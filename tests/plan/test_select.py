@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.eval.balance import partition
 from ssdsl.plan.eval.paths import match_paths
+from ssdsl.text.diagnostic import PlanError
 
 PATHS = ("", "transformer.wte", "transformer.h.0", "transformer.h.0.attn.c_attn", "transformer.h.1.attn", "trunk.fc",
          "trunk#1.fc", "trunk#2.fc", "deep.h.0.mlp")  # fmt: skip
@@ -153,6 +154,13 @@ def test_functions(plan) -> None:
 )  # fmt: skip
 def test_mistake(plan, text: str, code: str) -> None:
     assert plan.mistakes(text) == [code]
+
+
+def test_devices_that_no_widths_make_are_said_in_words_that_fit_one(plan) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan("let x = widths(1, 3, [1, 2, 4])\n")
+    (found,) = caught.value.diagnostics
+    assert found.text(found.title) == "3 stages of 1, 2 or 4 devices cannot make 1 device"
 
 
 @pytest.mark.parametrize(
