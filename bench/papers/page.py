@@ -72,7 +72,7 @@ def _row(name: str, plan: str, found: Found | None, first: Found | None) -> str:
     best = found.best
     cells = [
         f"{name}: `{found.plan}`",
-        f"`{_settings(best.settings)}`, of {found.tried}",
+        f"`{_settings(best.settings)}`{'' if name == FOUND else f', of {found.tried}'}",
         seconds(best.step_s),
         f"{abs(best.bubble):.1%}",
         _memory(best),
