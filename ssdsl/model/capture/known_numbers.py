@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.capture.preserve import patched
+from ssdsl.model.checks.inplace_changes import written_by
 from ssdsl.model.load.model import MOST, Model
 
 aten = torch.ops.aten
@@ -118,7 +119,7 @@ class _KnownValues:
 
     def __init__(self, constants: Constants, graph: fx.Graph) -> None:
         self.constants = constants
-        self.changed = {memory for node in graph.nodes for written in _written(node) for memory in _memory(written)}
+        self.changed = {memory for node in graph.nodes for written in written_by(node) for memory in _memory(written)}
         self.found: dict[fx.Node, Any] = {}
 
     def of(self, item: Any) -> Any:
@@ -144,14 +145,6 @@ class _KnownValues:
                 raise _Unknown
         args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), self.of)
         return target(*args, **kwargs)
-
-
-def _written(node: fx.Node) -> Iterator[fx.Node]:
-    """The nodes whose tensors a call changes in place."""
-    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-        given = {p.name: arg for p, arg in zip(node.target._schema.arguments, node.args, strict=False)} | node.kwargs
-        changed = (given.get(p.name) for p in node.target._schema.arguments if p.alias_info and p.alias_info.is_write)
-        yield from (arg for arg in changed if isinstance(arg, fx.Node))
 
 
 def _memory(node: fx.Node) -> set[int]:

@@ -41,9 +41,8 @@ def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator
     """A diagnostic for every change of an input or a weight, and of an activation that autograd does not see."""
     finder = _Finder(program, model)
     for node in program.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload):
-            for written in _written(node):
-                yield from finder.judge(node, written)
+        for written in written_by(node):
+            yield from finder.judge(node, written)
 
 
 def hidden_writes(
@@ -103,10 +102,12 @@ class _Finder:
             yield _diagnostic(node, "a tensor where autograd does not see it", "hidden")
 
 
-def _written(node: fx.Node) -> Iterator[fx.Node]:
+def written_by(node: fx.Node) -> Iterator[fx.Node]:
     """The arguments that a call changes in place."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return
     given: Mapping[str, Any] = node.kwargs
-    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for position, argument in enumerate(node.target._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = node.args[position] if position < len(node.args) else given.get(argument.name)
             if isinstance(value, fx.Node):
