@@ -1,0 +1,161 @@
+"""Changes plans that were found beyond their params: other numbers of devices for stages, other cuts, another order."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from statistics import fmean
+
+from ssdsl.simulate.report import Report
+from ssdsl.sketch.answers import clocks, cuts, orders, widths
+from ssdsl.sketch.result import PlanChange, SearchResult, Tried
+from ssdsl.sketch.setting import Setting
+from ssdsl.sketch.simulations import LastAnswer, Simulations, open_values
+from ssdsl.sketch.sketch import Sketch, Values
+from ssdsl.text.diagnostic import PlanError
+
+FEW = 5  # the most orders, or cuts, that are simulated for one plan
+SMALLER = 0.97  # the factor on the memory for the next one, after one that took too much
+WORTH_REFINING = 1.3  # times the best: dearer plans are not refined
+
+Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # changes a plan, to need less memory than the given ones
+
+
+class Refinements:
+    """Finds changed plans, and simulates each."""
+
+    def __init__(self, simulations: Simulations) -> None:
+        self.simulations = simulations
+        self.model, self.cluster = simulations.workspace.model, simulations.cluster
+        self.state, self.memory = simulations.state, simulations.memory
+        self.widths = widths.WidthFinder(self.model, self.cluster, self.state)
+        self.clocks = LastAnswer(self._opened_clock)
+
+    def of(self, found: SearchResult) -> Iterator[Tried]:
+        """Other numbers of devices for stages; then for the best plans other cuts, and orders for the better of both.
+        Only what has been simulated is known: each plan is yielded when it was."""
+        spread = list[Tried]()
+        for tried in self._with_widths(found):
+            spread.append(tried)
+            yield tried
+        found = replace(found, tried=(*found.tried, *spread))
+        for best in (t for t in found.best_of_families() if t.cost[0] <= WORTH_REFINING * found.ranked[0].cost[0]):
+            least = found.ranked[0].cost[0]
+            cut = list[Tried]()
+            if cuts.is_open(best.sketch) and _without_waits(best, fmean) < least:
+                for tried in self._changed(best, PlanChange.CUTS, self._cut):
+                    cut.append(tried)
+                    yield tried
+            better = min((t for t in (best, *cut) if t.fits), key=lambda t: t.cost)
+            if _without_waits(better, min) >= least:
+                continue
+            if orders.is_open(better.sketch):
+                yield from self._changed(better, PlanChange.ORDER, self._order)
+            elif clocks.is_open(better.sketch):
+                yield from self._changed(better, PlanChange.ORDER, self._clock)
+
+    def ordered(self, sketch: Sketch, values: Values) -> Tried:
+        """A simulated setting. A plan without an order gets one that is found for it, unless the compiler's own is
+        faster and fits: then less memory is left than a clock would need. If no such plan fits, the first one is
+        returned, because the later ones gave up speed for memory in vain."""
+        own = self.simulations.simulated(sketch, values)
+        if clocks.is_without_order(sketch):
+            plain = Tried(sketch, values, Setting(values))
+            tried = [t for t in self._changed(plain, PlanChange.ORDER, self._clock) if t.setting.refused is None]
+            if tried:
+                found = next((t for t in tried if t.fits), tried[0])
+                return own if own.fits and not (found.fits and found.cost <= own.cost) else found
+        return own
+
+    def _with_widths(self, found: SearchResult) -> Iterator[Tried]:
+        """For plans that leave open over how many devices each stage goes: other stages for the best setting of each
+        number of stages, and for the best setting with each of these numbers. Yields settings that had not been
+        simulated as well."""
+        for sketch in filter(widths.is_open, found.sketches):
+            name = widths.stages_param(sketch)
+            known = [t for t in found.tried if t.sketch is sketch and t.setting.report is not None]
+            known.sort(key=lambda t: (not t.fits, t.cost))
+            first: dict[int | None, Tried] = {}
+            for tried in known:
+                first.setdefault(tried.opened.get(name), tried)
+            counts = next((p.tried for p in sketch.open if p.name == name), ())
+            others = [{**t.opened, name: count} for t in known[:1] for count in counts]
+            new = (self.simulations.simulated(sketch, v) for v in others if all(v != t.opened for t in known))
+            for tried in chain(first.values(), new):
+                yield from (tried,) if tried not in known else ()
+                if tried.setting.report is not None:
+                    yield from self._changed(tried, PlanChange.CUTS, self._spread)
+
+    def _changed(self, best: Tried, change: PlanChange, sketched: Changed) -> Iterator[Tried]:
+        """Changed plans, until one fits: the memory of each is known after its simulation, and the next is given
+        less."""
+        over: list[Tried] = []
+        shown = best.setting.params if best.changes else best.values  # not those that are fixed as the text says
+        while len(over) < FEW and (sketch := sketched(best, over)) is not None:
+            if over and sketch.source.text == over[-1].sketch.source.text:
+                over.append(over[-1])  # the same plan again; with less memory there may be another one
+                continue
+            tried = self.simulations.simulated(sketch, {})
+            tried = replace(tried, opened=best.opened, changes=(*best.changes, change))
+            chosen = {name: value for name, value in tried.setting.params.items() if name in shown}
+            tried = replace(tried, setting=replace(tried.setting, params=chosen))
+            yield tried
+            if tried.setting.refused is not None or not tried.over_bytes:
+                return
+            over.append(tried)
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def _cut(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with other cuts; with less memory for each of `over`, which took too much."""
+        candidate, share = self.simulations.candidate_of(best), self.memory * SMALLER ** len(over)
+        program, about = candidate.lowered.program, (self.model, self.cluster, self.state, share)
+        paths = cuts.cuts_of(candidate.plan, program, best.report, *about)
+        return None if paths is None else cuts.with_cuts(best.sketch, dict(best.opened), paths)
+
+    def _spread(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with other numbers of devices for its stages, and other cuts; with less memory for each of `over`,
+        which took too much."""
+        values, share = dict(best.opened), self.memory * SMALLER ** len(over)
+        found = self.widths.of(best.sketch, values, self.simulations.candidate_of(best), best.report, share)
+        return None if found is None else widths.with_widths(best.sketch, values, found)
+
+    def _order(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with another order; with less memory for activations for each of `over`, which took too much."""
+        own = orders.call_of(best.sketch, self.simulations.candidate_of(best).plan)
+        if own is None:
+            return None
+        room = math.prod(SMALLER * min(1.0, _least_share(tried.report, self.memory)) for tried in over)
+        schedule = orders.schedule_of(best.report, room, self.memory)
+        return None if schedule is None else orders.with_order(best.sketch, dict(best.opened), own, schedule)
+
+    def _clock(self, best: Tried, over: Sequence[Tried]) -> Sketch | None:
+        """The plan with a clock that all micro-batches share; with less memory for each of `over`, which took too
+        much."""
+        open_clock = self.clocks.of(best.sketch, open_values(best))
+        found = None if open_clock is None else open_clock.clock(self.memory * SMALLER ** len(over), fits=bool(over))
+        return None if found is None else clocks.with_clock(best.sketch, dict(best.opened), found)
+
+    def _opened_clock(self, sketch: Sketch, values: Values) -> clocks.OpenClock | None:
+        """The open clock of a setting; None if the setting is invalid."""
+        with suppress(PlanError):
+            return clocks.open_clock(sketch, values, self.model, self.cluster, self.state)
+        return None
+
+
+def _least_share(report: Report, memory: float) -> float:
+    """The share of its activations for which the tightest device has room."""
+    shares = []
+    for device in report.devices:
+        taken = dict(device.peak_parts).get("activations", 0)
+        if device.capacity_bytes and taken:
+            room = memory * device.capacity_bytes - (device.peak_bytes - taken)
+            shares.append(max(0.05, room / taken))
+    return min(shares, default=1.0)
+
+
+def _without_waits(tried: Tried, of: Callable[[Sequence[float]], float]) -> float:
+    """The device-seconds of a step in which devices wait less by what all of them wait: by the least (`min`), which
+    another order may leave out, or by the mean, if other cuts make all work equally long."""
+    return tried.cost[0] * (1 - of([d.idle_share for d in tried.report.devices for _ in d.ranks]))
