@@ -16,7 +16,7 @@ from ssdsl.plan.interpret import context_without_errors
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.statements.param import names_in
 from ssdsl.sketch.used_files import open_in_used_files
-from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
 LISTED, ASKED = "listed in the plan", "as you ask"
@@ -104,10 +104,18 @@ class Sketch:
             return
         tried = left[0].tried
         if left[0].varies:
-            known = params(self.script, {**self.default, **self.overrides(values)})
-            tried = next(p.domain for p in known if p.name == left[0].name)
+            tried = self._listed(left[0], values)
         for value in tried:
             yield from self._settings(left[1:], {**values, left[0].name: value}, devices)
+
+    def _listed(self, param: OpenParam, values: Values) -> Sequence[int]:
+        """The numbers of a param whose list depends on earlier ones. Where a formula in it has no value, as `4 // E`
+        with E = 0, the default: reading the plan refuses this setting, with the reason."""
+        try:
+            known = params(self.script, {**self.default, **self.overrides(values)})
+        except PlanError:
+            return (param.default,)
+        return next(p.domain for p in known if p.name == param.name)
 
     def _devices(self, values: Values) -> tuple[int, bool]:
         """The least number of devices that a partial setting takes, and whether that is the exact number."""

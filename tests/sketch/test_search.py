@@ -27,6 +27,7 @@ from ssdsl.simulate.simulate import simulate
 from ssdsl.sketch.reasons import notes, reason
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried
 from ssdsl.sketch.search import Search
+from ssdsl.sketch.simulations import Simulations
 from ssdsl.sketch.sketch import Sketch, sketch_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
@@ -202,7 +203,7 @@ def test_time_is_up() -> None:
 @pytest.mark.parametrize("end", [2, 20, 40])
 def test_what_is_refused_before_time_is_up_is_not_left(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
     searching = work(load_cluster("a100x8"), range(8, 9), "megatron", M=(1, 3, 5, 7))
-    monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=count().__next__))
+    monkeypatch.setattr("ssdsl.sketch.deadline.time", SimpleNamespace(monotonic=count().__next__))
     *_, found = searching.run(100, end)
     assert found.left > 0
     others = found.refused, found.elsewhere, found.cannot_fit, found.left
@@ -215,8 +216,8 @@ def test_time_is_up_while_plans_are_refined(monkeypatch: pytest.MonkeyPatch) -> 
 
     def refined(end: int) -> set[str]:
         """The changed settings."""
-        monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=count().__next__))
-        searching._until = end
+        monkeypatch.setattr("ssdsl.sketch.deadline.time", SimpleNamespace(monotonic=count().__next__))
+        searching._deadline.until = end
         *_, last = searching.refined(found)
         return {t.setting.words for t in last.tried if t.changes}
 
@@ -231,9 +232,9 @@ def test_no_simulation_begins_that_would_end_too_late(
     calls = clock_of(monkeypatch)
     searching = work(load_cluster("laptop"), range(4, 5), "megatron")
     *_, found = searching.results(100, seconds, shown=shown)
-    spent, proved = 10 * len(calls), len(searching._believed)
+    spent, proved = 10 * len(calls), len(searching._simulations.believed)
     searching.proved(found, shown)
-    proofs = 10 * (len(searching._believed) - proved)
+    proofs = 10 * (len(searching._simulations.believed) - proved)
     assert len(calls) == 1 or spent <= seconds  # the baseline is always simulated
     assert len(calls) == 1 or spent + proofs - 10 <= seconds < spent + proofs + 10
     others = found.refused, found.elsewhere, found.cannot_fit, found.left
@@ -242,14 +243,14 @@ def test_no_simulation_begins_that_would_end_too_late(
 
 def clock_of(monkeypatch: pytest.MonkeyPatch) -> list[Sketch]:
     """The simulated sketches, each of which takes ten seconds of a made-up clock. Nothing else takes any."""
-    calls, simulate_one = list[Sketch](), Search._simulated
+    calls, simulate_one = list[Sketch](), Simulations.simulated
 
-    def simulated(self: Search, one: Sketch, values: dict[str, int]) -> Tried:
+    def simulated(self: Simulations, one: Sketch, values: dict[str, int]) -> Tried:
         calls.append(one)
         return simulate_one(self, one, values)
 
-    monkeypatch.setattr(Search, "_simulated", simulated)
-    monkeypatch.setattr("ssdsl.sketch.search.time", SimpleNamespace(monotonic=lambda: 10 * len(calls)))
+    monkeypatch.setattr(Simulations, "simulated", simulated)
+    monkeypatch.setattr("ssdsl.sketch.deadline.time", SimpleNamespace(monotonic=lambda: 10 * len(calls)))
     return calls
 
 
@@ -375,6 +376,15 @@ def test_a_list_follows_what_the_user_has_set() -> None:
         *((2, m, 2) for m in (2, 4, 8)),
     }
     assert len(list(open_settings(parse(Source("x.ssp", text))))) == 9  # as `ssdsl sweep` does
+
+
+def test_a_setting_whose_list_has_no_numbers_is_refused() -> None:
+    text = "param E = 1 in [0, 1]\nparam D = 2 in [2, 4 // E]\nmesh gpus(dp = D)\nsplit model by batch into dp\n"
+    text += "assign model to gpus\n"
+    plan = sketch_of(Source("x.ssp", text), None, index_model(graph_of(MODEL)), range(2, 5))
+    found = searched(Search(graph_of(MODEL), load_cluster("laptop"), [plan], plan, range(2, 5)))
+    assert [(why.code, count) for why, count in found.reasons] == [("E0212", 1)]
+    assert found.best is not None and found.best.values["E"] == 1
 
 
 def test_a_default_that_is_not_listed_is_refused() -> None:
