@@ -91,7 +91,8 @@ def _options() -> argparse.Namespace:
     def add(names: str) -> None:
         for name in names.split():
             (kind, *_) = get_args(kinds[name]) or (kinds[name],)
-            form: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": kind}
+            is_count = kind is int and name != "seed"
+            form: dict[str, Any] = {"action": "store_true"} if kind is bool else {"type": _count if is_count else kind}
             parser.add_argument(flag_of(name), **form | dict(known[name].metadata) | own.get(name, {}))
 
     add("steps seed device backend optimizer lr clip accumulate data eval_data eval_every")
@@ -101,6 +102,12 @@ def _options() -> argparse.Namespace:
     dumps = "save gradients of every step and the final weights to --out"
     parser.add_argument("--dump", action="store_true", help=dumps)
     return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
 
 
 def _loader(engine: Engine, spec: str, seed: int, *, evaluate: bool = False) -> Loader:

@@ -22,6 +22,17 @@ def test_an_optimizer_that_torch_does_not_have_is_refused_before_the_ranks_meet(
     assert "invalid choice: 'adamv' (choose from" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["--steps=0", "--save-every=0", "--accumulate=two", "--keep=-1"])
+def test_a_count_is_at_least_one(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["main.py", "--seed=0", "--steps=1", given])
+    with pytest.raises(SystemExit):
+        _options()
+    name, _, number = given.partition("=")
+    assert f"argument {name}: '{number}' is not a number of at least 1" in capsys.readouterr().err
+
+
 def test_a_step_is_printed_with_its_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     def steps(engine: Engine) -> None:
         engine.optimizer(torch.optim.SGD, lr=0.5)
