@@ -45,19 +45,16 @@ def to_json_lines(value: Any) -> str:
 
 
 def _lines(value: Any, indent: str) -> str:
-    inner, (opened, closed) = indent + " ", "{}" if isinstance(value, dict) else "[]"
-    match value:
-        case dict():
-            items = [f"{json.dumps(name)}: {_lines(item, inner)}" for name, item in value.items()]
-        case list():
-            items = [_lines(item, inner) for item in value]
-        case _:
-            return json.dumps(value)
-    line = f"{opened}{', '.join(items)}{closed}"
-    if len(indent) + len(line) <= WIDTH and "\n" not in line:
+    line = json.dumps(value)
+    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list):
         return line
+    inner = indent + " "
+    if isinstance(value, dict):
+        items = [f"{json.dumps(name)}: {_lines(item, inner)}" for name, item in value.items()]
+    else:
+        items = [_lines(item, inner) for item in value]
     between = f",\n{inner}".join(items)
-    return f"{opened}\n{inner}{between}\n{indent}{closed}"
+    return f"{line[0]}\n{inner}{between}\n{indent}{line[-1]}"
 
 
 def _fields(value: Any) -> dict[str, Any]:
