@@ -5,10 +5,10 @@ instructions without a time, and guesses nothing.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import mean
+from statistics import mean, median
 
 VERSION = 2  # of version 1 the times are those of ranks that share cores, where these are fewer
 IN_A_TASK = "{} in a task"  # a kind of communication within tasks: its time includes waiting for the other ranks
@@ -50,12 +50,12 @@ class Curve:
     points: tuple[tuple[int, float], ...]
 
     @classmethod
-    def of(cls, points: Iterable[tuple[int, float]]) -> "Curve":
-        """The curve through these points; several times of one size are averaged."""
+    def of(cls, points: Iterable[tuple[int, float]], middle: Callable[[list[float]], float] = mean) -> "Curve":
+        """The curve through these points; of several times of one size it has the mean, or another `middle`."""
         found: dict[int, list[float]] = {}
         for size, time_s in points:
             found.setdefault(size, []).append(time_s)
-        return cls(tuple((size, mean(times)) for size, times in sorted(found.items())))
+        return cls(tuple((size, middle(times)) for size, times in sorted(found.items())))
 
     def covers(self, size: int) -> bool:
         """Whether a size lies between half the smallest and twice the largest one."""
@@ -131,21 +131,22 @@ class Profile:
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:
-    """The profile made from several of the same machine; times that several have are averaged."""
+    """The profile made from several of the same machine. Of times that several have it takes the median: a run during
+    which the machine did something else does not count."""
     found = tuple(profiles)
     words = {key: None for p in found for key in p.operators}
     operators = {
         key: {
-            phase: mean(times)
+            phase: median(times)
             for phase in PHASES
             if (times := [t[phase] for p in found if phase in (t := p.operators.get(key, {}))])
         }
         for key in words
     }
     kinds = {key: None for p in found for key in p.network}
-    network = {k: Curve.of(x for p in found if k in p.network for x in p.network[k].points) for k in kinds}
+    network = {k: Curve.of((x for p in found if k in p.network for x in p.network[k].points), median) for k in kinds}
     names = [name for name in GROWING if any(name in p.growing for p in found)]
-    growing = {n: Curve.of(x for p in found if n in p.growing for x in p.growing[n].points) for n in names}
+    growing = {n: Curve.of((x for p in found if n in p.growing for x in p.growing[n].points), median) for n in names}
     sources = tuple(dict.fromkeys(s for p in found for s in p.sources))
     most = max((p.machine for p in found), key=lambda m: m.processes)
-    return Profile(most, operators, network, growing, mean(p.step_s for p in found), sources)
+    return Profile(most, operators, network, growing, median(p.step_s for p in found), sources)

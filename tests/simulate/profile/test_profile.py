@@ -109,6 +109,11 @@ def test_another_size_is_lacking() -> None:
     assert both.sources == ("a test",)
 
 
+def test_a_run_that_was_disturbed_does_not_count() -> None:
+    usual = profile_of(pipeline(M=2), 3.0)
+    assert merged([usual, profile_of(pipeline(M=2), 50.0), usual]) == usual
+
+
 @pytest.mark.parametrize("part", ["network", "growing"])
 def test_nothing_else_is_guessed(part: str) -> None:
     found = pipeline(M=2)
