@@ -117,7 +117,7 @@ source = {source}
 def measure() -> Measurement:
     """Measures the rates of this machine's cores, and of gloo between processes, in about 15 seconds. Raises
     PlanError."""
-    cores = _cores()
+    cores = usable_cores()
     computing = min(cores, MOST_PROCESSES)
     found = _probe(max(2, computing), computing)
 
@@ -218,7 +218,7 @@ def _log(folder: Path, rank: int) -> str:
     return "\n".join(text.split("\n")[-8:]) or "it said nothing"
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -3,7 +3,6 @@
 A rank's clock refers to lines of its role's file. The file is generated again here, to map the lines to instructions.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from functools import cached_property
 from importlib.metadata import version
 from statistics import mean
 
-from ssdsl.cluster.measure import processor
+from ssdsl.cluster.measure import processor, usable_cores
 from ssdsl.codegen.role import role_text
 from ssdsl.codegen.scope import Common, FileScope
 from ssdsl.ir.function import Backward, Function, Instr
@@ -36,9 +35,7 @@ def recorded_profile(program: Program, result: RunResult, source: str) -> Profil
     for rank, step in usual_steps(result.ranks):
         found.add(rank, step)
     first = result.ranks[0]
-    machine = ProfiledMachine(
-        processor(), version("torch"), first.threads, len(os.sched_getaffinity(0)), len(result.ranks)
-    )
+    machine = ProfiledMachine(processor(), version("torch"), first.threads, usable_cores(), len(result.ranks))
     network: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for kind, ranks, size, time_s in (*(x for rank in result.ranks for x in rank.network), *found.collectives):
         network.setdefault((kind, ranks), []).append((size, time_s))
