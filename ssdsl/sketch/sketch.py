@@ -102,10 +102,7 @@ class Sketch:
         if not left:
             yield values
             return
-        tried = left[0].tried
-        if left[0].varies:
-            tried = self._listed(left[0], values)
-        for value in tried:
+        for value in self._listed(left[0], values) if left[0].varies else left[0].tried:
             yield from self._settings(left[1:], {**values, left[0].name: value}, devices)
 
     def _listed(self, param: OpenParam, values: Values) -> Sequence[int]:

@@ -4,6 +4,7 @@ One rank's program runs in this process, alone. The clock's watches are counters
 times are numbers of lines and nodes, the same in every run.
 """
 
+import os
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -66,6 +67,14 @@ def profile_of(program: Compiled, folder: Path, patch: pytest.MonkeyPatch) -> tu
     ranks = [role.submesh.ranks()[0] for role in program.program.roles]
     found = [clocked(program, rank, folder / str(rank), patch) for rank in ranks]
     return recorded_profile(program.program, RunResult(1, tuple(found), folder), "a test"), found
+
+
+def test_a_system_that_does_not_tell_which_cores_a_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no `sched_getaffinity`."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    rank = RankResult(0, "gpus", (), (), 0, {})
+    profile = recorded_profile(compiled("data_parallel", RUNS, D=1).program, RunResult(1, (rank,), Path()), "a test")
+    assert profile.machine.cores == os.cpu_count()
 
 
 PLANS = [
