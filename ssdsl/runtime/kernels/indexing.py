@@ -33,8 +33,8 @@ def index_part(
 
 
 def index_select_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
-    """What an index [n] selects along an axis of `size` that is split: this part has positions from `start`, and zeros
-    for the rest; parts add up."""
+    """index_select by an index [n] along an axis of `size` that is split. This part has positions from `start`;
+    elements of other parts are zeros, so that parts add up."""
     local, outside = in_part(index, x.shape[dim], start, size)
     return _indexed(x, outside, *[None] * (dim % x.dim()), local)
 
@@ -143,7 +143,7 @@ def _reduced(
 
 
 def _indexed(x: torch.Tensor, outside: torch.Tensor, *indices: torch.Tensor | None) -> torch.Tensor:
-    """What indices pick, and zeros where they are `outside`. Autograd keeps these alone."""
+    """x[indices], and zeros where these are `outside`. Autograd keeps the indices and the mask alone."""
     result = torch.ops.aten.index.Tensor(x, indices)
     return result.masked_fill_(_beside(outside, result, indices), 0)  # type: ignore[no-any-return]
 

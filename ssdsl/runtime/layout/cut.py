@@ -64,7 +64,7 @@ def positions(shape: Sequence[int], takes: Iterable[Take], device: torch.device 
 
 @dataclass(frozen=True)
 class Piece:
-    """How to cut a local tensor out of the whole tensor of `shape`: one part after another is taken.
+    """The place of a local tensor in the whole tensor of `shape`: a series of cuts, one after another.
 
     >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
     [[12, 14, 16], [18, 20, 22]]
