@@ -64,7 +64,7 @@ Changed = Callable[[Tried, Sequence[Tried]], Sketch | None]  # changes a plan, t
 
 
 class _TimeIsUp(Exception):
-    """The next simulation, and the proofs of what is shown, would end too late."""
+    """The next simulation, and the proofs of the plans that are shown, would end too late."""
 
 
 @dataclass(slots=True)
@@ -128,11 +128,11 @@ class Search:
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
     _believed: set[tuple[int, tuple[tuple[str, int], ...]]] = field(default_factory=set)  # proved settings
-    _cannot_fit: int = 0
+    _cannot_fit: int = 0  # this and the next two: as in SearchResult
     _miss: Tried | None = None
     _elsewhere: int = 0
-    _until: float = float("inf")
-    _shown: int = 0  # the best few are proved at last
+    _until: float = float("inf")  # the time by which the search ends
+    _shown: int = 0  # so many of the best are proved at last
     _latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))  # seconds of simulations
     _seconds: dict[tuple[int, tuple[tuple[str, int], ...]], float] = field(default_factory=dict)  # by setting
     _proofs_s: float = 0.0

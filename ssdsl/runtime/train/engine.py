@@ -235,8 +235,8 @@ class Engine:
         `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`. `clip`
         is the largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
         step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). Raises EngineError for a
-        batch of other names, sizes or dtypes; for a `clip` that is not positive; and for a loss that is not finite,
-        unless `allow_nan` (then nothing was updated).
+        batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless `allow_nan`, for a loss
+        that is not finite: then nothing was updated.
         """
         if update:
             _ = self.optim  # raises where there is none
