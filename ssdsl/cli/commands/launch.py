@@ -172,6 +172,7 @@ def _program(
         raise typer.BadParameter("a plan needs its model", param_hint="'--model'")
     written = Path(folder or f"{path.stem}-program")
     loaded = load(target, model, seed, meta=meta)
+    loaded.check_has_model()
     result = compiled(loaded, overrides, cluster=cluster)
     with working("writing"):
         write(loaded, result, written)
