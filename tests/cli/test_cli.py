@@ -365,6 +365,12 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     assert done.returncode == 1 and "sub`: not a directory" in done.stderr and "E0508" in done.stderr
 
 
+def test_launch_writes_the_program_of_the_evaluation_too(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    done = here("launch", "data_parallel", "--model", model, "--slurm", "--program", str(tmp_path / "program"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "program" / "evaluate" / "program.json").exists()
+
+
 def test_a_search_refuses_a_folder_for_its_program_at_once(
     here: Callable[..., Done], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
