@@ -70,6 +70,16 @@ def compared(loaded: LoadedPlan) -> LoadedPlan:
     return replace(loaded, captured=replace(loaded.captured, comparison=str(comparison), built=loaded.model))
 
 
+def check_optimizer(name: str) -> None:
+    """Raises typer.BadParameter for an optimizer that torch does not have."""
+    from ssdsl.lang.suggest import suggest
+    from ssdsl.runtime.train.optimizer import optimizers
+
+    if name.lower() not in (known := optimizers()):
+        hint = suggest(name.lower(), known) or f"torch.optim has {', '.join(known)}"
+        raise typer.BadParameter(f"there is no optimizer `{name}`: {hint}", param_hint="'--optimizer'")
+
+
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":
     """The machines of the command line; this one is number `rank`. They meet at `endpoint`, HOST:PORT. Raises
     typer.BadParameter."""
