@@ -1,4 +1,5 @@
-"""Launches the program of a compiled plan and returns its measurements: the common part of `run` and `verify`."""
+"""Launches the program of a compiled plan and returns its measurements: the common parts of `run`, `verify` and
+`profile`."""
 
 import math
 import os
