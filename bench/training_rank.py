@@ -165,7 +165,7 @@ def beside(engine: Engine, batch: Batch) -> float:
         steps += 1
         engine.step(batch)
     taken = time.perf_counter() - start
-    engine._keeper.saver.wait()
+    engine._checkpoints.saver.wait()
     return taken * 1e3 / max(steps, 1)
 
 

@@ -47,13 +47,17 @@ class LoadedPlan:
     @property
     def model(self) -> "Model":
         """The model itself, built at the first use. Raises PlanError for a graph from a file."""
+        self.check_has_model()
+        return self.captured.model
+
+    def check_has_model(self) -> None:
+        """Raises PlanError for a graph from a file, whose program has no weights to run with."""
         if origin := self.captured.origin:
             from ssdsl.model.graph_errors import GraphWithoutModel
 
             spec = self.captured.request.spec
             command = shlex.join(["ssdsl", *(origin if word == spec else word for word in sys.argv[1:])])
             raise PlanError(GraphWithoutModel(None, spec, command))
-        return self.captured.model
 
     @property
     def comparison(self) -> str:

@@ -1,4 +1,5 @@
-"""Launches the program of a compiled plan and returns its measurements: the common part of `run` and `verify`."""
+"""Launches the program of a compiled plan and returns its measurements: the common parts of `run`, `verify` and
+`profile`."""
 
 import math
 import os
@@ -68,6 +69,16 @@ def compared(loaded: LoadedPlan) -> LoadedPlan:
 
     comparison = check_capture(computing(loaded.model), loaded.graph)
     return replace(loaded, captured=replace(loaded.captured, comparison=str(comparison), built=loaded.model))
+
+
+def check_optimizer(name: str) -> None:
+    """Raises typer.BadParameter for an optimizer that torch does not have."""
+    from ssdsl.lang.suggest import suggest
+    from ssdsl.runtime.train.optimizer import optimizers
+
+    if name.lower() not in (known := optimizers()):
+        hint = suggest(name.lower(), known) or f"torch.optim has {', '.join(known)}"
+        raise typer.BadParameter(f"there is no optimizer `{name}`: {hint}", param_hint="'--optimizer'")
 
 
 def chosen_nodes(count: int, rank: int, endpoint: str | None) -> "Nodes":

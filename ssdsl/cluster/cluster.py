@@ -71,8 +71,8 @@ class _Span:
 
 class _Unit(NamedTuple):
     """A unit that a level joins with others: its `number` is the level's depth and its first device. The level begins
-    at rank `outer`. Out of the unit messages have the bandwidth `alone` of one device that sends alone, and `shared` of
-    all its devices."""
+    at rank `outer`. Messages that leave the unit have the bandwidth `alone` if one device sends, and `shared` if all of
+    its devices do, together."""
 
     number: tuple[int, int]
     outer: int

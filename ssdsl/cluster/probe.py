@@ -94,7 +94,7 @@ def _launch_s() -> float:
 
 
 def _ping_s(data: torch.Tensor, repeats: int, rank: int, pair: dist.ProcessGroup) -> float:
-    """The seconds of a message from one rank to the other: half of the way there and back."""
+    """The seconds of a message from one rank to the other: half of a round trip."""
 
     def there_and_back() -> None:
         for sender in (0, 1):

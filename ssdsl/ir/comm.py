@@ -245,6 +245,5 @@ Message = Transfer | Signal
 
 
 def functions_of(message: Message, gradient: bool) -> tuple[int, int]:
-    """The numbers of the functions behind and in front of a message: which makes its value, or gradient, and which
-    reads it."""
+    """The numbers of the functions that make and read the value of a message, or its gradient."""
     return (message.consumer, message.producer) if gradient else (message.producer, message.consumer)

@@ -140,9 +140,9 @@ class Kernel:
     `axes` are those over which it communicates by itself. The other fields are arguments, set if the function takes
     them: the sum of the `offsets` is the part's first position on the split axis (`{start}`), the sum of `before` is
     the number of parts in front of it (`{part}`); `places` has for each of several axes the part's place (`{places}`);
-    `windows` are the axes along which it reads windows (`{parts}`);
-    `region` has the positions of all parts on the split axis (`{regions}`), `size` is the length of that axis; `count`
-    is the number of elements that all parts have along the combined dimensions.
+    `windows` are the axes along which it reads windows (`{parts}`); `region` has the positions of all parts on the
+    split axis (`{regions}`), `size` is the length of that axis; `count` is the number of elements that all parts have
+    along the combined dimensions.
     """
 
     function: str = ""

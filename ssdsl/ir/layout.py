@@ -247,7 +247,7 @@ class Submesh:
 
     @cached_property
     def _steps(self) -> dict[str, int]:
-        """By how much the rank grows along each axis of the mesh; the last one is innermost."""
+        """The step in rank from a device to the next one along each axis of the mesh; the last axis is innermost."""
         axes = self.mesh.axes[::-1]
         steps = itertools.accumulate((n for _, n in axes), operator.mul, initial=1)
         return {name: step for (name, _), step in zip(axes, steps, strict=False)}

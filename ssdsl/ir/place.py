@@ -1,4 +1,4 @@
-"""Where submeshes lie in a cluster: what is known of some of them holds for others in like places."""
+"""The place of submeshes in a cluster: results for some of them hold for others with an equal place."""
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
@@ -7,8 +7,9 @@ Place = tuple[int, tuple[tuple[int, tuple[tuple[str, int, int], ...]], ...]]
 
 
 def place_of(cluster: Cluster | None, *submeshes: Submesh) -> Place:
-    """The same links join the devices of submeshes with equal places: they have the same axes and strides, lie equally
-    far from each other, and begin at ranks from which the cluster looks alike. Without a cluster all ranks do.
+    """The place of submeshes, as a key. The same links join the devices of submeshes with equal places: they have the
+    same axes and strides, lie equally far from each other, and begin at ranks from which the cluster looks alike, as it
+    does from all ranks without a cluster.
 
     >>> from ssdsl.plan.plan import Mesh
     >>> mesh = Mesh("gpus", (("pp", 3), ("tp", 4)), 0)

@@ -223,7 +223,7 @@ Placed = TypeVar("Placed", Param, FlatParam, Prologue)
 
 
 def _on_devices(role: Role, things: Sequence[Placed]) -> tuple[Placed, ...]:
-    """Those of thousands of things, most of which share their submesh, that are on a role's devices."""
+    """The things on a role's devices: fast for thousands of them on few submeshes."""
     submeshes = {id(thing.submesh): thing.submesh for thing in things}
     here = {number for number, submesh in submeshes.items() if role.is_in(submesh)}
     return tuple([thing for thing in things if id(thing.submesh) in here])

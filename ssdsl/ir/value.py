@@ -18,8 +18,8 @@ from ssdsl.ir.layout import Layout, Shard
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A coordinate of the devices: an axis of the mesh; or `inner` ones of its axes with it, in the mesh's order, whose
-    numbers together are one, the last axis innermost."""
+    """A coordinate of the devices: an axis of the mesh, or several that count as one: `name` and behind it the `inner`
+    ones, in the mesh's order, the last innermost. With node = 2 and gpu = 4, device 3 of node 1 has the number 7."""
 
     name: str
     inner: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""From script to text in one layout: four spaces a block, one space around operators; comments are kept and aligned."""
+"""Writes a script as text in one layout: four spaces a block, one space around operators, and comments aligned."""
 
 from dataclasses import dataclass
 from itertools import groupby

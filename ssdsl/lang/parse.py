@@ -1,4 +1,5 @@
-"""From text to Script: the LALR parser over the grammar, fed with the tokens of the layout, and the nodes of its tree.
+"""Parses a text into a Script: the LALR parser over the grammar, fed with the tokens of the layout, and the nodes of
+its tree.
 
 A rule of the grammar has the name of its node's class. `RULES` has the exceptions: rules whose children are not just
 the node's fields.

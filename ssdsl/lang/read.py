@@ -25,7 +25,7 @@ def read_source(path: str | Path, name: str | None = None) -> Source:
 
 
 def _read_bytes(path: Path, name: str) -> bytes:
-    """At most one byte more than is allowed."""
+    """The bytes of a file, at most one more than is allowed."""
     try:
         with path.open("rb") as file:
             return file.read(LARGEST_BYTES + 1)

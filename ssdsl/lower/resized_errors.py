@@ -1,4 +1,4 @@
-"""The diagnostic of a program for a batch of another size, which keeps the flat parameters of the plan's own: E0525."""
+"""E0525: a batch of another size does not fit the flat parameters, which its program shares with training."""
 
 from ssdsl.text.diagnostic import Diagnostic
 

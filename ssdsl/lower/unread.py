@@ -1,4 +1,4 @@
-"""Finds statements of a plan that have no effect on its program, or only that of more communication.
+"""Finds statements of a plan that have no effect on its program, or no other than more communication.
 
 Each fact of a plan has the span of its statement. For each kind of statement, the program is searched for the spans
 that it uses. A statement whose span is not found changes nothing, and gets a warning. A statement that only repeats
@@ -24,8 +24,8 @@ from ssdsl.text.source import Source, Span
 
 
 def unread(plan: Plan, program: Program, source: Source) -> tuple[Diagnostic, ...]:
-    """A warning for each statement of the plan's own text that has no effect on the program, or only that of more
-    communication, for state that stays whole and for devices that run nothing."""
+    """Warnings of statements in the plan's own text that have no effect on the program, or no other than more
+    communication; of state that stays whole; and of devices that run nothing."""
     parts = (
         *(_statements(plan, program), _orders(plan, program), cut_in_vain(program)),
         *(_state(plan, program), _devices(program)),

@@ -319,7 +319,7 @@ class Graph:
 
     @cached_property
     def copied(self) -> "dict[Hashable, Copied]":
-        """What `rewrite/copy_repeated.py` made of this graph, by what it was asked for."""
+        """A cache of `rewrite/copy_repeated.py`: its results for this graph, by its arguments."""
         return {}
 
     @cached_property

@@ -54,7 +54,7 @@ class Context:
     model: ModelIndex
     overrides: Mapping[str, int]  # what `--set` gives
     folder: Path | None  # of the plan, where `use "file.ssp"` looks
-    orders: bool  # without, statements that order tasks are not carried out
+    orders: bool  # if false, statements that order tasks are not carried out
     facts: Facts
     budget: Budget = field(default_factory=Budget)
     stack: Stack = field(default_factory=Stack)
@@ -62,7 +62,7 @@ class Context:
     scope: Scope = field(default_factory=Scope)  # the names that have a meaning here
 
     def inside(self, scope: Scope) -> "Context":
-        """The same context with other names: of each turn of a loop, so it is made without `replace`, which is slow."""
+        """The same context with other names. Each turn of a loop calls this, and `replace` would be slow."""
         same = self.model, self.overrides, self.folder, self.orders, self.facts
         return Context(*same, self.budget, self.stack, self.libraries, scope)
 

@@ -81,7 +81,9 @@ class Uncut:
 
 @dataclass(slots=True)
 class Facts:
-    """Facts are added, never taken back or replaced. Only the files in `statements/` add them.
+    """Facts are added, never taken back or replaced; only an index of queries may get their keys (`set_index`). The
+    files in `statements/` add them, and at the end `neighbours/place_beside.py` the places of operators that they leave
+    out.
 
     An operator's record has all of its indices, also those of one part, which cut nothing: so `model[tp = none]` means
     the same for every number of parts.
@@ -152,7 +154,7 @@ class Facts:
         self._counts.clear()
 
     def set_index(self, numbers: Iterable[int], index: Index) -> None:
-        """Replaces the operators' index of this name."""
+        """Replaces the operators' index of this name, by one that cuts the keys beside the queries, too."""
 
         def changed(record: OpPlan) -> OpPlan:
             return replace(record, indices=tuple(index if i.name == index.name else i for i in record.indices))

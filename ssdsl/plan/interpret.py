@@ -1,4 +1,4 @@
-"""From script and graph to plan: carries out the statements, and reports independent mistakes together."""
+"""Makes a plan from a script and a graph: carries out the statements, and reports independent mistakes together."""
 
 import itertools
 import math

@@ -56,12 +56,12 @@ class ModelIndex:
 
     @cached_property
     def only_compute(self) -> Callable[[frozenset[str]], frozenset[str]]:
-        """Those of some operators that a plan places."""
+        """Keeps, of some operators, those that a plan places."""
         return cache(lambda names: names if names <= self.compute else names & self.compute)
 
     @cached_property
     def varying(self) -> Callable[[frozenset[str]], frozenset[str]]:
-        """Those of some operators that are not constant: constants are computed on every device that reads them."""
+        """Keeps, of some operators, those that are not constant: every device that reads a constant computes it."""
         constant = {op.name for op in self.graph.operators if op.stage is Stage.CONSTANT}
         return cache(lambda names: names if constant.isdisjoint(names) else names - constant)
 

@@ -146,7 +146,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateShard:
-    """`split OPS.weights by row into dp`: the state of these weights is sharded along its first axis over mesh axes."""
+    """`split OPS.weights by row into dp`: this state of the weights is sharded over mesh axes. Trained weights are cut
+    as one flat tensor (`lower/params/flatten_params.py`), frozen ones along a dimension (`place_params.py`)."""
 
     state: State
     weights: frozenset[str]

@@ -9,16 +9,16 @@ class Rule(Enum):
     """The rules of the proof; the value of each is the sentence that says how it is broken."""
 
     # names
-    UNKNOWN = "it names what is not there"
+    UNKNOWN = "it names something that does not exist"
     TWICE = "a name is given twice"
     UNREADY = "a value is read before it is made"
-    KIND = "sections of one kind are not the same but for names"
+    KIND = "sections of one kind differ in more than names"
     # operators
     READ = "an operator reads a value that is not as it needs it"
     ANNOTATED = "the type written at a value is not the one that it has"
     SIZE = "the local size written at a value is not the one that it has"
     DTYPE = "the dtype written at a value is not the one that it has"
-    COORDINATE = "an operator is split along what is no coordinate of its function"
+    COORDINATE = "an operator is split along something that is no coordinate of its function"
     TWO_SPLITS = "an operator has two splits along one coordinate"
     NEST = "the parts of a dimension do not nest"
     FIXED = "an operator is split along a dimension that cannot be split"
@@ -46,7 +46,7 @@ class Rule(Enum):
     SIDES = "the halves of an operator's backward are divided wrongly"
     # between functions
     SOURCE = "an input does not name what its producer leaves"
-    MERGE = "the parts of a value are made one in a wrong way"
+    MERGE = "the parts of a value are joined in a wrong way"
     INDEX = "a task reads another part than its own"
     PIECES = "the pieces that travel are not the tensor that arrives"
     PART = "devices are given, or prepare, another part of a tensor than the one that its readers count on"
@@ -55,7 +55,7 @@ class Rule(Enum):
     PARAM = "a parameter is not what the functions use"
     FLAT = "a trained weight is not in exactly one flat parameter of its submesh"
     COMPLETION = "the gradient of a weight is not completed as it needs"
-    AGAIN = "what is gathered again in backward may not be what was gathered"
+    AGAIN = "a value that backward gathers again may not be the one that was gathered"
     GATHER = "the weights that a section gathers are not those that it reads"
     UPDATE = "weights are not updated exactly once, behind their gradients"
     STALE = "weights that other devices updated are not gathered again"

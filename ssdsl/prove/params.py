@@ -254,7 +254,8 @@ def _check_tied(
 
 
 def _summed_as(flat: FlatParam) -> tuple[tuple[str, ...], StateAxes, int]:
-    """What homes have to share to sum their gradients: shards element by element, else each weight by itself."""
+    """The facts in which homes must agree to sum their gradients: shards element by element, else each weight by
+    itself."""
     return flat.weights, flat.sharded, flat.elements if flat.sharded.optimizer else 0
 
 

@@ -140,7 +140,7 @@ Views = dict[Name, tuple[Name, Narrow]]  # a part of a value: the value, and the
 
 
 def _views(function: Function) -> Views:
-    """The values of a function that are views of others: the outermost digit is cut out as one."""
+    """The values that a step in time cuts out of others as views: it must cut the outermost digit."""
     conversions = [i for i in function.body() if isinstance(i, Conversion)]
     steps = {i.result.name: (i.source, s) for i in conversions for s in i.forward}
     return {n: (a, s) for n, (a, s) in steps.items() if isinstance(s, Narrow) and s.in_time and s.target.outer == 1}
@@ -199,7 +199,8 @@ def _check_order(facts: ProofFacts, role: Role, users: dict[int, list[_User]], t
 
 
 def _are_apart(one: Part, other: Part) -> bool:
-    """Whether two parts have no element in common: the same steps cut both out, up to one with unlike values."""
+    """Whether it is certain that two parts have no element in common: where the cuts first differ, the step is the same
+    and only the values of its indices differ."""
     for (step, at), (its_step, its_at) in zip(one, other, strict=False):
         if step != its_step or at != its_at:
             return step == its_step

@@ -179,8 +179,8 @@ def look(session: Session, e: Expr) -> Value:
 
 
 def expression(text: str, name: str = "", above: int = 0) -> Expr | None:
-    """The expression that a text consists of, else None. Its lines are numbered as if so many stood above them. Raises
-    PlanError for a text that is no statement either."""
+    """The expression that a text is; its lines are numbered as if so many stood above them. Raises PlanError for a text
+    that is none. None for one that closes the bracket around it: `1)` and more lines."""
     match parse(Source(name, "\n" * above + f"let value = (\n{text}\n)\n")).statements:
         case (LetStatement(_, None, value),):
             return value

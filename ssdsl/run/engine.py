@@ -42,13 +42,13 @@ def engine(
 ) -> Engine:
     """The engine that trains `model` as `plan` says; called alike on every rank that torchrun started.
 
-    `plan` is a file, or the name of a plan that comes with ssdsl; `params` sets its parameters. `model` is not changed.
-    For a module on the meta device, or a function (or class) that makes the module, each rank makes only its part; with
-    `load_later` weights on meta are NaN until `Engine.load`. `example` is a global batch; `axes` names axes of its
-    tensors (`{"x": ("batch", "seq")}`); `loss` says where the loss is in forward's result. With `autocast`, forward and
-    loss run under `torch.autocast` to this type. `precision` "bf16" or "fp16" converts the whole model to that type,
-    with master weights in float32. `seed` seeds the random numbers of training; all ranks start from rank 0's weights.
-    A rank waits at most `timeout` seconds for others.
+    `plan` is a file, or the name of a plan that comes with ssdsl; `params` sets its parameters. `model` is not trained:
+    it keeps its weights, on all ranks those of rank 0. For a module on the meta device, or a function (or class) that
+    makes the module, each rank makes only its part; with `load_later` weights on meta are NaN until `Engine.load`.
+    `example` is a global batch; `axes` names axes of its tensors (`{"x": ("batch", "seq")}`); `loss` says where the
+    loss is in forward's result. With `autocast`, forward and loss run under `torch.autocast` to this type. `precision`
+    "bf16" or "fp16" converts the whole model to that type, with master weights in float32. `seed` seeds the random
+    numbers of training. A rank waits at most `timeout` seconds for others.
 
     Raises EngineError on all ranks, with the diagnostics.
     """

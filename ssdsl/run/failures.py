@@ -44,9 +44,9 @@ class Exit:
 def failure(out: Path, status: int, exits: dict[int, Exit], timeout_s: float) -> Diagnostic:
     """The diagnostic of a failed run, from the files in `out`, torchrun's exit status and those of the ranks.
 
-    Ranks that were killed, or ended without writing an error, come before ranks with an error, which mostly report that
-    those went away. Among equals the earliest counts. Too little memory or disk comes first of all, because it explains
-    the rest.
+    Too little memory or disk comes first, because it explains the rest; then a mistake of the user that all ranks
+    report, then a rank that hangs. Ranks that were killed, or ended without writing an error, come before the earliest
+    rank with an error, which mostly reports that those went away.
     """
     said = _said(out)
     for one in said.values():

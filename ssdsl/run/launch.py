@@ -31,7 +31,7 @@ END_S = 4.0  # torchrun may take so long to end the run after a rank has written
 
 # options of torchrun: ranks are copies of one process that has loaded torch, and each starts in a third of the time
 FORKED = ("--start-method", "forkserver", "--run-path", str(Path(__file__).with_name("forked_rank.py")))
-LONGEST = 70  # bytes of a folder in which a socket of multiprocessing has a name of at most 107
+LONGEST = 70  # bytes of a folder: a socket of multiprocessing in it has a path of at most 107, Linux's limit
 
 
 @dataclass(frozen=True, slots=True)

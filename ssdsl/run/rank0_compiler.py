@@ -86,11 +86,9 @@ class Live:
         """The initial state, which is rank 0's on all ranks, as in DDP."""
         model = self.model
         if model.recipes is None:
-            done = set()
-            for tensor in model.module.state_dict().values():
-                if tensor.data_ptr() not in done:
-                    self.control.share(tensor)
-                    done.add(tensor.data_ptr())
+            apart = {(t.data_ptr(), t.shape, t.stride()): t for t in model.module.state_dict().values()}
+            for tensor in apart.values():  # tied ones once
+                self.control.share(tensor)
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
         return InitialState(self._constants | tensors, model.recipes, first_names(model.module))
 

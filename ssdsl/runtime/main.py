@@ -161,7 +161,8 @@ def _resume(engine: Engine, options: argparse.Namespace) -> None:
 
 
 def _mistake(folder: Path | None, options: argparse.Namespace) -> str | None:
-    """The mistake of a checkpoint that the run cannot go on with, or of those that it would save among."""
+    """The error text if the run cannot go on from the checkpoint in `folder`, or, without one, if the folder of
+    `--save` already has checkpoints; else None."""
     if folder is not None:
         return _unlike(folder, options)
     if options.save is not None and has_checkpoint(options.save):
@@ -171,7 +172,7 @@ def _mistake(folder: Path | None, options: argparse.Namespace) -> str | None:
 
 
 def _unlike(folder: Path, options: argparse.Namespace) -> str | None:
-    """The mistake of a checkpoint that does not go with the options."""
+    """The error text for a checkpoint that does not fit the options; None if it does."""
     from .checkpoints.reader import Checkpoint  # which loads torch.distributed.checkpoint
 
     try:
@@ -217,7 +218,7 @@ def _report(
 
 
 def make_optimizer(engine: Engine, name: str, lr: float) -> None:
-    """An optimizer of torch.optim by its name, with torch's own options."""
+    """Gives the engine an optimizer of torch.optim by its name, with torch's own options."""
     engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name))
 
 

@@ -35,7 +35,7 @@ class Training:
     save: Path | None = _option(None, "folder for checkpoints")  # noqa: RUF009  # a field
     save_every: int | None = _option(None, "save every so many steps; else at the end")
     keep: int = _option(3, "how many checkpoints to keep")
-    resume: Path | None = _option(None, "folder of checkpoints, of which the newest is gone on with")  # noqa: RUF009
+    resume: Path | None = _option(None, "folder of checkpoints; the run goes on from the newest")  # noqa: RUF009
     allow_nan: bool = _option(False, "go on where the loss is not finite")
 
     def arguments(self) -> list[str]:

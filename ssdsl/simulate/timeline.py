@@ -77,8 +77,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MessageWait:
-    """The seconds for which the devices of a row wait for a message of the program, or for its gradient, on whatever
-    device it arrives: also through other devices that wait for it."""
+    """The seconds for which the devices of a row wait for a message of the program, or for its gradient: one that
+    arrives here, or at a device for which they wait."""
 
     row: int
     message: int

@@ -14,7 +14,7 @@ LATEST = 3  # simulations, the longest of which says how long the next one may t
 
 
 class TimeIsUp(Exception):
-    """The next simulation, and the proofs of what is shown, would end too late."""
+    """The next simulation, and the proofs of the plans that are shown, would end too late."""
 
 
 @dataclass(slots=True)

@@ -123,7 +123,7 @@ class SearchResult:
         return tuple(sorted(filter(is_better, fit), key=lambda t: (t.cost, self._distance(t))))
 
     def _distance(self, tried: Tried) -> tuple[int, ...]:
-        """How far the numbers of a plan's params are from the front of what is tried."""
+        """The place of each param's number in the list of those that are tried."""
         sketch = next((s for s in self.sketches if s.file == tried.sketch.file), tried.sketch)
         places = ((p.tried, tried.opened.get(p.name)) for p in sketch.open)
         return tuple(known.index(number) if number in known else len(known) for known, number in places)

@@ -74,10 +74,10 @@ class Search:
     _tried: dict[Point, Tried] = field(default_factory=dict)
     _families: dict[Point, str] = field(default_factory=dict)
     _refusals: dict[str, list[Diagnostic]] = field(default_factory=dict)
-    _cannot_fit: int = 0
+    _cannot_fit: int = 0  # this and the next two: as in SearchResult
     _miss: Tried | None = None
     _elsewhere: int = 0
-    _shown: int = 0  # the best few are proved at last
+    _shown: int = 0  # so many of the best are proved at last
 
     def __post_init__(self) -> None:
         self._simulations = Simulations(self.graph, self.cluster, self.state, self.memory, self.costs)

@@ -228,7 +228,7 @@ def _cut_sizes(facts: Facts, model: ModelIndex) -> Iterator[tuple[int, str]]:
 
 
 def _axes(script: nodes.Script) -> dict[str, str | None]:
-    """By name, the first axis that it is the width of, or whose width has it in it, also by way of a `let`."""
+    """By name, the first axis whose width it is; else the first axis whose width uses it, also by way of a `let`."""
     lets = {s.name.text: _names(s.value) for s in script.statements if isinstance(s, nodes.LetStatement)}
     found: dict[str, str | None] = {}
     axes = [axis for s in nodes.walk(script) if isinstance(s, nodes.MeshStatement) for axis in s.axes]

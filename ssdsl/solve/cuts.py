@@ -1,8 +1,8 @@
 """Cuts a row of layers into stages of a pipeline, and chooses the kind of devices for each stage.
 
-A stage begins when the first of M micro-batches has passed the stages before it, computes M of them, and waits for the
-first one to come back from the stages behind it, where the forwards that it may run meanwhile do not fill that time.
-A step takes the longest of these times:
+A stage begins when the first of M micro-batches has passed the stages before it, and computes M of them. It also waits
+for the first one to come back from the later stages, for as long as the forwards that it may run meanwhile do not fill
+that time. A step takes the longest of these times:
 
     step = max over stages s of   t(0..s-1) + M t(s) + max(0, t(s+1..) - (in_flight(s) - 1) forward(s))
 
@@ -15,8 +15,8 @@ stage s and the j < i with which it begins,
     best(s - 1, j, d - devices(k)) + seconds(k, j..i),
 
 where no stage takes the step beyond T if all stages together take A, and the layers fit the memory. If the sum is at
-most A, the step is at most T. Else A grows to the sum, which is the least that it can be. Then T is found by bisection
-(over the slowest stage that is what RaNNC, PipeDream and Alpa do). Ends of stages are left out where more work remains
+most A, the step is at most T. Else A grows to the sum, which is the least that it can be. Then T is found by bisection,
+as RaNNC, PipeDream and Alpa do for the time of the slowest stage. An end of a stage is left out if more work remains
 than the other devices can do within T.
 """
 

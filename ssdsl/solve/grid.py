@@ -91,7 +91,7 @@ Soon = Callable[[bool, Sequence[Point]], None]
 
 
 class _More(NamedTuple):
-    """By how much a point exceeded a bound: the ratio and the difference of costs, the difference of shares in units of
+    """The excess of a point over a bound: the ratio and the difference of costs, the difference of shares in units of
     the bound, and the ratio of the units."""
 
     times: float
@@ -105,7 +105,7 @@ INFINITE = _More(math.inf, math.inf, math.inf, math.inf)
 
 @dataclass(slots=True)
 class _Excess:
-    """By how much points exceeded a bound, and the least of each number."""
+    """The excess of points over a bound, and the least of each number."""
 
     of: dict[Point, _More] = field(default_factory=dict)
     least: _More = INFINITE

@@ -319,6 +319,26 @@ def test_what_cannot_be_written_is_refused_before_training(
     assert str(tmp_path / "file" / "new") in done.stderr
 
 
+def test_a_profile_refuses_its_file_and_optimizer_before_it_trains(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ssdsl.run.launch.launch", lambda *_, **__: pytest.fail("it trains"))
+    words = ["profile", "data_parallel", "--model", model, "--out"]
+    done = here(*words, str(tmp_path / "none" / "times.json"))
+    assert done.returncode == 1 and "E0125" in done.stderr
+    done = here(*words, str(tmp_path / "times.json"), "--optimizer", "adamm")
+    assert done.returncode == 2 and "adamm" in done.stderr
+
+
+def test_a_sweep_refuses_its_page_before_it_captures(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ssdsl.cli.commands.sweep.load", lambda *_, **__: pytest.fail("it captures"))
+    words = ["sweep", "data_parallel", "--model", model, "--set", "D=1,2"]
+    done = here(*words, "--html", str(tmp_path / "none" / "page.html"))
+    assert done.returncode == 1 and "E0125" in done.stderr
+
+
 def test_a_new_run_does_not_save_among_checkpoints_of_another(
     here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +383,12 @@ def test_compile_replaces_only_programs(here: Callable[..., Done], model: str, t
     assert done.returncode == 1 and "E0507" in done.stderr and source.exists()
     done = here(*words, str(source / "sub"))
     assert done.returncode == 1 and "sub`: not a directory" in done.stderr and "E0508" in done.stderr
+
+
+def test_launch_writes_the_program_of_the_evaluation_too(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    done = here("launch", "data_parallel", "--model", model, "--slurm", "--program", str(tmp_path / "program"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "program" / "evaluate" / "program.json").exists()
 
 
 def test_a_search_refuses_a_folder_for_its_program_at_once(

@@ -69,6 +69,12 @@ def test_groups_are_micro_batches_one_after_another(options: dict[str, object]) 
     torch.testing.assert_close(grouped.eval()(x), torch.cat([norm(part) for part in x.chunk(4)]))
 
 
+def test_a_norm_with_two_names_is_one_norm_in_groups() -> None:
+    norm = nn.BatchNorm1d(3)
+    grouped = ssdsl.micro_batch_statistics(nn.Sequential(norm, nn.ReLU(), norm), 4)
+    assert grouped.get_submodule("0") is grouped.get_submodule("2") is not norm
+
+
 def test_a_batch_without_such_groups_is_an_error() -> None:
     grouped = ssdsl.micro_batch_statistics(nn.BatchNorm1d(3), 4)
     with pytest.raises(ValueError, match="a batch of 6 has no 4 equal micro-batches"):

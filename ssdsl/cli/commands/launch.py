@@ -9,7 +9,7 @@ import typer
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import refuse_unused, settings
-from ssdsl.cli.pipeline import compiled, load, working
+from ssdsl.cli.pipeline import compiled, evaluation, load, working
 from ssdsl.cli.terminal import talk
 from ssdsl.cli.training import write
 from ssdsl.text.diagnostic import PlanError
@@ -172,9 +172,11 @@ def _program(
         raise typer.BadParameter("a plan needs its model", param_hint="'--model'")
     written = Path(folder or f"{path.stem}-program")
     loaded = load(target, model, seed, meta=meta)
+    loaded.check_has_model()
     result = compiled(loaded, overrides, cluster=cluster)
+    evaluates = evaluation(loaded, result, (), cluster)
     with working("writing"):
-        write(loaded, result, written)
+        write(loaded, result, written, evaluates)
     return str(written / "main.py"), result.plan.devices
 
 

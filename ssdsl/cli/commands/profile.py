@@ -9,7 +9,8 @@ from ssdsl.cli import options
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import LoadedPlan, captured, compiled, parsed, worded
 from ssdsl.cli.terminal import talk
-from ssdsl.cli.training import compared, train, workplace
+from ssdsl.cli.training import check_optimizer, compared, train, workplace
+from ssdsl.lang.save import check_folder
 
 if TYPE_CHECKING:
     from ssdsl.run.results import RunResult
@@ -48,9 +49,11 @@ def profile(
     from ssdsl.runtime.options import Training
     from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_profile
 
+    check_folder(out)
     overrides = settings(set_)
     chosen = [_chosen(words) for words in plans]
     sources = [parsed(plan) for plan, _ in chosen]
+    check_optimizer(optimizer)
     held = captured(model, seed, precision=precision, trains=True)
     known = read_costs(Path(out)).profile if Path(out).exists() else None
     for (path, source), (_, own) in zip(sources, chosen, strict=True):

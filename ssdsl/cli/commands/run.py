@@ -12,7 +12,16 @@ from ssdsl.cli.options import refuse_unused, settings
 from ssdsl.cli.pictures import save_trace
 from ssdsl.cli.pipeline import compiled, evaluation, load, worded
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics, talk
-from ssdsl.cli.training import chosen_nodes, compared, train, warn_of_losses, warn_of_nothing, workplace, writable
+from ssdsl.cli.training import (
+    check_optimizer,
+    chosen_nodes,
+    compared,
+    train,
+    warn_of_losses,
+    warn_of_nothing,
+    workplace,
+    writable,
+)
 from ssdsl.lang.save import check_folder
 from ssdsl.text.diagnostic import PlanError
 
@@ -142,16 +151,6 @@ def run(
         return
     print_views(*(run_views(result) if result.steps else ()))
     results.print(loaded.comparison)
-
-
-def check_optimizer(name: str) -> None:
-    """Raises typer.BadParameter for an optimizer that torch does not have."""
-    from ssdsl.lang.suggest import suggest
-    from ssdsl.runtime.train.optimizer import optimizers
-
-    if name.lower() not in (known := optimizers()):
-        hint = suggest(name.lower(), known) or f"torch.optim has {', '.join(known)}"
-        raise typer.BadParameter(f"there is no optimizer `{name}`: {hint}", param_hint="'--optimizer'")
 
 
 def _is_of(run: Path, resume: str | None) -> bool:

@@ -11,7 +11,7 @@ FULL = tuple(os.strerror(n).lower() for n in (errno.ENOSPC, errno.EDQUOT))  # re
 class NoSuchFile(Diagnostic):
     """The plan that the command names does not exist: `ssdsl check megatorn.ssp`.
 
-    A plan is a file, or the name of one in the standard library (`ssdsl plans` lists those).
+    A plan is a file, or the name of a plan that comes with ssdsl (`ssdsl plans` lists these).
     """
 
     code = "E0101"

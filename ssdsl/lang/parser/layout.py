@@ -1,4 +1,4 @@
-"""From the lexer's tokens to the parser's: line ends become indents and dedents; brackets and nesting are checked.
+"""Turns the lexer's tokens into the parser's: line ends become indents and dedents; brackets and nesting are checked.
 
 Nesting is limited by a bound on the depth of the syntax tree, so that later passes may recurse: every operator and
 every closed bracket adds a level until the next comma, and an open bracket keeps the levels before it.

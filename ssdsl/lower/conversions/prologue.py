@@ -162,8 +162,8 @@ class _Forming:
             yield operator
 
     def _given(self, value: str, asks: list[_Ask]) -> dict[Submesh, Layout]:
-        """By submesh, the layout in which it is given a value: an input as the digits that all readers have in common,
-        here and on other submeshes with the same devices; any other value whole."""
+        """By submesh, the layout in which its prologue gets a value: an input cut by the digits that its readers have
+        in common on all submeshes that share devices, directly or through others; any other value whole."""
         layouts: dict[Submesh, list[Layout]] = {}
         for ask in asks:
             layouts.setdefault(ask.submesh, []).append(ask.layout)

@@ -92,7 +92,7 @@ def find_route(lowering: Lowering, source: RouteEnd, target: RouteEnd, parts: Pa
 
 
 def first_as_fast(ways: Iterable[tuple[float, Way]]) -> Way:
-    """The first of some ways, each with its seconds, that clearly none is faster than."""
+    """The first of some ways, each with its seconds, than which none is clearly faster."""
     timed = [*ways]
     least = min(time for time, _ in timed)
     return next(way for time, way in timed if time * CLEARLY <= least)

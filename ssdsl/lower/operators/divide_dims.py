@@ -1,4 +1,5 @@
-"""Divides a dimension that is cut into equal parts and into unequal ones in two, each cut by its own indices.
+"""Divides a dimension in two if indices cut it into equal parts and another one into unequal parts: then the equal
+parts are of the first factor, and the unequal ones of the second.
 
 `split model by batch into dp, m = [3, 1]` with 8 samples cuts each of two runs of 4 into 3 and 1. The samples of a part
 of `m` are then not one run of the batch; but with batch = 2 · 4 they are a run of the second factor, and factors are

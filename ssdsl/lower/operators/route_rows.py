@@ -122,6 +122,8 @@ class _Rewriting:
     # -- one operator of a region ------------------------------------------------------------------------------------
 
     def _inside(self, operator: Operator, region: ExpertRegion) -> None:
+        """Adds an operator of a region, on rows with their experts: a `dispatch` before it for each operand whose rows
+        are still in their places, a `combine` after it for each result that is read outside of the region."""
         rows = region.operators[operator.name]
         is_product = operator.target == ROUTED
         gone = {*rows[region.kept :], *([experts_of(operator)] if is_product else [])}

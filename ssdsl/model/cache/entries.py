@@ -125,8 +125,8 @@ def _path(asked: Question) -> Path:
 
 @cache
 def _versions() -> dict[str, str]:
-    """The version of Python, those of all packages, and the times of ssdsl's own files: a checkout changes without a
-    version."""
+    """The version of Python, those of all packages, and the times of the files of ssdsl that make graphs: a checkout
+    changes without a version."""
     packages = (name for p in sys.path if os.path.isdir(p or ".") for name in os.listdir(p or "."))
     known = sorted(name for name in packages if name.endswith((".dist-info", ".egg-info")))
     own = [

@@ -63,7 +63,8 @@ def _ones(like: torch.Tensor) -> torch.Tensor:
 def recorded_grad_and_value(
     function: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """What `torch.func.grad` and `grad_and_value` take of a function, with recorded derivatives."""
+    """The gradients and the result of a function, for `torch.func.grad` and `grad_and_value`; derivatives are
+    recorded."""
     args, by = _differentiable(args, argnums)
     result = function(*args, **kwargs)
     leaves, tree = tree_flatten(by)
@@ -74,7 +75,7 @@ def recorded_grad_and_value(
 def recorded_vjp(
     function: Callable[..., Any], *primals: Any, argnums: int | Sequence[int] | None = None, has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """What `torch.func.vjp` and `jacrev` take of a function, with recorded derivatives."""
+    """The result of a function and its vjp, for `torch.func.vjp` and `jacrev`; derivatives are recorded."""
     primals, by = _differentiable(primals, range(len(primals)) if argnums is None else argnums)
     result = function(*primals)
     output, *more = result if has_aux else (result,)
@@ -88,8 +89,8 @@ def recorded_vjp(
 
 
 def _differentiable(args: Sequence[Any], argnums: int | Sequence[int]) -> tuple[tuple[Any, ...], Any]:
-    """Arguments of which some are views, and these: only what a function does with its own arguments counts, not what
-    it does with the same tensors where it knows them otherwise."""
+    """The arguments, those of `argnums` as views, and these views. Their derivative is that of the function's arguments
+    alone: it does not count other uses of the same tensors, such as in a closure."""
     chosen = [n % len(args) for n in ([argnums] if isinstance(argnums, int) else argnums)]
     args = tuple(tree_map(_view, a) if n in chosen else a for n, a in enumerate(args))
     return args, args[argnums] if isinstance(argnums, int) else tuple(args[n] for n in chosen)

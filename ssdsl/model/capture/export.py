@@ -105,8 +105,8 @@ class _Caller(traceback.StackSummary):
 
 
 def _compiled_when_called(module: fx.GraphModule) -> None:
-    """In place of writing Python code for a graph, and compiling that, after each change: nothing is run so here, but
-    autocast's functions."""
+    """Replaces `GraphModule.recompile`, which writes and compiles Python code after each change of a graph. Here that
+    waits until the graph is called, as only those of autocast's functions are."""
 
     def forward(self: fx.GraphModule, *given: Any) -> Any:
         RECOMPILE(self)

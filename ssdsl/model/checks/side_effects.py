@@ -26,7 +26,7 @@ from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
 DRAWS = "random uniform randint randrange choice choices sample shuffle gauss normalvariate expovariate".split()
-RECORDED: dict[str, Callable[..., Any]] = {  # what the functions of torch.func that take derivatives call
+RECORDED: dict[str, Callable[..., Any]] = {  # called by the functions of torch.func that take derivatives
     "grad_and_value_impl": recorded_grad_and_value,
     "_vjp_with_argnums": recorded_vjp,
     "_jvp_with_argnums": eager_transforms._jvp_with_argnums,  # torch.export sees through it

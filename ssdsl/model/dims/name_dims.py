@@ -1,11 +1,10 @@
 """Names dimension classes in the words of the field.
 
-The user's own names come first, then the letters of operators' rows (`vocab`, `hidden`, `heads`), then names that
-follow from the place of a dimension in the graph (`seq`, `experts`, `ffn`), and at last the weight or the operator that
-introduces it: `h.0.mixer.A_log.1`. A name does not depend on operators that do not have the dimension.
-
 A rule yields names for lists of *leaves*: the factors of one axis, outermost first, that no reshape divides further
-(`factors.py`). Most lists have one. The first rule that names a leaf wins.
+(`factors.py`). Most lists have one. The first of `RULES` that names a leaf wins: the user's own names; then those of
+attention, embeddings and losses (`heads`, `seq`, `vocab`, `hidden`), by the letters of operators' rows; then those that
+follow from the place of a dimension in the graph (`experts`, `ffn`); at last the weight or the operator that introduces
+it: `h.0.mixer.A_log.1`. A name does not depend on operators that do not have the dimension.
 """
 
 import math
@@ -26,7 +25,7 @@ CAST = "aten::_to_copy"
 SPACE = ("depth", "height", "width", "length")
 IMAGE = ("channels", *SPACE, *(f"kernel_{word}" for word in SPACE))
 IN_GROUPS = {"heads": "heads_per_group"}  # the name of the second leaf, if a dimension has two
-BESIDE = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of it in an axis of a weight: fused projections
+FUSED = {"heads": "qkv", "ffn": "gate_up"}  # the factor in front of a dimension in a weight that fuses projections
 
 Names = Iterator[tuple[list[int], str]]  # leaves, and the name of the dimension that they make together
 Operands = list[tuple[str, list[list[str]], bool]]  # `BoundCall.inputs`: the value, and the letters of each of its axes
@@ -185,7 +184,7 @@ def _in_front(n: _Naming) -> Names:
     for name in n.given:
         for leaves in map(n.found.factors.leaves, n.found.axes[name]):
             words = [n.names.get(leaf, "") for leaf in leaves]
-            for word, fused in BESIDE.items():
+            for word, fused in FUSED.items():
                 if words[1:2] == [word]:
                     yield leaves[:1], fused
 

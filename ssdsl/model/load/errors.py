@@ -215,9 +215,9 @@ class NoInitialiser(Diagnostic):
 class BuiltWithNumbers(Diagnostic):
     """A command that needs no numbers has built a large model with all its numbers.
 
-    `check`, `show`, `prove`, `simulate`, `sweep`, `diff` and `repl` build a model of more than 100 million numbers as
-    with `--meta`: large tensors have a shape and a recipe. That fails if a constructor reads numbers of these; then the
-    model is built with all its numbers, which takes time and memory, and gives the same result.
+    `check`, `show`, `prove`, `simulate`, `search`, `sweep`, `diff`, `capture` and `repl` build a model of more than 100
+    million numbers as with `--meta`: large tensors have a shape and a recipe. That fails if a constructor reads numbers
+    of these; then the model is built with all its numbers, which takes time and memory, and gives the same result.
     """
 
     code = "E0348"

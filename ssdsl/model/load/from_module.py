@@ -95,23 +95,24 @@ def has_meta(module: nn.Module) -> bool:
 def initialised(
     module: nn.Module, seed: int, generator: Generator, load_later: bool = False
 ) -> tuple[nn.Module, Recipes]:
-    """A copy of the module on the meta device, and recipes for its weights and buffers; those with numbers keep them.
+    """A copy of a module that is on the meta device, and recipes for its weights and buffers, which keep numbers that
+    they have.
 
     With `load_later`, weights without an initialiser are NaN until a checkpoint is loaded. Raises PlanError where an
     initialiser is missing, or needs the numbers of a large tensor.
     """
-    lacking: list[Diagnostic] = [*_loose(module)]
+    lacking: list[Diagnostic] = [*_unregistered(module)]
     made = copy.deepcopy(module)
-    hollow = {name for name, tensor in named_tensors(made).items() if tensor.is_meta}
-    loaded = hollow.intersection(module.state_dict()) if load_later else set()
+    on_meta = {name for name, tensor in named_tensors(made).items() if tensor.is_meta}
+    loaded = on_meta.intersection(module.state_dict()) if load_later else set()
     with Deferred(seed, generator) as scope, torch.no_grad():
-        with_tensors(made, lambda name, tensor: _new(tensor, name in loaded) if name in hollow else tensor)
+        with_tensors(made, lambda name, tensor: _new(tensor, name in loaded) if name in on_meta else tensor)
         try:
-            _initialise(made, hollow)
+            _initialise(made, on_meta)
         except ReadsNumbers as error:
             raise PlanError(NumbersNeeded(None, "an initialiser", str(error))) from error
     made, recipes = scope.finish(made)
-    lacking += [_without(made, name) for name in sorted(hollow - loaded) if recipes.is_undefined(name)]
+    lacking += [_without(made, name) for name in sorted(on_meta - loaded) if recipes.is_undefined(name)]
     if lacking:
         raise PlanError(*lacking[:MOST])
     return made, recipes
@@ -126,11 +127,11 @@ def _new(tensor: torch.Tensor, loaded: bool) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
-def _initialise(root: nn.Module, hollow: set[str]) -> None:
+def _initialise(root: nn.Module, on_meta: set[str]) -> None:
     """Calls the initialisers of the modules that own tensors without numbers, the inner ones first."""
     modules = dict(root.named_modules())
     for path, owner in reversed(modules.items()):
-        if hollow.isdisjoint(_own_names(path, owner)):
+        if on_meta.isdisjoint(_own_names(path, owner)):
             continue
         for name in OWN:
             if _takes(owner, name, 0):
@@ -139,11 +140,13 @@ def _initialise(root: nn.Module, hollow: set[str]) -> None:
         around = (modules[p] for p in _upwards(path) if p in modules)
         if model := next((m for m in around if _takes(m, "_init_weights", 1)), None):
             model._init_weights(owner)
+    # `init_weights()` initialises a module with all inside it, so nothing there may have numbers. transformers' own, in
+    # modules with `_init_weights`, is left out: what it does has been done above
     done: tuple[str, ...] = ()
     for path, module in modules.items():
         if _takes(module, "init_weights", 0) and not _takes(module, "_init_weights", 1) and not path.startswith(done):
             done = (*done, f"{path}." if path else "")
-            if all(f"{path}.{name}".lstrip(".") in hollow for name in named_tensors(module)):
+            if all(f"{path}.{name}".lstrip(".") in on_meta for name in named_tensors(module)):
                 module.init_weights()
 
 
@@ -174,7 +177,7 @@ def _without(root: nn.Module, name: str) -> NoInitialiser:
     return NoInitialiser(None, f"{what} `{name}`", "has no initialiser", method, later)
 
 
-def _loose(root: nn.Module) -> Iterator[NoInitialiser]:
+def _unregistered(root: nn.Module) -> Iterator[NoInitialiser]:
     """An error for each attribute that has tensors on the meta device and is no weight or buffer."""
     registered = {id(t) for t in named_tensors(root).values()}
     for path, module in root.named_modules():

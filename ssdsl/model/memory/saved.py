@@ -56,7 +56,8 @@ def local_shapes(reader: Reader, kernel: PartKernel | None) -> list[tuple[int, .
 
 
 def observed(reader: Reader, shapes: Sequence[tuple[int, ...]], kernel: PartKernel | None) -> SavedShapes:
-    """What the call, or its kernel of parts, was seen to save and send at capture, or is seen to now."""
+    """The tensors that the call, or its kernel of parts, saved and sent when it ran at capture. It runs once more now
+    if that does not show it."""
     operator, seen = reader.operator, reader.operator.observed
     if seen is not None:
         if kernel is None and seen.whole is not None and not any(map(reader.is_split, range(len(operator.dims)))):

@@ -50,7 +50,8 @@ def observe(operator: Operator, graph: Graph) -> Observed:
 
 
 def _by_kernel(operator: Operator, graph: Graph) -> SavedByParts | None:
-    """What the kernel saves and sends that combines parts of this call; None if nothing cuts it so, or its row says."""
+    """The tensors that the kernel of parts of this call saves and sends; None if no plan can cut the call so, or its
+    row says which they are."""
     kernel = operator.row.kernel
     if kernel is None or not kernel.is_measured:
         return None

@@ -108,7 +108,8 @@ def _exactly(found: SavedMeasurement | None, operator: Operator) -> SavedShapes:
 
 
 def _by_parts(operator: Operator, measure: Measure, on_cpu: SavedMeasurement | None) -> SavedByParts | None:
-    """What parts save, so that the whole call saves what a CPU was seen to; None if the measurements do not show it."""
+    """The tensors that parts save, by a rule under which the whole call saves what it was seen to save on a CPU; None
+    if the measurements show no such rule."""
     try:
         for held in ((), *_holdable(operator)):
             sizes = {h.dim: h.size for h in held}

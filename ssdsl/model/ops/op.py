@@ -61,17 +61,21 @@ class PartKernel:
     """The kernel of a part that cannot be a plain call on slices: split along a dimension that vanishes, or is `*`.
 
     `axis` names the split: a parameter of the operator, and the axis of its tensor, several axes, the argument that
-    chooses one or more axes (`"dim"`), or None for any of its axes. `call` is the Python of the call: the operator's
-    arguments in braces by their parameters, `{start}` for the first index of the part along the axis, `{part}` for the
-    number of parts before it, `{size}` for the length of the whole axis, `{places}` for a list of both, (start, size),
-    for each of the axes, which may be cut at once, `{regions}` for the runs (start, end) of the axis that each part
-    has, `{count}` for the number of elements of all parts along the combined dimensions, and `{group}` for the process
-    group of the parts, which may be of unequal sizes. A result may carry the axis: it is then the part's own. `merged`
-    names an axis in the same way where the group's parts are not those of `axis` but of another: of points, say, that
-    are reduced into positions along `axis`. Either may be cut, or both; without parts of `merged` the group is None.
-    `forward` and `backward` are its collectives, or a function that gives them for an operator and a number of parts;
-    `saved` has the tensors that it saves for backward. What is not given is observed when a call is captured, for
-    functions of the runtime; a row for another function gives all of them, as `()` if there is none.
+    chooses one or more axes (`"dim"`), or None for any of its axes. `call` is the Python of the call, in which a
+    parameter of the operator in braces is its argument, and
+
+    - `{start}` is the first index of the part along the axis, `{part}` the number of parts before it,
+    - `{size}` the length of the whole axis, `{places}` a list of (start, size) for axes that may be cut at once,
+    - `{regions}` the runs (start, end) of the axis that each part has,
+    - `{count}` the number of elements of all parts along the combined dimensions,
+    - `{group}` the process group of the parts, which may be of unequal sizes.
+
+    A result may carry the axis: it is then the part's own. `merged` names a second axis in the same way, if the group's
+    parts are those of it: for example of points that are reduced into positions along `axis`. Either may be cut, or
+    both; without parts of `merged` the group is None. `forward` and `backward` are its collectives, or a function that
+    gives them for an operator and a number of parts; `saved` has the tensors that it saves for backward. What is not
+    given is observed when a call is captured, for functions of the runtime; a row for another function gives all of
+    them, as `()` if there is none.
     """
 
     axis: tuple[str, AxisOfPart]

@@ -25,7 +25,12 @@ class _Aligned:
     indexed dimension, `index` its index, and `full` the shape of all indices together. The axes of the index stand in
     x[i, j] behind `first` of the kept dimensions.
 
-    An axis of x[i, j] is the number of an axis of the index, or ~dim for a dimension that is kept.
+    An axis of x[i, j] is the number of an axis of the index, or ~dim for a dimension that is kept. For x [4, 8, 3] and
+    x[arange(4), last]:
+
+    >>> rows = _Aligned((4, 8, 3), {0: 0}, along=1, index="last", full=(4,), first=0)
+    >>> rows.by_result(), rows.taken()    # the result [4, 3], and the gather's index [4, 1, 3]
+    ([0, -3], [4, 1, 3])
     """
 
     shape: tuple[int, ...]
@@ -79,8 +84,8 @@ def aligned_index(call: CapturedCall, capture: Capture) -> list[CapturedCall]:
 
 
 def _repeat(x: Tensor, dim: int, whole: int, each: int) -> Tensor:
-    """x[index], where the index repeats each number of a dimension `each` times, and all `whole` times, before their
-    axes are one."""
+    """x[index], for an index that repeats each number of a dimension `each` times, and the whole `whole` times. The
+    repetitions are axes of their own here."""
     if whole == each == 1:
         return x
     before, count, after = x.shape[:dim], x.shape[dim], x.shape[dim + 1 :]

@@ -46,11 +46,12 @@ def micro_batch_statistics(module: nn.Module, groups: int) -> nn.Module:
     """
     if groups < 1:
         raise ValueError(f"{groups} groups: a batch has at least one")
-    if isinstance(module, _BatchNorm):
-        return GroupedBatchNorm(module, groups)
-    for name, child in module.named_children():
-        setattr(module, name, micro_batch_statistics(child, groups))
-    return module
+    grouped = {id(norm): GroupedBatchNorm(norm, groups) for norm in module.modules() if isinstance(norm, _BatchNorm)}
+    for owner in [*module.modules()]:
+        for name, child in owner._modules.items():  # `named_children` has one name of each
+            if id(child) in grouped:
+                setattr(owner, name, grouped[id(child)])
+    return grouped.get(id(module), module)
 
 
 def grouped_batch_norm(norm: Any, x: Tensor, groups: int) -> Tensor:

@@ -99,8 +99,8 @@ def widths(ctx: Context, e: nodes.Call, given: tuple[Value, ...], each: Value = 
 
 @lru_cache(1000)
 def most_equal(devices: int, stages: int, allowed: tuple[int, ...]) -> tuple[int, ...] | None:
-    """So many of the allowed numbers with the sum `devices`, ascending, with the least sum of squares; None if there
-    are none.
+    """Numbers of `allowed`, one for each stage, ascending, with the sum `devices` and the least sum of squares; None if
+    there are none.
 
     >>> most_equal(8, 3, (1, 2, 4, 8))
     (2, 2, 4)

@@ -130,8 +130,8 @@ def _wrong(parts: Chunks, numbers: list[int]) -> str:
 
 def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[Cutting]:
     """The operators in groups, each with as many parts as the axis of its mesh has devices. Raises PlanError if the
-    sizes differ between meshes, and an operator is on no mesh with this axis. Operators without a place are then left
-    out: they are cut like those that read them."""
+    sizes differ between meshes, and an operator has no place yet, or one on a mesh without this axis. Operators that no
+    plan places are then left out: they are cut like those that read them."""
     name = cut.name.text
     if name in ctx.facts.broken:  # its `mesh` statement failed, and the mistake is reported there
         raise PlanError()
@@ -149,7 +149,8 @@ def _of_axes(ctx: Context, cut: nodes.Into, operators: frozenset[str]) -> list[C
 
 
 def _by_size(ctx: Context, axis: str, operators: frozenset[str]) -> dict[int | None, frozenset[str]]:
-    """The operators by the size of this axis of their mesh; under None those without a place, or without the axis."""
+    """The operators by the size of this axis of their mesh; under None those without a place yet, or without the
+    axis."""
     groups: dict[int | None, set[str]] = {}
     for op in ctx.model.ordered(ctx.model.only_compute(operators)):
         place = ctx.facts.of(op.name).place

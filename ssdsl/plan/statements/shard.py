@@ -86,8 +86,13 @@ class ShardedTwice(Conflict):
     """The same state of a weight is sharded in two ways."""
 
     code = "E0219"
-    title = "the {state} of `{weight}` are already split over other axes"
+    title = "{what} is already split over other axes"
     help = "remove one"
     earlier = "split here first"
     state: State
     weight: str
+
+    @property
+    def what(self) -> str:
+        of = {State.WEIGHTS: "", State.GRADS: "the gradient of ", State.OPTIMIZER: "the optimizer's state of "}
+        return f"{of[self.state]}`{self.weight}`"

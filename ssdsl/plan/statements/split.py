@@ -285,8 +285,8 @@ def _modules(places: Places) -> tuple[str, ...]:
 
 
 def _may_be_unequal(ctx: Context, op: Operator, at: int, parts: SplitParts) -> bool:
-    """Whether parts may be unequal: windows are on the dimension, and no other index cuts it, or all are axes of meshes
-    and a number of parts is given."""
+    """Whether parts may be unequal: operators read windows of the dimension; and no other index cuts it, or all that do
+    are axes of meshes and this statement lists no chunks."""
     others = (i for i in ctx.facts.of(op.name).indices if i.name != parts.cut.name.text)
     cuts = [i.name for i in others if i.dim == at and i.count > 1]
     axes = {axis for _, axis, _ in ctx.facts.axes()}

@@ -60,8 +60,8 @@ class Classes:
 
 @dataclass(slots=True)
 class _Numbering:
-    """Numbers a section's local names, and the model's values, in the order in which they appear. `about` has the facts
-    of each value that the proof uses."""
+    """Numbers a section's local names, and the model's values, in the order in which they appear. `about` has for each
+    value the facts that the proof uses."""
 
     facts: ProofFacts
     names: dict[Name, int] = field(default_factory=dict)

@@ -25,8 +25,8 @@ from ssdsl.prove.types.steps import after
 
 
 def check_in_time(graph: Graph, instr: Conversion, types: Mapping[Name, Local], shape: Factors) -> None:
-    """Raises Wrong unless the only step of a conversion is one in time, of what its task has: with an `Exchange` the
-    parts of `also`, which the running part is joined to."""
+    """Raises Wrong unless a conversion is a single step in time, on values that its task has: an `Exchange` joins the
+    running part to the earlier parts in `also`."""
     step, is_alone = instr.forward[0], len(instr.forward) == 1 and not instr.backward
     if not is_alone or not isinstance(step, Narrow | KeepFirst | Exchange):
         raise Wrong(Rule.STEP, "one step in time, of what a task has", (*instr.forward, *instr.backward))

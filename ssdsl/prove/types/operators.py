@@ -31,8 +31,8 @@ from ssdsl.prove.types.windows import windows_of
 class Combining:
     """The function that combines the parts of a dimension; `told` are the arguments that it takes about its part.
 
-    `talks`: the parts communicate. `into`: the operand, and the argument with its axis, about which it is told; parts
-    of other dimensions communicate, those of this one do not.
+    `talks`: the parts communicate. `into`: it is told its part of one axis alone, and only parts of other dimensions
+    communicate; the number of the operand that has the axis, and the operator's argument that names it.
     """
 
     function: str

@@ -75,7 +75,8 @@ def train(
     `grads`.
 
     With `follow`, the gradients of another run, each step is taken with that run's gradients after its own are
-    recorded. With `drawn`, random tensors have the digits of these types, whatever type the step computes in.
+    recorded. With `drawn`, the types of each step's random tensors in order, these are rounded to these types, whatever
+    type the step computes in.
     """
     module = model.module
     make: Any = optimizers()[training.optimizer]
@@ -114,6 +115,7 @@ class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
 
 
 def _take(module: torch.nn.Module, grads: Tensors) -> None:
+    """Replaces the gradients of weights that have one."""
     for name, weight in module.named_parameters():
         if weight.grad is not None and name in grads:
             weight.grad = grads[name].to(weight.grad.device, weight.grad.dtype, copy=True)  # its own may be sparse

@@ -250,6 +250,6 @@ def _missing(plan: Mapping[Name, torch.Tensor], single: Mapping[Name, torch.Tens
 
 
 def _words(kind: str, name: str) -> tuple[str, str]:
-    """What a tensor is, and its name in the model: `step 0's gradient` and `fc.weight`."""
+    """The kind of a tensor, and its name in the model: `step 0's gradient` and `fc.weight`."""
     step, _, tensor = name.rpartition(" ")
     return f"{step}'s {kind}" if step else kind, tensor

@@ -107,7 +107,7 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
     (`exp_avg`): zeros to read tensors into, and numbers without axes, which are already read.
 
     A state tensor of its weight's shape is cut as the weight is; one without axes is a number. Raises EngineError for
-    any other shape, because no part of it could be assigned to a part of the weight.
+    any other shape if this rank has only a part of the weight, because no part of the state could be assigned to it.
     """
     found: dict[str, dict[str, LocalTensor | Scalar]] = {}
     numbers: dict[Path, LocalTensor] = {}

@@ -121,7 +121,7 @@ class BatchSpec:
     def of(
         cls, inputs: Mapping[str, BatchInput], pieces: Mapping[str, Piece], samples: int = 0, casts: bool = False
     ) -> "BatchSpec":
-        """From the table's `inputs` and a rank's pieces. `samples` is by default the first axis of the first input."""
+        """The spec of a table's inputs and a rank's pieces. `samples` is by default the first input's first axis."""
         shapes = {name: tuple(entry.shape) for name, entry in inputs.items()}
         dtypes = {name: getattr(torch, entry.dtype) for name, entry in inputs.items()}
         first = next((shape[0] for shape in shapes.values() if shape), 1)

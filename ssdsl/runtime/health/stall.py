@@ -31,7 +31,7 @@ class StalledRank:
 
     @property
     def where(self) -> str:
-        """What the rank does, or did when it last wrote its status."""
+        """The place where the rank is, or was when it last wrote its status."""
         return f"{'it is in' if self.process is None else 'it was last seen in'} {self.doing}"
 
     def text(self, ranks: int = MANY) -> str:

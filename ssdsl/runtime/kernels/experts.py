@@ -7,7 +7,7 @@ expert and a sample (or other outermost dimension of the rows). A run may be emp
     >>> experts, own = torch.tensor([1, 0, 1, 7, 1, 1]), torch.tensor([0, 1])       # three rows of each of two samples
     >>> dispatch(torch.arange(6), experts, own).tolist(), count_rows(experts, own, 3).tolist()
     ([1, 0, 2, 4, 5], [1, 0, 2, 2])
-    >>> combine(torch.tensor([1, 0, 2, 4, 5]), experts, own).tolist()               # nobody's row is zero
+    >>> combine(torch.tensor([1, 0, 2, 4, 5]), experts, own).tolist()               # row 3, of expert 7, is zero
     [0, 1, 2, 0, 4, 5]
 """
 

@@ -50,7 +50,7 @@ def grid_sample_part(
     align_corners: bool,
     places: Places,
 ) -> torch.Tensor:
-    """What points read of the part x [batch, channels, *space], by bilinear or trilinear interpolation or the nearest.
+    """Samples the part x [batch, channels, *space] at points: bilinear, trilinear or nearest.
 
     grid [batch, *points, axes of space from the last to the first], from -1 to 1 in the whole ->
     [batch, channels, *points]. Parts add up. Backward keeps the points, and x if these have a gradient; what is around

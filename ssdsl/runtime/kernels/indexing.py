@@ -33,8 +33,8 @@ def index_part(
 
 
 def index_select_part(x: torch.Tensor, dim: int, index: torch.Tensor, start: int, size: int) -> torch.Tensor:
-    """What an index [n] selects along an axis of `size` that is split: this part has positions from `start`, and zeros
-    for the rest; parts add up."""
+    """index_select by an index [n] along an axis of `size` that is split. This part has positions from `start`;
+    elements of other parts are zeros, so that parts add up."""
     local, outside = in_part(index, x.shape[dim], start, size)
     return _indexed(x, outside, *[None] * (dim % x.dim()), local)
 
@@ -50,8 +50,8 @@ def select_part(x: torch.Tensor, dim: int, index: int, start: int, size: int) ->
 def scatter_add_part(
     x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, start: int, size: int
 ) -> torch.Tensor:
-    """x with the elements of src added at the positions that the index has of this part, which begins at `start` of
-    `size` along the axis."""
+    """Adds elements of src to a part x at the positions that the index gives them, as scatter_add does. Axis `dim` has
+    `size` positions in the whole, and x those from `start`; elements for other parts are left out."""
     local, outside = in_part(index, x.shape[dim], start, size)
     added = src[tuple(map(slice, index.shape))].masked_fill(outside, 0)
     return x.scatter_add(dim, local, added)
@@ -68,9 +68,11 @@ def scatter_reduce_part(
     size: int,
     group: Group | None = None,
 ) -> torch.Tensor:
-    """x with the elements of src reduced into the positions that the index has of this part, as by scatter_reduce. A
-    group has parts of the index and src, of which the largest or smallest is found. In products, the elements that fall
-    into other parts go, as zeros, to a position behind the last one, which is cut off."""
+    """Reduces elements of src into a part x, as scatter_reduce does; otherwise like `scatter_add_part`.
+
+    With `group` each of its ranks has a part of index and src, for `amax` and `amin` only: the result is that of all
+    parts. Other reductions send the elements of other parts, as zeros, to a position behind the last one, which is then
+    cut off."""
     if reduce in ("amax", "amin"):
         points = src[tuple(map(slice, index.shape))]
         is_least = reduce == "amin"
@@ -86,7 +88,7 @@ def scatter_reduce_part(
 def index_add_part(
     x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, alpha: float, start: int, size: int
 ) -> torch.Tensor:
-    """x with the slices of source, times alpha, added at the positions that the index [n] has of this part."""
+    """Adds slices of source, times alpha, to a part x at the positions in the index [n], as index_add does."""
     local, outside = in_part(index.long(), x.shape[dim], start, size)
     along = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
     added = (source if alpha == 1 else source * alpha).masked_fill(outside.view(along), 0)
@@ -143,14 +145,15 @@ def _reduced(
 
 
 def _indexed(x: torch.Tensor, outside: torch.Tensor, *indices: torch.Tensor | None) -> torch.Tensor:
-    """What indices pick, and zeros where they are `outside`. Autograd keeps these alone."""
+    """x[indices], and zeros where these are `outside`. Autograd keeps the indices and the mask alone."""
     result = torch.ops.aten.index.Tensor(x, indices)
     return result.masked_fill_(_beside(outside, result, indices), 0)  # type: ignore[no-any-return]
 
 
 def _beside(outside: torch.Tensor, result: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """The mask with an axis of size one for each axis of the result behind those of the indices, which are where the
-    first of them stands, or in front if others stand between."""
+    """The mask with axes of size one behind its own, so that it broadcasts to the result. As in PyTorch, the axes of
+    the indices stand in the result where the first index stands, or in front if axes without index lie between
+    indices."""
     found = [axis for axis, index in enumerate(indices) if index is not None]
     first = found[0] if found[-1] - found[0] == len(found) - 1 else 0
     return outside.view(*outside.shape, *[1] * (result.dim() - first - outside.dim()))

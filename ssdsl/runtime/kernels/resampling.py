@@ -88,7 +88,7 @@ class _Scaled:
 
     def sizes(self, x: torch.Tensor) -> list[int]:
         """The size of each axis after resampling the input at hand: finished axes keep their size, and a region grows
-        by the factor of its whole axis."""
+        by the factor of its whole axis. Sets the `factors` of split axes to None, as they are not those of a region."""
         sizes = [*self.whole]
         for axis, part in self.left.items():
             at = axis - self.first

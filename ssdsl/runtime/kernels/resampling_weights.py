@@ -1,8 +1,9 @@
 """Computes which positions resampling reads, and with which weights.
 
-`size` positions become `results`; `factor` is the scale if the call gives one, else None. Result k lies at place
-(k + 1/2) * scale - 1/2 of the input, where scale = size / results or 1 / factor; with aligned corners at
-k * (size - 1) / (results - 1). For 2 positions and 4 results the places are -1/4, 1/4, 3/4 and 5/4.
+`size` positions become `results`; `factor` is the scale if the call gives one, else None. Let scale be size / results
+or 1 / factor. Then result k of nearest resampling is position floor(k * scale). In linear resampling result k lies at
+place (k + 1/2) * scale - 1/2 of the input, or with aligned corners at k * (size - 1) / (results - 1). For 2 positions
+and 4 results the places are -1/4, 1/4, 3/4 and 5/4.
 
 Weights are rounded as in torch: to single precision after each operation, or exact for activations in double precision.
 The two positions around a result are computed exactly, because torch's own answer depends on how the machine multiplies

@@ -42,7 +42,7 @@ def _sum(x: torch.Tensor, group: Group) -> torch.Tensor:
 
 
 def limit_of(dtype: torch.dtype, least: bool = False) -> float:
-    """The number that no other of a type is less than; if the `least` are sought, none greater."""
+    """The least number of a type, with which a search for the largest begins; with `least`, the greatest."""
     if dtype.is_floating_point:
         return float("inf") if least else float("-inf")
     if dtype is torch.bool:

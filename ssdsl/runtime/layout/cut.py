@@ -24,8 +24,8 @@ Take = tuple[int, int, int | Regions, int]  # dim, outer, the number of equal pa
 
 
 def take(x: torch.Tensor, dim: int, outer: int, parts: int | Regions, index: int) -> torch.Tensor:
-    """One part of axis `dim`, which consists of `outer` blocks: of so many equal runs of each block, or of these
-    regions of it, which may have unequal sizes and overlap.
+    """One part of axis `dim`, which consists of `outer` blocks: from each block run number `index` of so many equal
+    ones, or of these regions, which may have unequal sizes and overlap.
 
     Either all parts are views or none is, because views of gathered weights are gathered again in backward, by all
     devices.
@@ -64,7 +64,7 @@ def positions(shape: Sequence[int], takes: Iterable[Take], device: torch.device 
 
 @dataclass(frozen=True)
 class Piece:
-    """How to cut a local tensor out of the whole tensor of `shape`: one part after another is taken.
+    """The place of a local tensor in the whole tensor of `shape`: a series of cuts, one after another.
 
     >>> Piece("w", (4, 6), ((0, 1, 2, 1), (1, 3, 2, 0))).of(torch.arange(24).view(4, 6)).tolist()
     [[12, 14, 16], [18, 20, 22]]

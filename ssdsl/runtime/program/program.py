@@ -59,8 +59,8 @@ def _compiled(text: str, file: str) -> CodeType:
 
 
 def write_batches(folder: Path, batches: Sequence[Batch]) -> None:
-    """Writes the program's batches into its folder. Integers are stored in the smallest dtype that fits, because
-    most of a batch are token ids; and once, if the labels are the tokens."""
+    """Writes the program's batches into its folder. Integers are stored in the smallest dtype that fits, because most
+    of a batch are token ids; labels that equal the tokens are stored once with them."""
     dtypes = [{name: tensor.dtype for name, tensor in batch.items()} for batch in batches]
     torch.save({"batches": [_narrowed(batch) for batch in batches], "dtypes": dtypes}, folder / BATCHES)
 

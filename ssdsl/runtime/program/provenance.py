@@ -103,7 +103,7 @@ class Sites:
 
     def _exchange(self, exchange: AwaitedMessage) -> str:
         message = self.messages.get(exchange.number)
-        what = f"`{message.value}`" if isinstance(message, TransferEntry) else "word that an earlier task is done"
+        what = f"`{message.value}`" if isinstance(message, TransferEntry) else "the signal that an earlier task is done"
         what = f"the gradient of {what}" if exchange.gradient else what
         way = {"receive": "from", "send": "to", "broadcast": "among"}[exchange.verb]
         return f"{exchange.verb} of {what} {way} {_ranks(exchange.ranks)}{_said(message)}"

@@ -78,7 +78,7 @@ class RankProgram:
             )
 
     def complete_gradients(self) -> None:
-        """Makes the weights' gradients be completed as this program leaves them."""
+        """Sets, for each flat parameter, the completion of the gradients that this program leaves."""
         for flat in self.runner.weights.flats:
             flat.completion = self.completions.get(flat.number, GradientCompletion())
 

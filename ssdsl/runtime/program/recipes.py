@@ -194,7 +194,7 @@ def _follow(step: RecipeStep, memories: dict[int, torch.Tensor], recipes: Recipe
 
 
 def _call(step: RecipeStep, args: Sequence[Any], memories: Mapping[int, torch.Tensor], device: torch.device) -> Any:
-    """What a step's operator returns; new tensors lie on the device."""
+    """The result of a step's operator; new tensors lie on the device."""
     operator = operator_named(step.target)
     kwargs = {k: _value(v, memories) for k, v in step.kwargs.items()}
     if any(argument.name == "device" for argument in operator._schema.arguments):

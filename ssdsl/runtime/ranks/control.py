@@ -16,8 +16,8 @@ from ..errors import EngineError
 from .transport import Merge, Transport
 
 
-class _Word(IntEnum):
-    """Votes of a rank; the largest wins."""
+class _Vote(IntEnum):
+    """Votes of a rank; the largest wins. `END`: it has no more batches. `LEFT`: its script has ended."""
 
     MORE = 0
     END = 1
@@ -31,8 +31,8 @@ class Control:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._group = transport.new_control_group()
-        self._word = torch.zeros(1, dtype=torch.int64)  # buffer for the votes
-        self.waits = False
+        self._vote = torch.zeros(1, dtype=torch.int64)  # buffer
+        self.waits = False  # whether this rank is in an all_reduce now; the heartbeat's thread reads it
 
     @property
     def rank(self) -> int:
@@ -45,20 +45,20 @@ class Control:
         return self.transport.size
 
     def vote(self, error: str | None = None, more: bool = True) -> bool:
-        """Whether all ranks have `more`. If a rank has an error, all ranks raise.
+        """Whether `more` is true on all ranks. Costs one all_reduce of a number.
 
-        Raises EngineError on all ranks, with the texts of the failing ones. Costs one all_reduce of a number.
+        Raises EngineError on all ranks if one has an error, with the texts of the failing ones, or if one has left.
         """
-        self._word.fill_(_Word.ERROR if error is not None else _Word.MORE if more else _Word.END)
-        self._reduce(self._word, "max")
-        word = int(self._word)
-        if word == _Word.ERROR:
+        self._vote.fill_(_Vote.ERROR if error is not None else _Vote.MORE if more else _Vote.END)
+        self._reduce(self._vote, "max")
+        vote = int(self._vote)
+        if vote == _Vote.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
             raise EngineError(*_told(said))
-        if word == _Word.LEFT:
+        if vote == _Vote.LEFT:
             reason = "on another rank the script has ended, and this rank goes on"
             raise EngineError(reason, "let all ranks run the same loop: as many steps, and no exit of one alone")
-        return word == _Word.MORE
+        return vote == _Vote.MORE
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -71,9 +71,9 @@ class Control:
         self.vote(error)
 
     def leave(self) -> None:
-        """Announces that this rank's script ends; returns when the others' do, or have been told."""
-        self._word[0] = _Word.LEFT
-        self._reduce(self._word, "max")
+        """Announces that this rank's script ends. Returns when the other ranks have left, too, or have been told."""
+        self._vote[0] = _Vote.LEFT
+        self._reduce(self._vote, "max")
 
     def sum(self, numbers: list[float]) -> list[float]:
         """The sum over ranks of each number, in float64."""
@@ -130,6 +130,7 @@ class Control:
 
     def merge(self, tensor: torch.Tensor) -> None:
         """Overwrites a tensor, each element of which is zero on all ranks but one, with that rank's elements."""
+        # as bytes, of which zero is the least: so the maximum is the other number, in any dtype
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
         self._reduce(flat, "max")
         tensor.detach().copy_(flat.view(tensor.dtype).view(tensor.shape))
@@ -142,7 +143,7 @@ class Control:
 
 
 class LoneControl(Control):
-    """The control of a single process."""
+    """The control of a single process, without a transport: it can vote, gather and broadcast."""
 
     def __init__(self) -> None:
         self.waits = False

@@ -73,8 +73,8 @@ class Runner:
         self.halves: dict[tuple[int, At], Waiting] = {}
         self.losses: list[torch.Tensor] = []
         self.scale = 1.0  # factor of the loss in backward
-        self.outputs: list[KeptOutput] = []  # values kept during a step, and
-        self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # what the last block left of them
+        self.outputs: list[KeptOutput] = []  # those that are kept until the end of a step
+        self.parts: list[tuple[KeptOutput, list[Placed]]] = []  # their parts, after a step
         self.doing: str | None = None
         self.recorder: Recorder | None = None
 

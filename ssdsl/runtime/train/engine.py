@@ -55,13 +55,13 @@ class Engine:
             self.precision: str | None = self.table.precision
             half = HALF[self.precision] if self.precision is not None else None
             self.weights, self.pieces = _placed(programs, world, device, half)
-            self._homes = ReplicaOwners(self.table, world)
+            self._owners = ReplicaOwners(self.table, world)
             masters = programs.state if half is not None else None
             scaler = Scaler() if half is torch.float16 else None
             self.ending = StepEnd(stepped(self.weights.flats, self.held(), masters), self.control, scaler)
             self.training = self._running = self._share(programs.training)
         self._others: dict[Any, RankProgram] = {}
-        self._keeper = EngineCheckpoints(self, background)
+        self._checkpoints = EngineCheckpoints(self, background)
         self._compared = False  # whether the ranks have compared their inputs
 
     def _share(self, program: Any) -> RankProgram:
@@ -85,7 +85,7 @@ class Engine:
     def held(self) -> list[LocalTensor]:
         """This rank's parts of weights and buffers, by the model's names; writing to these tensors changes the
         model."""
-        return local_tensors(self.weights, self.pieces, self._homes)
+        return local_tensors(self.weights, self.pieces, self._owners)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """This rank's part of each weight and buffer, by the model's names; for half precision the float32 master
@@ -185,7 +185,7 @@ class Engine:
         )
         if made.last_samples is not None:  # report a mistake in that program now, not an epoch later
             self._share_for(kind, made.last_samples)
-        self._keeper.loaders.append(made)
+        self._checkpoints.loaders.append(made)
         return made
 
     def _share_for(self, kind: str, samples: int, outputs: Outputs = ()) -> RankProgram:
@@ -235,8 +235,8 @@ class Engine:
         `batch` has the arguments of the model's forward, the same on every rank, or comes from `engine.loader`. `clip`
         is the largest norm of all gradients. With `update=False` the gradients are kept and added to those of the next
         step; `scale` multiplies the loss before backward (1/4 for the mean of four batches). Raises EngineError for a
-        batch of other names, sizes or dtypes; for a `clip` that is not positive; and for a loss that is not finite,
-        unless `allow_nan` (then nothing was updated).
+        batch of other names, sizes or dtypes; for a `clip` that is not positive; and, unless `allow_nan`, for a loss
+        that is not finite: then nothing was updated.
         """
         if update:
             _ = self.optim  # raises where there is none
@@ -246,14 +246,14 @@ class Engine:
             self._running = share
             self.ending.options = options
             share.run(part, self.seed, self.micro_steps, self.ending.loss_scale)
-            if share.role is None:
+            if share.role is None:  # this rank runs no tasks, so nothing else ends its step
                 self.ending(share)
             loss = self.ending.result(self.micro_steps)
             self.weights.take_next()
         self.micro_steps += 1
         self.steps += self.ending.updated
         if isinstance(batch, CheckedBatch):
-            self._keeper.note(batch)
+            self._checkpoints.note(batch)
         return loss
 
     def _find(self, kind: str, batch: Batch, outputs: Outputs = ()) -> tuple[RankProgram, Tensors]:
@@ -286,7 +286,7 @@ class Engine:
 
     def _agree(self, samples: int, error: str | None) -> None:
         """Raises EngineError on all ranks if one has an error, or a batch of another size."""
-        self._running.runner.doing = f"what step {self.micro_steps} begins with"
+        self._running.runner.doing = f"the start of step {self.micro_steps}"
         if self.control.vote(error, more=samples == self.training.feed.samples):
             return
         said = [int(text) for text in self.control.all_gather(str(samples).encode())]
@@ -363,7 +363,7 @@ class Engine:
         `more`: plain values that `resume` returns.
         """
         with self.world.enter():
-            self._keeper.save(folder, keep, wait, more or {})
+            self._checkpoints.save(folder, keep, wait, more or {})
 
     def load(self, folder: str | Path, *, strict: bool = True, cast: bool = False) -> dict[str, Any]:
         """Loads weights and buffers saved under any plan, and the optimizer's state if there is an optimizer.
@@ -373,7 +373,7 @@ class Engine:
         training. Raises EngineError if there is no checkpoint, or it is damaged, or of another model or optimizer.
         """
         with self.world.enter():
-            return self._keeper.load(folder, strict, cast)
+            return self._checkpoints.load(folder, strict, cast)
 
     @torch.no_grad()
     def complete(self) -> None:
@@ -388,18 +388,18 @@ class Engine:
         EngineError as `load` does, and if one of these is missing, or the loader's data are others.
         """
         with self.world.enter():
-            return self._keeper.resume(folder)
+            return self._checkpoints.resume(folder)
 
     def close(self) -> None:
         """Waits for a running save; raises EngineError if it failed."""
-        self._keeper.close()
+        self._checkpoints.close()
 
     # -- what ranks do together ----------------------------------------------------------------------------------------
 
     @contextmanager
     def _together(self) -> Iterator[None]:
         """A context: an error of one rank inside it is raised on all ranks."""
-        self._running.runner.doing = f"what step {self.micro_steps} begins with"
+        self._running.runner.doing = f"the start of step {self.micro_steps}"
         with self.control.together():
             yield
 
@@ -419,8 +419,8 @@ class Engine:
         return self.micro_steps, self._running.runner.doing or "its training script"
 
     def waits(self) -> str:
-        """What this rank waits for, with the plan's line; "" if nothing. Called by another thread."""
-        return self._running.waits() or ("the word of all ranks" if self.control.waits else "")
+        """The communication for which this rank waits, with the plan's line; "" if none. Called by another thread."""
+        return self._running.waits() or ("a vote of all ranks" if self.control.waits else "")
 
 
 def _placed(

@@ -227,19 +227,19 @@ def refuses_sparse(make: Make, options: Mapping[str, Any]) -> str:
 
 
 def _steps_on_elements(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
-    """Whether some steps on a weight equal those on its two halves, each flattened."""
+    """Whether some steps on a weight equal those on two parts of it, each flattened."""
     draw = torch.Generator().manual_seed(0)
     whole = torch.randn(6, 8, generator=draw)
     gradients = torch.randn(3, 6, 8, generator=draw)
     together = _after(make, options, group, [whole], [[g] for g in gradients])[0]
     try:
-        halves = _after(make, options, group, _halves(whole), [_halves(g) for g in gradients])
+        parts = _after(make, options, group, _two_parts(whole), [_two_parts(g) for g in gradients])
     except Exception:  # it needs a matrix
         return False
-    return torch.allclose(together.flatten(), torch.cat(halves), rtol=1e-5, atol=1e-7)
+    return torch.allclose(together.flatten(), torch.cat(parts), rtol=1e-5, atol=1e-7)
 
 
-def _halves(x: torch.Tensor) -> list[torch.Tensor]:
+def _two_parts(x: torch.Tensor) -> list[torch.Tensor]:
     flat = x.flatten()
     return [flat[:17].clone(), flat[17:].clone()]
 

@@ -27,8 +27,7 @@ from ssdsl.simulate.price.collectives import ProgramIndex, of_gathers, of_instr
 from ssdsl.simulate.price.fusion import Fusion
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport, Report
-from ssdsl.simulate.timeline import Event, Memory, MessageWait, Stream
-from ssdsl.simulate.timeline import EventKind as What
+from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait, Stream
 
 COLUMNS = (
     Column("statement", fold=True, style="bold cyan"),
@@ -38,7 +37,7 @@ COLUMNS = (
     Column("of the step", ColumnKind.SHARE, key="step_share"),
 )
 STATE = {"weights": State.WEIGHTS, "gradients": State.GRADS, "optimizer": State.OPTIMIZER}
-FREES = {Phase.BACKWARD, Phase.WGRAD}
+FREES = {Phase.BACKWARD, Phase.WGRAD}  # the phases after which the activations of a task are freed
 NAMED = 0.01  # of the step: a transfer that is waited for less is not named in a row of its own
 Shares = defaultdict[str, float]
 
@@ -140,7 +139,7 @@ class _Lines:
         for function in self.program.functions_of(role):
             alive = self._alive(function, events, memory.peak_s)
             for storage, size in activations.storages(function).items() if alive else ():
-                maker = self._makers.get(storage.split(" ")[0].partition("@")[0])
+                maker = self._makers.get(storage.split(" ")[0].partition("@")[0])  # `x@1`, or `conv padded`
                 statement = self._innermost(maker) if maker is not None else "(inputs of the model)"
                 found[statement] += alive * size
         return found
@@ -148,7 +147,7 @@ class _Lines:
     def _alive(self, function: Function, events: list[Event], time: float) -> int:
         """The number of a function's tasks whose forward has begun and whose backward has not ended."""
         own = [e for e in events if e.function == function.number]
-        begun = sum(e.kind is What.FORWARD and e.start_s <= time for e in own)
+        begun = sum(e.kind is EventKind.FORWARD and e.start_s <= time for e in own)
         return max(0, begun - sum(e.kind in {KINDS[p] for p in FREES} and e.end_s <= time for e in own))
 
     def _innermost(self, operator: Operator) -> str:
@@ -167,7 +166,7 @@ class _Lines:
                 waited = sum(e.communication_s for e in own if e.kind is kind)
                 if waited:
                     _add(found, self._collectives(function, phase, network), waited)
-        reduced = sum(e.communication_s for e in events if e.kind is What.REDUCE and e.stream is Stream.COMPUTE)
+        reduced = sum(e.communication_s for e in events if e.kind is EventKind.REDUCE and e.stream is Stream.COMPUTE)
         sizes = Shares(float)
         for flat in self.program.flats_of(role):
             sizes[self.origins.flat(flat)] += flat.elements
@@ -200,9 +199,9 @@ class _Lines:
     # -- transfers -----------------------------------------------------------------------------------------------------
 
     def _transfers(self, device: DeviceReport) -> Shares:
-        """The seconds for which a device waits for transfers, by the statement that makes values travel: the `assign`
-        that places the reader on other devices than the value, in both directions; of a signal the `order`. Those of a
-        transfer that holds up much of the step by statement and transfer."""
+        """The seconds for which a device waits for transfers, by statement: for a value and its gradient the `assign`
+        that places the reader on other devices, for a signal the `order`. A transfer that holds up much of the step has
+        an entry of its own, `STATEMENT; TRANSFER`."""
         found: dict[str, Shares] = {}
         for wait in self._waits(device):
             message = self.program.messages[wait.message]

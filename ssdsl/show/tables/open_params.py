@@ -22,8 +22,8 @@ def open_params(
     sketch = sketch_of(source, folder, model, devices, {name: (value,) for name, value in (settings or {}).items()})
     if not sketch.open:
         return ""
-    found = sum(1 for _ in islice(sketch.settings(devices), MOST))
-    plans = f"more than {MOST:,} plans" if found == MOST else f"at most {counted(found, 'plan')}"
+    found = sum(1 for _ in islice(sketch.settings(devices), MOST + 1))
+    plans = f"more than {MOST:,} plans" if found > MOST else f"at most {counted(found, 'plan')}"
     opened = "; ".join(f"{p.name} in {listed(p.tried)}" for p in sketch.open)
     clocked = clocks.is_open(sketch) and clocks.parts_of(sketch, sketch.default, model)
     ordered = orders.is_open(sketch) or bool(clocked)

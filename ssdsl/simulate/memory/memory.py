@@ -86,13 +86,13 @@ def state_of(program: Program, state: StatePrecision, role: Role, learned: Mappi
 def state_bytes(
     program: Program, state: StatePrecision, role: Role, learned: Mapping[str, float] = MappingProxyType({})
 ) -> int:
-    """The bytes of this state on a device of a role, with the gradients of the weights that are `learned`."""
+    """The bytes of state on a device of a role, with the gradients of the weights that are `learned`."""
     return sum(size for _, size, _ in state_of(program, state, role, learned))
 
 
 def _first_gradients(program: Program, ran: dict[Compute, Interval]) -> dict[str, float]:
-    """By weight, the time from which its gradient is counted here: the end of the first backward that computes it, as
-    the memory of that task includes it before; or the start of the first weights' half that does."""
+    """By weight, the time from which its gradient is counted here: the end of the first backward that computes it,
+    because until then it is counted with that task; for a backward in halves the start of the first weights' half."""
     times: dict[int, float] = {}  # by function
     for task, x in ran.items():
         if task.phase in (Phase.BACKWARD, Phase.WGRAD):

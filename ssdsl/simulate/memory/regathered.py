@@ -1,9 +1,9 @@
 """Finds the weights of ZeRO-3 that backward gathers again, and those that get a gradient.
 
-Autograd keeps no gathered memory: backward gathers it again where it reads it, once until a gather of the same flat
-parameter has its gradients (`ssdsl/runtime/step/regather.py`, `flat_params.py`). So it matters whether a tensor that an
-operator saves is in that memory: the weight itself, a view of it, or a part that lies in one piece. A part that was
-copied is kept like any value. A recomputed section gathers for itself, as its forward did.
+Autograd keeps no gathered memory. Backward gathers a flat parameter when it reads it, and keeps it until it has the
+gradients of one of its gathers (`ssdsl/runtime/step/regather.py`, `flat_params.py`). So it matters whether a tensor
+that an operator saves is in that memory: the weight itself, a view of it, or a part that lies in one piece. A part that
+was copied is kept like any value. A recomputed section gathers for itself, as its forward did.
 """
 
 from collections import Counter
@@ -42,15 +42,16 @@ class _Memory:
 def regathered(
     function: Function, flats: Sequence[FlatParam], operators: Mapping[str, Operator], places: Mapping[str, Storage]
 ) -> Regathered:
-    """The result for a function: follows gathered memory through its forward, then goes through backward in reverse
-    order."""
+    """Follows gathered memory through a function's forward, then goes through its backward, in reverse order."""
     walk = _Walk(function, flats, operators, places)
     return Regathered(walk.backward(), frozenset(walk.first))
 
 
 class _Walk:
-    """The walk through forward. `kept` has, by the number of an instruction, the gathers whose memory its backward
-    reads; `first` has, by gather, the first instruction that reads it and gives it a gradient."""
+    """The walk through forward. `here` are the gathers that a section reads, by flat parameter; `memory` has the values
+    that are views of gathered memory. `kept` has, by the number of an instruction, the gathers whose memory its
+    backward reads; `first` has, by gather, the first instruction that reads it and gives it a gradient, the last in
+    backward."""
 
     def __init__(
         self,

@@ -76,7 +76,7 @@ class Least:
 
 
 class _Cut(NamedTuple):
-    """How a plan cuts the operators of a record: the indices over devices, the share of an operator that its smallest
+    """The cut of a record's operators by a plan: the indices over devices, the share of an operator that its smallest
     part has, the number of parts that run one after another, and whether backward computes them again."""
 
     home: Placement
@@ -328,7 +328,7 @@ class Bounds:
 
 
 def _cuts(plan: Plan) -> dict[int, _Cut]:
-    """How each record cuts its operators, by the record's id."""
+    """The cut of each record's operators, by the record's id."""
     sizes = {mesh.name: dict(mesh.axes) for mesh in plan.meshes}
     found: dict[int, _Cut] = {}
     for key, record in {id(r): r for r in plan.operators.values() if r.place is not None}.items():

@@ -160,7 +160,7 @@ def least_of(plan: Plan, cluster: Cluster, state: StatePrecision, halved: bool) 
         return min(way.computing(way.program.functions[f.number], role) for way in ways)
 
     def working(f: Function) -> int:
-        """What one of the backwards needs, the first of which runs while all is kept."""
+        """The least bytes that a backward needs. The first one runs while all is kept."""
         return min(min(way.working_bytes(way.program.functions[f.number])) for way in ways)
 
     heads = _ends(found, found.forward, gradient=False)

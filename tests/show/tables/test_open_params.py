@@ -39,3 +39,10 @@ def test_what_the_user_has_set_is_not_open() -> None:
     assert open_params(source, EXAMPLES, index, 1, {"D": 1}).endswith(
         "search`: C in 2, 1, 4: at most 3 plans on 1 device"
     )
+
+
+@pytest.mark.parametrize(("most", "said"), [(3, "more than 3 plans on 2 devices"), (4, "at most 4 plans on 2 devices")])
+def test_many_plans_are_not_counted_to_the_end(most: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssdsl.show.tables.open_params.MOST", most)
+    path = EXAMPLES / "pipeline.ssp"
+    assert f": {said}; " in open_params(read_source(path), EXAMPLES, index_model(graph_of("gpt:tiny")), 2)

@@ -27,9 +27,8 @@ IN, OUT = free("channels"), free("channels'")  # two dimensions with one role; t
 
 
 def convolution(call: TypedCall) -> Signature:
-    """Space is split by the results, which read windows. A patch embedding (stride = kernel) of an input of the model
-    reads no windows: each axis of space is patches x kernel. On other tensors it reads windows, as their other readers
-    may."""
+    """Space is split by the results, which read windows. Only a patch embedding (stride = kernel) of an input or weight
+    of the model reads none: each axis of space is patches x kernel. Other tensors may have readers with windows."""
     x, w = call.shapes[:2]
     rank = len(w) - 2
     stride, padding, dilation = (_tuple(call.argument(n), rank) for n in ("stride", "padding", "dilation"))
@@ -141,6 +140,7 @@ def nearest(call: TypedCall) -> Signature:
 
 
 def linear(call: TypedCall) -> Signature:
+    """Linear, bilinear or trilinear resampling."""
     if not _of_modules(call):
         return _whole_space(call.rank - 2)(call)
     corners = bool(call.argument("align_corners"))
@@ -160,7 +160,8 @@ def _resampled(call: TypedCall) -> list[tuple[int, int, float | None]]:
 
 
 def _whole_space(rank: int) -> Callable[[TypedCall], Signature]:
-    """The rule of an operator that reads far around: batch and channels are free, the last `rank` axes are whole."""
+    """The rule of an operator whose results read positions far away: batch and channels are free, space is whole, the
+    last `rank` axes."""
 
     def rule(call: TypedCall) -> Signature:
         kept = axes(call.rank - rank)
