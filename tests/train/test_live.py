@@ -129,6 +129,30 @@ def test_evaluation_is_the_module_in_eval_mode_and_changes_nothing(
         assert with_it[0][3] == pytest.approx(sum(sums) / SAMPLES, rel=1e-4)
 
 
+class Shifted(Net):
+    """A buffer, behind a part of its memory that has a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shifts = torch.randn(3, 12)
+        self.register_buffer("first", shifts[0])
+        self.register_buffer("shifts", shifts)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        return super().forward(x, y) + (self.emb(x) * self.shifts.sum(0) * self.first).sum()
+
+
+def test_all_of_a_tensor_is_rank_0s_where_a_part_of_it_has_a_name_of_its_own() -> None:
+    def body(world: World, place: Any) -> Any:
+        torch.manual_seed(world.control.rank)
+        model = model_of(Shifted(), batches(1, SIZE)[0], AXES)
+        Live(plan_path("data_parallel"), model, {"D": 2}, world.control)
+        return model.module.state_dict()["shifts"]
+
+    first, second = run_ranks(2, body)
+    assert first.equal(second)
+
+
 def test_a_plan_with_a_mistake_is_shown_on_all_ranks(tmp_path: Path) -> None:
     (tmp_path / "bad.ssp").write_text("mesh gpus(dp = 2)\nsplit model by bach into dp\nassign model to gpus\n")
     with pytest.raises(RanksFailed, match=r"(?s)error\[E02\d\d\].*did you mean `batch`"):
