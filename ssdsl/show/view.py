@@ -206,7 +206,7 @@ def _parts(word: str) -> list[str]:
 def size(value: float) -> str:
     """Bytes with three digits: 1.23 GB."""
     for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
+        if value < 999.5:  # it is rounded to three digits
             return f"{value:.0f} {unit}" if unit == "B" else f"{_three(value)} {unit}"
         value /= 1000
     return f"{_three(value)} TB"
@@ -214,7 +214,7 @@ def size(value: float) -> str:
 
 def seconds(value: float) -> str:
     """A duration with three digits, or in whole seconds: 2.5 s, 1,110 s."""
-    return f"{_three(value)} s" if value >= 1 else f"{_three(value * 1e3)} ms"
+    return f"{_three(value)} s" if value >= 0.9995 else f"{_three(value * 1e3)} ms"
 
 
 def _three(value: float) -> str:

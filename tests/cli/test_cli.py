@@ -330,12 +330,17 @@ def test_a_profile_refuses_its_file_and_optimizer_before_it_trains(
     assert done.returncode == 2 and "adamm" in done.stderr
 
 
-def test_a_sweep_refuses_its_page_before_it_captures(
-    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("command", "more"), [("sweep", ("--set", "D=1,2")), ("simulate", ())])
+def test_a_page_is_refused_before_the_capture(
+    command: str,
+    more: tuple[str, ...],
+    here: Callable[..., Done],
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ssdsl.cli.commands.sweep.load", lambda *_, **__: pytest.fail("it captures"))
-    words = ["sweep", "data_parallel", "--model", model, "--set", "D=1,2"]
-    done = here(*words, "--html", str(tmp_path / "none" / "page.html"))
+    monkeypatch.setattr(f"ssdsl.cli.commands.{command}.load", lambda *_, **__: pytest.fail("it captures"))
+    done = here(command, "data_parallel", "--model", model, *more, "--html", str(tmp_path / "none" / "page.html"))
     assert done.returncode == 1 and "E0125" in done.stderr
 
 

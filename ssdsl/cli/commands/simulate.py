@@ -10,6 +10,7 @@ from ssdsl.cli.options import settings
 from ssdsl.cli.pictures import save_html, save_trace
 from ssdsl.cli.pipeline import compiled, compiled_for, fits, load, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_views
+from ssdsl.lang.save import check_folder
 
 Trace = Annotated[
     str | None,
@@ -42,6 +43,8 @@ def simulate(
     Compute is a roofline per operator, communication alpha-beta per collective and link. Only roles are simulated, so
     a thousand devices cost what their roles do.
     """
+    for file in (trace, html):
+        check_folder(file)
     overrides = settings(set_)
     chosen = chosen_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from ssdsl.lang.suggest import either, joined, listed, suggest
+from ssdsl.lang.suggest import counted, either, joined, listed, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.facts import NumberOrigin
@@ -348,5 +348,5 @@ class CannotSplit(Traced):
 
     @property
     def where(self) -> str:
-        more = f" and {self.count - 1} more operators" if self.count > 1 else ""
+        more = f" and {counted(self.count - 1, 'more operator')}" if self.count > 1 else ""
         return f"`{self.operator}`{f' in `{self.path}`' if self.path else ''}, {self.source}{more}"

@@ -5,6 +5,7 @@ from enum import Enum
 from functools import partial
 
 from ssdsl.lang import nodes
+from ssdsl.lang.suggest import counted
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.errors.values import Wanted
@@ -121,4 +122,5 @@ class AssignedTwice(Conflict):
 
     @property
     def more(self) -> str:
-        return f"and so are {self.count - 1} more operators" if self.count > 1 else ""
+        others = self.count - 1
+        return f"and so {'is' if others == 1 else 'are'} {counted(others, 'more operator')}" if others else ""
