@@ -297,11 +297,12 @@ class Contradiction(Conflict):
     given: str  # what the statement splits
     asked: str  # the dimension that it names
     is_all: bool  # whether all operators that have the dimension have the index
+    is_pair: bool  # whether one index may cut both dimensions alike, as queries and keys
     other: Other | None
 
     @property
     def change(self) -> str:
-        if self.dim == self.first_dim:
+        if self.dim == self.first_dim or self.is_pair:
             same = (
                 f"number of parts, `{self.name} = {self.first_count}`" if self.count != self.first_count else "chunks"
             )

@@ -67,7 +67,7 @@ class WrongType(Traced):
             return f"call it: `{value.name}({', '.join(value.formals)})`"
         if wanted is Wanted.NUMBER and isinstance(value, str):
             return 'paths are not computed: `each("h.*")` lists the modules that match'
-        if wanted is Wanted.NUMBER and isinstance(value, Selection):
+        if wanted in (Wanted.NUMBER, Wanted.TRUTH) and isinstance(value, Selection):
             return "selections are combined with `|`, `&` and `-`"
         if wanted is Wanted.OPERATORS and isinstance(value, str):
             return f'write `model["{value}"]`' if "`" not in value else wanted.example
@@ -76,7 +76,7 @@ class WrongType(Traced):
         if wanted is Wanted.LOOP and is_whole(value):
             return f"write a range: `0..{value}`"
         if wanted is Wanted.PATH_OR_INDEX and is_whole(value):
-            return f"name the index: `[m = {value}]`"
+            return f'name the index: `[m = {value}]`; modules are chosen by a path in quotation marks: `["h.{value}"]`'
         if wanted in (Wanted.WHOLE, Wanted.POSITION, Wanted.PART) and isinstance(value, Fraction) and is_number(value):
             return "divide whole numbers by `//`, which gives a whole number"
         return wanted.example

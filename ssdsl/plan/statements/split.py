@@ -331,6 +331,7 @@ def _contradiction(
         known.count,
         given=written(s.operators, POST, "model"),
         asked=s.dim.text,
+        is_pair=now.beside == known.dim or before.beside == at,
         is_all=not find_dims(ctx, frozenset(o.name for o in free), s.dim.text).places,
         other=_other_dim(ctx, s.dim.text, known.name, free),
         first=known.span,
