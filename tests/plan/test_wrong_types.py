@@ -53,6 +53,9 @@ def helps(plan: Plans, text: str, **overrides: int) -> list[str]:
         ("let x = model.h", 'a path in brackets: `model["h"]`'),
         ("let x = stage[0].mlp", 'a path in brackets: `stage[0]["mlp"]`'),
         ("require 1 <= 2 <= 3", "`a <= b and b <= c`"),
+        ("if 1 == 1 && true:\n    let x = 1", "combined by `and` and `or`"),
+        ("if true:\n    let x = 1\nelse if true:\n    let x = 2", "`elif`"),
+        ("mesh all(dp = 2) for s in 0..2\nassign model to all", "choose one of the list's meshes: `gpus[0]`"),
         ("assign model to hosts", "`mesh hosts(dp = 2)`"),
         (
             "split model by seq into dp parts [[0, 3], [1, 2]]\nsplit model.attention by seq.keys into dp",

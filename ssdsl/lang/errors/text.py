@@ -62,8 +62,11 @@ class UnexpectedWord(Diagnostic):
     def comment(self) -> str:
         if self.has_slashes:
             return "comments begin with `#`; `//` divides whole numbers"
-        is_second = self.word in COMPARISONS and self.expected != "a value"
-        return "compare two values at a time: `a <= b and b <= c`" if is_second else ""
+        if self.word in COMPARISONS and self.expected != "a value":
+            return "compare two values at a time: `a <= b and b <= c`"
+        if self.word in ("&", "|") and self.expected == "a value":
+            return "truth values are combined by `and` and `or`"
+        return "`else if` is written `elif`" if (self.statement, self.word) == ("else", "if") else ""
 
     @property
     def quoted(self) -> str:
