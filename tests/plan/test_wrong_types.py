@@ -79,6 +79,11 @@ def test_help(plan: Plans, text: str, said: str) -> None:
     assert said in found
 
 
+def test_a_dimension_that_dim_does_not_find_is_one_mistake(plan: Plans) -> None:
+    (found,) = helps(plan, "dim inner = model.xyz\nsplit model by inner into dp")
+    assert "lists what there is" in found and "where possible" not in found  # which `dim` does not take
+
+
 def test_a_parameter_that_the_plan_does_not_have(plan: Plans) -> None:
     assert "add `param Q = ...` to the plan" in helps(plan, "", Q=3)[0]
     assert helps(plan, "param T = 2\nparam TP = 2", Q=3) == ["set one that it has, such as `--set T=3`"]

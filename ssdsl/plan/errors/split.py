@@ -243,6 +243,7 @@ class NoSuchDimension(Traced):
     known: tuple[str, ...]  # of the selected operators
     aliases: tuple[str, ...]  # named by `dim`
     theirs: tuple[str, ...] = ()  # names of axes that an input calls `dim`, behind one that calls them so
+    may_lack: bool = True  # whether the statement may say that a model need not have it
 
     @property
     def has(self) -> str:
@@ -254,8 +255,8 @@ class NoSuchDimension(Traced):
         if theirs:
             return f"here it is {either(theirs)}"
         found = f"here it may be {either(words)}" if words else suggest(self.dim, (*self.known, *self.aliases))
-        lists = "`ssdsl show PLAN --model MODEL dims` lists what there is"
-        return found or f"{lists}; for models that may lack it, add `where possible`"
+        or_else = "; for models that may lack it, add `where possible`" if self.may_lack else ""
+        return found or f"`ssdsl show PLAN --model MODEL dims` lists what there is{or_else}"
 
 
 @dataclass(frozen=True)
