@@ -32,6 +32,7 @@ class UnevenWithOthers(Diagnostic):
     in_time: str  # the index that is no axis, where axes could have windows together; else empty
     is_outer: bool  # whether `other` cuts the parts of `index`
     permuted: bool  # parts of one size, in another order
+    apart: bool = False  # parts have chunks that do not touch
     obstacle: str = ""  # the operator that does not allow unequal parts beside equal ones
 
     @property
@@ -40,7 +41,8 @@ class UnevenWithOthers(Diagnostic):
 
     @property
     def parts(self) -> str:
-        return "parts that read windows" if self.windows else "permuted parts" if self.permuted else "unequal parts"
+        kinds = {"parts that read windows": self.windows, "permuted parts": self.permuted, "chunks apart": self.apart}
+        return next((parts for parts, holds in kinds.items() if holds), "unequal parts")
 
     @property
     def change(self) -> str:

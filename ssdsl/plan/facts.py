@@ -99,7 +99,9 @@ class Facts:
     cut_origins: dict[Span, NumberOrigin] = field(
         default_factory=dict
     )  # of the numbers of parts, by the span of the cut
-    aliases: dict[str, frozenset[int]] = field(default_factory=dict)  # names of `dim`, with their dimension classes
+    aliases: dict[str, frozenset[int]] = field(
+        default_factory=dict
+    )  # names of `dim`, with their dimension classes; none if the statement failed
     halved: bool = False  # whether a skipped order names halves of a backward
     skipped: set[int] = field(default_factory=set)  # the ids of statements that were looked at for this
     orders: list[Order] = field(default_factory=list)

@@ -213,8 +213,8 @@ def size(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration with three digits, or in whole seconds: 2.5 s, 1,110 s."""
-    return f"{_three(value)} s" if value >= 0.9995 else f"{_three(value * 1e3)} ms"
+    """A duration with three digits, or in whole seconds: 2.5 s, 1,110 s. What is less than a nanosecond is rounding."""
+    return f"{_three(value)} s" if value >= 0.9995 else f"{_three(round(value * 1e3, 6))} ms"
 
 
 def _three(value: float) -> str:

@@ -18,6 +18,7 @@ WORDS = {"compute": "computes", "communication": "communicates", "optimizer": "u
 # the functions whose calls in the plan's text contain a change, and the start of a note on the plan without it
 WRITTEN = {PlanChange.CUTS: (CUT,), PlanChange.ORDER: (SCHEDULE, MODULO)}
 OWN = {PlanChange.CUTS: "stages cut by arithmetic are", PlanChange.ORDER: "the plan's own order is"}
+WITHOUT = {PlanChange.CUTS: "in stages cut by arithmetic, ", PlanChange.ORDER: "in the plan's own order, "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +126,27 @@ def _with(found: SearchResult, best: Tried, changes: tuple[PlanChange, ...]) -> 
 
 
 def _note(found: SearchResult, best: Tried, name: str) -> str:
-    """A note on a param: the best plan with another value of it is slower, too large for the memory, or unknown."""
+    """A note on a param: the best plan with another value of it is slower, too large for the memory, or unknown.
+
+    Where that plan lacks a change of the best one, it is compared with the best one's params without the change, unless
+    it is better than these.
+    """
 
     def with_another(tried: Tried) -> bool:
         return tried.sketch.file == best.sketch.file and tried.opened[name] != best.opened[name]
 
     if (other := next(filter(with_another, found.ranked), None)) is not None:
-        why = reason(other.report, best.report)
-        slower = other.setting.device_s / best.setting.device_s - 1
+        alike = _with(found, best, other.changes)
+        than = best if alike is None or other.cost < alike.cost else alike
+        without = next((WITHOUT[change] for change in best.changes if change not in than.changes), "")
+        why = reason(other.report, than.report)
+        slower = other.setting.device_s / than.setting.device_s - 1
         also = ", ".join(f"{n} = {v}" for n, v in other.opened.items() if n != name and v != best.opened[n])
         number = f"{name} = {other.opened[name]}{f' ({also})' if also else ''}"
         if slower < SAME:
-            return f"with {number} it is the same"
+            return f"{without}with {number} it is the same"
         # settings that were not simulated may be better than this one, but not than the best
-        return f"the best simulated with {number} is {slower:.1%} slower{', ' if why else ''}{why}"
+        return f"{without}the best simulated with {number} is {slower:.1%} slower{', ' if why else ''}{why}"
     if (over := next(filter(with_another, found.over), None)) is not None:
         return f"with {name} = {over.opened[name]} a device needs {over.over_bytes / 1e9:.1f} GB more than it has"
     sketch = next(sketch for sketch in found.sketches if sketch.file == best.sketch.file)

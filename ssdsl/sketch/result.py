@@ -69,8 +69,7 @@ class SearchResult:
     device-seconds. `settings` is the number of settings that the sketches leave open. Of these, `reasons` counts the
     refused ones, each with its diagnostic; `cannot_fit` need more memory than there is for their weights and one
     micro-batch (`miss` is the nearest to fit); `elsewhere` take another number of devices; `left` may still beat the
-    best by their bounds, and none of these takes less than `bound_s` device-seconds. `beaten` are not simulated, as
-    their bounds are not below the best.
+    best by their bounds, and none of these takes less than `bound_s` device-seconds.
     """
 
     sketches: tuple[Sketch, ...]
@@ -85,7 +84,6 @@ class SearchResult:
     devices: range
     reasons: tuple[tuple[Diagnostic, int], ...] = ()
     miss: Tried | None = None
-    beaten: int = 0
 
     @property
     def simulated(self) -> int:
@@ -102,6 +100,12 @@ class SearchResult:
     def refused(self) -> int:
         """The number of refused settings."""
         return sum(count for _, count in self.reasons)
+
+    @property
+    def beaten(self) -> int:
+        """The number of settings that were not simulated, as their bounds are not below the best."""
+        others = self.simulated + self.refused + self.cannot_fit + self.elsewhere + self.left
+        return max(0, self.settings - others)  # a refinement may simulate some of `left`
 
     @property
     def best(self) -> Tried | None:

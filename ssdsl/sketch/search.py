@@ -123,7 +123,6 @@ class Search:
                 devices=self.devices,
                 reasons=reasons,
                 miss=self._miss,
-                beaten=len(points) - self._settled - left,
             )
 
         yield found(len(points), 0.0)
@@ -183,12 +182,6 @@ class Search:
         names = joined([f"`{sketch.name}`" for sketch in self.sketches], "and")
         widest = max((p for sketch in self.sketches for p in sketch.open), key=lambda p: len(p.tried))
         return TooManySettings(None, names, MOST, widest.name)
-
-    @property
-    def _settled(self) -> int:
-        """The number of settings that were simulated, or that a look has excluded."""
-        simulated = sum(t.setting.refused is None for t in self._tried.values())
-        return simulated + sum(map(len, self._refusals.values())) + self._cannot_fit + self._elsewhere
 
     def _look(self, is_near: bool, point: Point) -> Worth | None:
         """The worth of a point by a look at it; counts points that are refused, elsewhere, or cannot fit. Raises

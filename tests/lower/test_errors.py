@@ -19,6 +19,7 @@ CASES = {  # by the plan: a code, and what tells it from others with that code
     "E0270": "chain",
     "E0366": "moving",
     "E0401": "chain",
+    "E0401_apart": "chain",
     "E0401_permuted": "chain",
     "E0401_windows": "signal",
     "E0408": "chain",
@@ -65,6 +66,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     ),
     "E0366": (in_text("gpus[pp = 1]", "gpus[pp = 0]"),),
     "E0401": (in_text("m = [6, 2]", "m = 2"),),
+    "E0401_apart": (in_text("a parts [[0, 3], [1, 2]]", "a"), in_text(", b\n", "\n")),
     "E0401_permuted": (in_text("way parts [[1], [0]], m = 2", "m = 2, way parts [[1], [0]]"),),
     "E0401_windows": (
         in_text("a = 2)\nsplit model by width into a, t = 2", "a = 2, t = 2)\nsplit model by width into a, t"),

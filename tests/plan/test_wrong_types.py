@@ -42,12 +42,25 @@ def helps(plan: Plans, text: str, **overrides: int) -> list[str]:
         ("let x = len()", "give a list"),
         ("let x = stage[0.5]", "by `//`"),
         ("let x = model[3]", "name the index: `[m = 3]`"),
+        ("let x = model[3]", 'a path in quotation marks: `["h.3"]`'),
         ('let x = model[m = "a"]', "`[m = 0]` is part 0"),
         ("let x = 3[0]", "`model[...]`"),
         ("let x = gpus[dp = 0.5]", "by `//`"),
         ("let x = gpus[qqq = 0]", "choose one of its axes: `gpus[dp = 0]`"),
         ("for s in 4:\n    let x = s", "write a range: `0..4`"),
         ("if 3:\n    let x = 1", "compare it"),
+        ('let x = model["h.0"] or model["h.1"]', "selections are combined with `|`, `&` and `-`"),
+        ("let x = model.h", 'a path in brackets: `model["h"]`'),
+        ("let x = stage[0].mlp", 'a path in brackets: `stage[0]["mlp"]`'),
+        ("require 1 <= 2 <= 3", "`a <= b and b <= c`"),
+        ("if 1 == 1 && true:\n    let x = 1", "combined by `and` and `or`"),
+        ("if true:\n    let x = 1\nelse if true:\n    let x = 2", "`elif`"),
+        ("mesh all(dp = 2) for s in 0..2\nassign model to all", "choose one of the list's meshes: `gpus[0]`"),
+        ("assign model to hosts", "`mesh hosts(dp = 2)`"),
+        (
+            "split model by seq into dp parts [[0, 3], [1, 2]]\nsplit model.attention by seq.keys into dp",
+            "give both the same chunks",
+        ),
         ("let x = -true", "write a number such as `4`"),
         ("let x = each(3)", "in quotation marks"),
         ("let x = min(model)", "`min(S, M)`"),
@@ -64,6 +77,11 @@ def helps(plan: Plans, text: str, **overrides: int) -> list[str]:
 def test_help(plan: Plans, text: str, said: str) -> None:
     (found,) = helps(plan, text)
     assert said in found
+
+
+def test_a_dimension_that_dim_does_not_find_is_one_mistake(plan: Plans) -> None:
+    (found,) = helps(plan, "dim inner = model.xyz\nsplit model by inner into dp")
+    assert "lists what there is" in found and "where possible" not in found  # which `dim` does not take
 
 
 def test_a_parameter_that_the_plan_does_not_have(plan: Plans) -> None:

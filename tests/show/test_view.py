@@ -33,7 +33,7 @@ def test_names_that_differ_in_a_layers_number_are_one() -> None:
 def test_sizes_and_times_have_three_digits_and_a_unit() -> None:
     assert [size(n) for n in (0, 999, 1234, 12_345_678)] == ["0 B", "999 B", "1.23 kB", "12.3 MB"]
     assert [size(n) for n in (999_700, 999.6e6)] == ["1 MB", "1 GB"] and seconds(0.9997) == "1 s"
-    assert [seconds(t) for t in (0.0123, 2.5, 1108.4)] == ["12.3 ms", "2.5 s", "1,108 s"]
+    assert [seconds(t) for t in (0.0123, 2.5, 1108.4, 3.8e-11)] == ["12.3 ms", "2.5 s", "1,108 s", "0 ms"]
 
 
 def test_paths_break_at_dots() -> None:

@@ -413,6 +413,10 @@ def test_a_number_without_effect_stays_at_its_default() -> None:
     apart = tuple(t for t in known.tried if t.opened in ({"D": 1, "X": 3}, {"D": 2, "X": 1}))
     other = notes(replace(known, tried=apart), known.best)["X"]
     assert other.startswith("X = 3: the best simulated with X = 1 (D = 2) is ")  # D = 2 may be what makes it slower
+    faster = replace(known.best.report, step_s=known.best.report.step_s / 2)
+    ordered = replace(known.best, changes=(PlanChange.ORDER,), setting=replace(known.best.setting, report=faster))
+    said = notes(replace(known, tried=(*known.tried, ordered)), ordered)
+    assert said["X"] == "X = 3: in the plan's own order, with X = 1 it is the same"  # which no order was found for
 
 
 def test_a_baseline_that_is_better_has_no_reason_to_be_slower() -> None:

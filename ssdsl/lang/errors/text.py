@@ -20,6 +20,7 @@ FOREIGN = {  # words of other languages with which a line may begin
     "set": "a number that the user may set is `param N = 2`",
     "print": "`ssdsl show` prints what a plan means",
 }
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 # names that every plan has and that cannot be bound
 GIVEN = ("model", "none", "any", "true", "false", "balance", "each", "len", "min", "max")
 FREE = ("cut", "schedule", "widths")  # names that every plan has; they can be bound, because older plans may bind them
@@ -59,7 +60,13 @@ class UnexpectedWord(Diagnostic):
 
     @property
     def comment(self) -> str:
-        return "comments begin with `#`; `//` divides whole numbers" if self.has_slashes else ""
+        if self.has_slashes:
+            return "comments begin with `#`; `//` divides whole numbers"
+        if self.word in COMPARISONS and self.expected != "a value":
+            return "compare two values at a time: `a <= b and b <= c`"
+        if self.word in ("&", "|") and self.expected == "a value":
+            return "truth values are combined by `and` and `or`"
+        return "`else if` is written `elif`" if (self.statement, self.word) == ("else", "if") else ""
 
     @property
     def quoted(self) -> str:

@@ -123,10 +123,11 @@ def _problems(
         is_told_of = any(i.dim == index.dim and i.sizes is None for i in same[same.index(index) + 1 :])
         if others and not joined and (index.sizes is not None or (reads_windows and not is_told_of)):
             is_outer, permuted = same[-1].name != index.name, _is_permuted(index)
+            apart = any(len(runs) > 1 for runs in index.at or ())
             times = (i.name for i in same if not isinstance(coordinate_of(i, submesh), Axis))
             in_time = next(times, "") if reads_windows and not is_of_keys else ""
             uneven = UnevenWithOthers(
-                index.span, dim.name, index.name, others[0], path, reads_windows, in_time, is_outer, permuted
+                index.span, dim.name, index.name, others[0], path, reads_windows, in_time, is_outer, permuted, apart
             )
             yield uneven, index.name
         elif (cut := _cut_in_front(operator, index, indices)) is not None:

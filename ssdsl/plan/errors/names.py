@@ -36,7 +36,7 @@ class UnknownName(Traced):
             return found
         if found := suggest(name, library_names()):
             return f"{found} They come by `use`: `ssdsl plans` lists them"
-        return f"bind it above this line, such as by `let {name} = ...`"
+        return f"bind it above this line, such as by `let {name} = ...`; devices are declared by `mesh {name}(dp = 2)`"
 
 
 class NameTaken(Conflict):

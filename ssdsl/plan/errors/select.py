@@ -38,6 +38,8 @@ class NoSuchKind(Traced):
     note = "{has}"
     kind: str
     known: tuple[str, ...]
+    target: str  # the expression in front of the dot
+    is_module: bool  # whether a module of this name is selected
 
     @property
     def has(self) -> str:
@@ -45,7 +47,9 @@ class NoSuchKind(Traced):
 
     @property
     def change(self) -> str:
-        """A kind, a phase or a state that is like it."""
+        """The path, if a module was meant; else a kind, a phase or a state that is like it."""
+        if self.is_module:
+            return f'modules are chosen by a path in brackets: `{self.target}["{self.kind}"]`'
         words = [*self.known, *map(str, Phase), *map(str, State)]
         return suggest(self.kind, words) or "choose one of these, a phase such as `.fwd`, or state such as `.weights`"
 

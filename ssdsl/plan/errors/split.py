@@ -243,6 +243,7 @@ class NoSuchDimension(Traced):
     known: tuple[str, ...]  # of the selected operators
     aliases: tuple[str, ...]  # named by `dim`
     theirs: tuple[str, ...] = ()  # names of axes that an input calls `dim`, behind one that calls them so
+    may_lack: bool = True  # whether the statement may say that a model need not have it
 
     @property
     def has(self) -> str:
@@ -254,8 +255,8 @@ class NoSuchDimension(Traced):
         if theirs:
             return f"here it is {either(theirs)}"
         found = f"here it may be {either(words)}" if words else suggest(self.dim, (*self.known, *self.aliases))
-        lists = "`ssdsl show PLAN --model MODEL dims` lists what there is"
-        return found or f"{lists}; for models that may lack it, add `where possible`"
+        or_else = "; for models that may lack it, add `where possible`" if self.may_lack else ""
+        return found or f"`ssdsl show PLAN --model MODEL dims` lists what there is{or_else}"
 
 
 @dataclass(frozen=True)
@@ -297,11 +298,12 @@ class Contradiction(Conflict):
     given: str  # what the statement splits
     asked: str  # the dimension that it names
     is_all: bool  # whether all operators that have the dimension have the index
+    is_pair: bool  # whether one index may cut both dimensions alike, as queries and keys
     other: Other | None
 
     @property
     def change(self) -> str:
-        if self.dim == self.first_dim:
+        if self.dim == self.first_dim or self.is_pair:
             same = (
                 f"number of parts, `{self.name} = {self.first_count}`" if self.count != self.first_count else "chunks"
             )

@@ -7,7 +7,7 @@ from typing import TypeGuard, TypeVar
 
 from ssdsl.lang import nodes
 from ssdsl.plan.errors.traced import Traced
-from ssdsl.plan.eval.values import PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
+from ssdsl.plan.eval.values import Devices, PlanFunction, Selection, Value, is_list, is_number, is_whole, kind_of
 from ssdsl.text.diagnostic import PlanError
 
 
@@ -67,16 +67,18 @@ class WrongType(Traced):
             return f"call it: `{value.name}({', '.join(value.formals)})`"
         if wanted is Wanted.NUMBER and isinstance(value, str):
             return 'paths are not computed: `each("h.*")` lists the modules that match'
-        if wanted is Wanted.NUMBER and isinstance(value, Selection):
+        if wanted in (Wanted.NUMBER, Wanted.TRUTH) and isinstance(value, Selection):
             return "selections are combined with `|`, `&` and `-`"
         if wanted is Wanted.OPERATORS and isinstance(value, str):
             return f'write `model["{value}"]`' if "`" not in value else wanted.example
         if wanted is Wanted.OPERATORS and is_list(value) and value and isinstance(value[0], Selection):
             return "choose one of the list's selections: `stage[0]`, or `stage[s]` in a loop `for s in 0..S`"
+        if wanted is Wanted.DEVICES and is_list(value) and value and isinstance(value[0], Devices):
+            return "choose one of the list's meshes: `gpus[0]`, or `gpus[s]` in a loop `for s in 0..S`"
         if wanted is Wanted.LOOP and is_whole(value):
             return f"write a range: `0..{value}`"
         if wanted is Wanted.PATH_OR_INDEX and is_whole(value):
-            return f"name the index: `[m = {value}]`"
+            return f'name the index: `[m = {value}]`; modules are chosen by a path in quotation marks: `["h.{value}"]`'
         if wanted in (Wanted.WHOLE, Wanted.POSITION, Wanted.PART) and isinstance(value, Fraction) and is_number(value):
             return "divide whole numbers by `//`, which gives a whole number"
         return wanted.example

@@ -3,6 +3,7 @@
 from math import prod
 
 from ssdsl.lang import nodes
+from ssdsl.lang.formatter.spell import POST, spell
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.place import Idle, NoSuchAxis, NoSuchDevice, Unread
 from ssdsl.plan.errors.select import FixedTwice, NoSuchIndex, NoSuchKind, NoSuchPath, NothingSelected, NotWhole
@@ -51,7 +52,8 @@ def _of_kind(ctx: Context, e: nodes.Attribute, value: Selection) -> Selection:
     found = frozenset(name for name in value.operators if ctx.model.operators[name].kind == kind)
     if not found:
         kinds = dict.fromkeys(op.kind for op in ctx.model.ordered(value.operators))
-        raise PlanError(NoSuchKind(e.name.span, kind, tuple(kinds)))
+        is_module = any(unit & value.operators for unit in ctx.model.match(kind))
+        raise PlanError(NoSuchKind(e.name.span, kind, tuple(kinds), spell(e.target, POST), is_module))
     return value.within(found)
 
 

@@ -1,5 +1,7 @@
 """`dim NAME = OPS.name`: a further name for dimensions that the analysis could not name well."""
 
+from dataclasses import replace
+
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import NameTaken
@@ -29,7 +31,9 @@ def dim(ctx: Context, s: nodes.DimStatement) -> None:
             ctx.facts.aliases[s.name.text] = classes
             return
         selected = value.operators
-    raise PlanError(no_such_dimension(ctx, nodes.Word(targets[-1][1], span=s.value.span), selected))
+    ctx.facts.aliases[s.name.text] = frozenset()
+    unknown = no_such_dimension(ctx, nodes.Word(targets[-1][1], span=s.value.span), selected)
+    raise PlanError(replace(unknown, may_lack=False))
 
 
 def _targets(s: nodes.DimStatement) -> list[tuple[nodes.Expr, str]]:

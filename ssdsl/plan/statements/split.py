@@ -39,6 +39,8 @@ LONGEST = 60  # of an expression that a help repeats
 def split(ctx: Context, s: nodes.SplitStatement) -> None:
     """Adds the indices of one statement, the first outermost; raises PlanError."""
     try:
+        if ctx.facts.aliases.get(s.dim.text) == frozenset():  # its `dim` has failed
+            raise PlanError()
         if s.where is not None and s.where.text != "possible":
             raise PlanError(NoSuchCondition(s.where.span, s.where.text))
         value = evaluate(ctx, s.operators)
@@ -331,6 +333,7 @@ def _contradiction(
         known.count,
         given=written(s.operators, POST, "model"),
         asked=s.dim.text,
+        is_pair=now.beside == known.dim or before.beside == at,
         is_all=not find_dims(ctx, frozenset(o.name for o in free), s.dim.text).places,
         other=_other_dim(ctx, s.dim.text, known.name, free),
         first=known.span,
