@@ -36,6 +36,8 @@ def sketch(devices: int, text: str = "", model: str = MODEL, **asked: int) -> Sk
 def searched(cluster: Cluster, one: Sketch, devices: int) -> SearchResult:
     work = Search(graph_of(MODEL, meta=True), cluster, [one], one, range(devices, devices + 1))
     *_, found = work.results()
+    others = found.beaten, found.refused, found.elsewhere, found.cannot_fit, found.left
+    assert found.simulated + sum(others) == found.settings
     return work.proved(found, 3)
 
 
