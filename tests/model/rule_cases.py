@@ -533,6 +533,7 @@ def moves(p: Probe) -> Results:
         *(F.pad(x(2, 4, 6), (1, 2), mode=mode) for mode in ("reflect", "replicate", "circular")),
         *(x(4, 6).repeat(2, 1), x(4, 6).repeat(2, 2, 2), x(1, 1, 6).repeat(4, 2, 1), x(4, 6).repeat_interleave(2, 1)),
         *(torch.cat([x(4, 6), x(4, 2)], 1), torch.cat([x(0), x(4, 6)]), torch.hstack([x(4), x(4)])),
+        torch.cat([x(4, 6), x(4, 6), x(4, 6)]),
         *(torch.stack([x(4, 6), x(4, 6)], 1), torch.stack([x(4), x(4)], -1)),
         *(
             *x(4, 6).split(2, 1),
