@@ -57,6 +57,7 @@ WRONG: dict[str, dict[str, Forward]] = {
         "reversed": dropped.reverses,
         "clipped": dropped.clips,
         "a reentrant checkpoint": dropped.checkpoints_reentrantly,
+        "not to be called twice": dropped.takes,
     },
     "E0342": {
         "of a tensor": dropped.hooks_a_tensor,
