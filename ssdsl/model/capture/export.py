@@ -38,6 +38,10 @@ ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
 ASSERTION = "leave the check out, or make it before the model is called: a graph checks no numbers"
+ANOTHER_WAY = (
+    "give the inputs that it makes by itself, such as `attention_mask`, and leave out what converts its modules\n"
+    "it fails under torch.export alone, so it takes another way there"
+)
 DERIVATIVE = "take it by `torch.autograd.grad`, `torch.func.grad`, `vjp`, `jacrev` or `hessian`, or write it out"
 RECOMPILE = fx.GraphModule.recompile
 
@@ -170,7 +174,7 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         return own_failure(model, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
-    lines = "".join(traceback.format_tb(error.__traceback__))
+    lines, place = "".join(traceback.format_tb(error.__traceback__)), raised(error)
     causes = (
         ("torch.ctc_loss(" in lines, CTC),
         (str(Path(torch.distributions.__file__).parent) in lines, DISTRIBUTION),
@@ -178,10 +182,10 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         ("torch._C.Generator" in reason, GENERATOR),  # till 2.12; later ones give it as a constant
         ("Size-like symbols: u" in reason, MASK),
         (READ.search(reason) is not None, NUMBER),
+        (place is not None and _is_check(place), ASSERTION),
+        (type(error).__module__ == "builtins", ANOTHER_WAY),
     )
-    place = raised(error)
-    otherwise = ASSERTION if place is not None and _is_check(place) else CONTROL_FLOW
-    change = next((change for is_so, change in causes if is_so), otherwise)
+    change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)
     span = own_span(place)
     if isinstance(error, NoDerivative):
         return CaptureFailed(error.span, model.name, f"no derivative: {error}", DERIVATIVE)

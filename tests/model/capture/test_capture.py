@@ -312,6 +312,11 @@ def positive(net: Net, x: torch.Tensor) -> torch.Tensor:
     return net.fc(x).sum()
 
 
+def otherwise(net: Net, x: torch.Tensor) -> torch.Tensor:
+    mask: Any = None if torch.compiler.is_compiling() else torch.ones_like(x)
+    return net.fc(x)[mask.argmax()].sum()  # type: ignore[no-any-return]
+
+
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {
         "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
@@ -325,6 +330,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
         "an assertion": finite,
         "a condition of an error": positive,
+        "another way": otherwise,
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
         "a check of equations": lambda net, x: torch.linalg.solve(net.fc.weight, net.fc.weight).sum() + x.sum(),
         "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),
