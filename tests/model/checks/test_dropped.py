@@ -67,6 +67,7 @@ WRONG: dict[str, dict[str, Forward]] = {
     "E0343": {
         "an input": dropped.changes_an_input,
         "a weight": dropped.changes_a_weight,
+        "weights of a teacher": dropped.averages_a_teacher,
         "a weight's data": dropped.changes_a_weights_data,
         "data assigned": dropped.assigns_data,
         "an embedding": dropped.limits_an_embedding,
