@@ -533,6 +533,7 @@ def moves(p: Probe) -> Results:
         *(F.pad(x(2, 4, 6), (1, 2), mode=mode) for mode in ("reflect", "replicate", "circular")),
         *(x(4, 6).repeat(2, 1), x(4, 6).repeat(2, 2, 2), x(1, 1, 6).repeat(4, 2, 1), x(4, 6).repeat_interleave(2, 1)),
         *(torch.cat([x(4, 6), x(4, 2)], 1), torch.cat([x(0), x(4, 6)]), torch.hstack([x(4), x(4)])),
+        torch.cat([x(4, 6), x(4, 6), x(4, 6)]),
         *(torch.stack([x(4, 6), x(4, 6)], 1), torch.stack([x(4), x(4)], -1)),
         *(
             *x(4, 6).split(2, 1),
@@ -563,6 +564,8 @@ def noise(p: Probe) -> Results:
         torch.bernoulli(x(2, 4) / 2),
         *(x(2, 4) * torch.empty_like(x(2, 4)).bernoulli_(0.5), x(2, 4) * torch.empty(2, 4).bernoulli_(0.5)),
         *(x(2, 4) + torch.rand_like(x(2, 4)), x(2, 4) + torch.randn_like(x(2, 4))),
+        *((x(2, 4) * draw(2, 4, dtype=torch.complex64)).abs() for draw in (torch.rand, torch.randn)),
+        (x(2, 4) + torch.empty(2, 4, dtype=torch.complex64).normal_(0.5, 2.0)).abs(),
         F.gumbel_softmax(x(2, 4)),
         *(x(2, 4).clone().normal_(), x(2, 4).clone().uniform_(), x(2, 4).clone().log_normal_()),
         *(x(2, 4) * torch.empty_like(x(2, 4)).cauchy_(), x(2, 4) * torch.empty(2, 4).geometric_(0.3)),

@@ -95,6 +95,25 @@ def check(module: nn.Module, batch: dict[str, torch.Tensor], axes: dict[str, tup
     return graph
 
 
+class Preferred(nn.Module):
+    """Two answers go through one network together, and their scores are compared (DPO's loss)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
+        better, worse = self.net(torch.cat([chosen, rejected])).chunk(2)
+        return -F.logsigmoid(better - worse).mean()
+
+
+def test_batches_that_are_joined_and_taken_apart_again() -> None:
+    batch = {"chosen": torch.randn(4, 6), "rejected": torch.randn(4, 6)}
+    graph = check(Preferred(), batch, dict.fromkeys(batch, ("batch", "feature")))
+    learning = [o for o in graph.operators if "net" in o.path]
+    assert learning and all("batch" in (d.name for d in o.dims) for o in learning)
+
+
 class Classifier(nn.Module):
     """Any network of images, with its loss."""
 

@@ -305,3 +305,27 @@ def counts_where_it_is_not_captured(net: Net, x: torch.Tensor) -> torch.Tensor:
 def multiplies_by_zero_where_it_is_not_captured(net: Net, x: torch.Tensor) -> torch.Tensor:
     y = net.trunk(x)
     return net.fc(x).square().sum() + (0 * y.detach() if torch.compiler.is_compiling() else 0 * y).sum()
+
+
+class Taken(torch.autograd.Function):
+    """A product with a number that is taken from a list: a second call finds none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, left: list[float]) -> torch.Tensor:
+        return x * left.pop()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return gradient * 2.0, None
+
+
+def takes(net: Net, x: torch.Tensor) -> torch.Tensor:
+    return Taken.apply(net.fc(x), [2.0]).square().sum()
+
+
+def averages_a_teacher(net: Net, x: torch.Tensor) -> torch.Tensor:
+    y = net.trunk(x)
+    with torch.no_grad():
+        for weight in net.fc.parameters():
+            weight.mul_(0.9).add_(0.1)
+    return (net.fc(x) - y).square().sum()

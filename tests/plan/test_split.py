@@ -241,9 +241,14 @@ def test_what_nobody_places_stays_whole_where_it_does_not_divide(graph: Graph) -
     sizes = split_into(2, "= [5, 7]")  # of 12 heads: no sizes add up to 6 too
     assert isinstance(sizes, str) and "`heads` has 6" in sizes and "write `where possible`" in sizes
     assert isinstance(split_into(2, "= [5, 7] where possible"), Plan)
+
+
+@pytest.mark.parametrize("tp", [2, 3])
+def test_a_dimension_of_operators_that_nobody_places_is_none(graph: Graph, tp: int) -> None:
+    """Such as the batch of two inputs that are joined before a network sees them: to cut it would cut no work."""
     hidden = with_dims(graph, {"shift_1": Dim("rows", 2, 90)})
     with pytest.raises(PlanError) as caught:
-        interpret_all(parse(Source("plan.ssp", "split model by rows into tp = 3\n")), hidden)
+        interpret_all(parse(Source("plan.ssp", f"split model by rows into tp = {tp}\n")), hidden)
     (found,) = caught.value.diagnostics
     assert found.code == "E0204" and "`rows`" not in found.text(found.note)
 

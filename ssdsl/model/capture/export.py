@@ -37,7 +37,11 @@ READ = re.compile(r"data-dependent expression \w+ |__format__")  # a number alon
 ATTRIBUTE = re.compile(r"Constant (?:module\.)?(\S+) is mutated in the forward")
 CTC = "give the lengths as tensors: their mean as numbers is computed where no graph can see it"
 DISTRIBUTION = "leave the check of the arguments out: no `validate_args=True`"
-ASSERTION = "leave the assertion out, or make it before the model is called: a graph checks no numbers"
+ASSERTION = "leave the check out, or make it before the model is called: a graph checks no numbers"
+ANOTHER_WAY = (
+    "give the inputs that it makes by itself, such as `attention_mask`, and leave out what converts its modules\n"
+    "it fails under torch.export alone, so it takes another way there"
+)
 DERIVATIVE = "take it by `torch.autograd.grad`, `torch.func.grad`, `vjp`, `jacrev` or `hessian`, or write it out"
 RECOMPILE = fx.GraphModule.recompile
 
@@ -135,6 +139,7 @@ def export(model: Model) -> Exported:
             patched(fx.proxy, "CapturedTraceback", _Caller),
             patched(fx.proxy.TracerBase, "_filter_traceback_frames", lambda tracer, stack: stack),
             patched(Distribution, "_validate_args", False),  # such a check reads numbers, and can only raise an error
+            patched(torch, "_check_tensor_all_with", lambda *checked: None),  # as does this one
             captured_batch(model) as batch,
         ):
             program = torch.export.export(wrapped, batch, strict=False)
@@ -169,7 +174,7 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         return own_failure(model, "forward", own)
     if attribute := ATTRIBUTE.match(reason):
         return _attribute_changed(model, attribute[1])
-    lines = "".join(traceback.format_tb(error.__traceback__))
+    lines, place = "".join(traceback.format_tb(error.__traceback__)), raised(error)
     causes = (
         ("torch.ctc_loss(" in lines, CTC),
         (str(Path(torch.distributions.__file__).parent) in lines, DISTRIBUTION),
@@ -177,11 +182,10 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         ("torch._C.Generator" in reason, GENERATOR),  # till 2.12; later ones give it as a constant
         ("Size-like symbols: u" in reason, MASK),
         (READ.search(reason) is not None, NUMBER),
+        (place is not None and _is_check(place), ASSERTION),
+        (type(error).__module__ == "builtins", ANOTHER_WAY),
     )
-    place = raised(error)
-    is_assertion = place is not None and linecache.getline(place.file, place.line).lstrip().startswith("assert ")
-    otherwise = ASSERTION if is_assertion else CONTROL_FLOW
-    change = next((change for is_so, change in causes if is_so), otherwise)
+    change = next((change for is_so, change in causes if is_so), CONTROL_FLOW)
     span = own_span(place)
     if isinstance(error, NoDerivative):
         return CaptureFailed(error.span, model.name, f"no derivative: {error}", DERIVATIVE)
@@ -189,6 +193,12 @@ def failure(model: Model, error: Exception, derivative: Place | None) -> Diagnos
         fact = "torch.export does not see all operators of the derivative that is taken here"
         return CaptureFailed(derivative.span(), model.name, fact, DERIVATIVE)
     return CaptureFailed(span, model.name, f"torch.export says: {reason}", change)
+
+
+def _is_check(place: Place) -> bool:
+    """Whether a line can only raise an error: an assertion, or a condition of a `raise`."""
+    line, following = (linecache.getline(place.file, place.line + n).strip() for n in (0, 1))
+    return line.startswith("assert ") or (line.endswith(":") and following.startswith("raise "))
 
 
 def no_loss(model: Model, what: str) -> NotALoss:

@@ -1,6 +1,7 @@
 """Finds places in the user's own code: the file and line, and the module that was running, or that made a call of an
 exported graph."""
 
+import inspect
 import linecache
 import re
 import sys
@@ -96,7 +97,7 @@ def running(paths: dict[int, str], direct: bool = False) -> Place | None:
 
 def of_function(function: Any, path: str = "") -> Place | None:
     """The place where a function is defined; None if it is not written in Python."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     return Place(code.co_filename, code.co_firstlineno, path) if code is not None else None
 
 

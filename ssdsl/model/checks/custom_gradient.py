@@ -20,6 +20,7 @@ from ssdsl.text.diagnostic import Diagnostic
 
 SCALES = (1.0, -1e3, 1e6, 1e-3)  # factors of the incoming gradients
 ALLOWED = 1e-3  # of the largest element; a half-precision type rounds by more
+FAILS = "to be compared it is called twice, and its forward fails then: {}: {}"
 CHANGE = "write it with operators: `x + (y - x).detach()` has the value of `y` and the gradient of `x`"
 
 
@@ -29,22 +30,30 @@ def wrong_gradients(model: Model, functions: Mapping[type[Any], Place]) -> Itera
         return
     found: dict[type[Any], str] = {}
     with module_kept(model.module), _compared(found):
-        model.compute(model.example())
+        try:
+            model.compute(model.example())
+        except Exception:  # of a module that keeps a state between the two calls
+            if not any(found.values()):
+                raise
     for function, place in functions.items():
         if reason := found.get(function, "it was not called when the model ran by itself"):
             yield CustomGradient(place.span(), function.__name__, reason, place.where, CHANGE)
 
 
 def _compared(found: dict[type[Any], str]) -> AbstractContextManager[None]:
-    """A context in which each call of a custom function is checked before it runs. `found` collects the reason why a
+    """A context in which each call of a custom function is checked after it ran. `found` collects the reason why a
     function is wrong; "" if it is not."""
     original: Any = vars(torch.autograd.Function)["apply"]  # a class method, of Python or, from torch 2.14 on, of C
 
     def apply(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
         function = original.__get__(None, cls)
+        results = function(*args, **kwargs)
         if not cls.__module__.startswith(("torch.", "ssdsl.")) and not found.get(cls):
-            found[cls] = _reason(lambda *given: function(*given, **kwargs), cls, args)
-        return function(*args, **kwargs)
+            try:
+                found[cls] = _reason(lambda *given: function(*given, **kwargs), cls, args)
+            except Exception as error:  # the user's code may raise anything
+                found[cls] = FAILS.format(type(error).__name__, str(error).partition("\n")[0])
+        return results
 
     return patched(torch.autograd.Function, "apply", classmethod(apply))
 

@@ -7,6 +7,7 @@ or under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while t
 
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ssdsl.model.capture.source_line import place_of
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.load.model import Model
 from ssdsl.text.diagnostic import Diagnostic
+from ssdsl.text.source import Span
 
 REASONS = {
     "input": ("training uses the same batch again, and a program does not change it", "change a copy: x.clone()"),
@@ -38,11 +40,16 @@ REASONS = {
 
 
 def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator[Diagnostic]:
-    """A diagnostic for every change of an input or a weight, and of an activation that autograd does not see."""
+    """A diagnostic for every line that changes inputs or weights, or activations where autograd does not see it."""
     finder = _Finder(program, model)
+    lines: dict[tuple[Span | None, str], list[TensorChanged]] = {}
     for node in program.graph.nodes:
         for written in written_by(node):
-            yield from finder.judge(node, written)
+            for change in finder.judge(node, written):
+                lines.setdefault((change.span, change.reason), []).append(change)
+    for first, *others in lines.values():
+        more = len({change.what for change in others} - {first.what})
+        yield replace(first, what=f"{first.what} and {more} more") if more else first
 
 
 def hidden_writes(
@@ -91,7 +98,7 @@ class _Finder:
             if learns:
                 self.learning.add(node)
 
-    def judge(self, node: fx.Node, written: fx.Node) -> Iterator[Diagnostic]:
+    def judge(self, node: fx.Node, written: fx.Node) -> Iterator[TensorChanged]:
         base, is_hidden = _base(written, node in self.still)
         kind, name = self.kinds.get(base.name), self.targets.get(base.name, "")
         if kind is InputKind.USER_INPUT:

@@ -80,6 +80,8 @@ def _add_index(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str],
         found = _of_one(ctx, s, given, parts)
     alike = _alike(ctx, found)
     placed = [one for one in alike if one.like.stage is Stage.COMPUTE]
+    if alike and not placed and ctx.model.only_compute(given) and parts.count > 1 and s.where is None:
+        raise PlanError(no_such_dimension(ctx, s.dim, given))  # it would cut no work
     if placed and all(one.dim.fixed for one in placed) and parts.count > 1 and s.where is None:
         fixed = [(op, op.dims[at]) for op, at in found.places if op.stage is Stage.COMPUTE]
         raise PlanError(_cannot_split(ctx, s, operators, fixed))

@@ -4,6 +4,7 @@ A captured graph and the single device follow the same rules, so both draw the s
 takes the operator's arguments by name, and a source of draws.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -53,7 +54,19 @@ def _filling(name: str, *parameters: str) -> Rule:
 
 def _new(name: str, first: float, second: float) -> Rule:
     """An operator that makes a tensor of a fixed distribution, of a size or like another tensor."""
-    return lambda source, given: source.draw(name, first, second, _form(given, torch.get_default_dtype()))
+    return lambda source, given: _drawn(source, name, first, second, _form(given, torch.get_default_dtype()))
+
+
+def _drawn(source: DrawSource, name: str, first: float, second: float, form: Form) -> Tensor:
+    """A tensor of numbers of a distribution; complex ones are made of two real numbers each, and the deviation of a
+    normal one is that of both together, as in torch."""
+    if not form.dtype.is_complex:
+        return source.draw(name, first, second, form)
+    real = Form((*form.sizes, 2), form.dtype.to_real(), form.near)
+    if name != "normal":
+        return torch.view_as_complex(source.draw(name, first, second, real))
+    made = torch.view_as_complex(source.draw(name, 0.0, second * math.sqrt(0.5), real))
+    return made + first if first else made
 
 
 def _form(given: Given, dtype: torch.dtype) -> Form:
@@ -111,7 +124,7 @@ def _normal(source: DrawSource, given: Given) -> Any:
     std: Any
     mean, std = (g.detach() if isinstance(g, Tensor) else float(g) for g in (given["mean"], given["std"]))
     if "self" in given or "size" in given:
-        return source.draw("normal", mean, std, _form(given, torch.get_default_dtype()))
+        return _drawn(source, "normal", mean, std, _form(given, torch.get_default_dtype()))
     tensors = [g for g in (mean, std) if isinstance(g, Tensor)]
     sizes = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]
     beside = [t for t in tensors if t.shape == sizes] or tensors

@@ -231,6 +231,15 @@ def test_checks_of_the_arguments_of_a_distribution_are_left_out() -> None:
     assert_same_loss(graph, module)
 
 
+def test_checks_of_all_elements_are_left_out() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        torch._check_tensor_all(x.isfinite(), lambda: "numbers are wanted")
+        return net.fc(x).sum()
+
+    graph, module = graph_of(compute)
+    assert_same_loss(graph, module)
+
+
 @pytest.mark.parametrize(
     "compute",
     [
@@ -297,6 +306,17 @@ def finite(net: Net, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def positive(net: Net, x: torch.Tensor) -> torch.Tensor:
+    if x.sum() < 0:
+        raise ValueError("numbers above zero are wanted")
+    return net.fc(x).sum()
+
+
+def otherwise(net: Net, x: torch.Tensor) -> torch.Tensor:
+    mask: Any = None if torch.compiler.is_compiling() else torch.ones_like(x)
+    return net.fc(x)[mask.argmax()].sum()  # type: ignore[no-any-return]
+
+
 WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0330": {
         "control flow": lambda net, x: net.fc(x).sum() if net.fc(x).sum() > 0 else net.fc(x).mean(),
@@ -309,6 +329,8 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "numpy": lambda net, x: net.fc(x).sum() * float(x.numpy().mean()),
         "a function of functions": lambda net, x: torch.cond(x.sum() > 0, net.fc, net.trunk, (x,)).sum(),
         "an assertion": finite,
+        "a condition of an error": positive,
+        "another way": otherwise,
         "a check": lambda net, x: torch.linalg.inv(net.fc.weight).sum() + x.sum(),
         "a check of equations": lambda net, x: torch.linalg.solve(net.fc.weight, net.fc.weight).sum() + x.sum(),
         "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),

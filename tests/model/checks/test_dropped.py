@@ -57,6 +57,7 @@ WRONG: dict[str, dict[str, Forward]] = {
         "reversed": dropped.reverses,
         "clipped": dropped.clips,
         "a reentrant checkpoint": dropped.checkpoints_reentrantly,
+        "not to be called twice": dropped.takes,
     },
     "E0342": {
         "of a tensor": dropped.hooks_a_tensor,
@@ -66,6 +67,7 @@ WRONG: dict[str, dict[str, Forward]] = {
     "E0343": {
         "an input": dropped.changes_an_input,
         "a weight": dropped.changes_a_weight,
+        "weights of a teacher": dropped.averages_a_teacher,
         "a weight's data": dropped.changes_a_weights_data,
         "data assigned": dropped.assigns_data,
         "an embedding": dropped.limits_an_embedding,

@@ -1,5 +1,7 @@
 """What torch draws under `Draws`: by the number of a draw in its step, whatever ran or did not run before."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -68,6 +70,15 @@ def test_of_nothing_there_is_nothing() -> None:
         assert torch.rand(0, 3).shape == (0, 3)
         assert F.dropout(torch.ones(0), 0.5).shape == (0,)
         assert not F.dropout(torch.ones(8), 1.0).any()
+
+
+def test_complex_numbers_deviate_as_those_of_torch() -> None:
+    with Draws(SEED, STEP):
+        normal, uniform = (draw(1 << 14, dtype=torch.complex64) for draw in (torch.randn, torch.rand))
+        moved = torch.empty(1 << 14, dtype=torch.complex64).normal_(1.0, 3.0)
+    for got, mean, deviation in ((normal, 0, 1), (uniform, 0.5 + 0.5j, math.sqrt(1 / 6)), (moved, 1, 3)):
+        assert abs(got.mean().item() - mean) < 0.05 * deviation
+        assert got.std().item() == pytest.approx(deviation, rel=0.02)
 
 
 def test_numbers_that_are_no_function_of_positions() -> None:

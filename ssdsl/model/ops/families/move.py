@@ -93,13 +93,18 @@ def unfold(call: TypedCall) -> Signature:
 
 
 def cat(call: TypedCall) -> Signature:
-    """The joined axis is whole. An empty vector may be joined to tensors of any rank, and adds nothing."""
+    """The joined axis is whole. An empty vector may be joined to tensors of any rank, and adds nothing.
+
+    Batches of one size, joined along the first axis: it is batches x the size of one, and the latter may be split.
+    """
     rank = len(call.result)
     names, at = axes(rank), call.axis("dim", rank)
 
     def joined(axis: Axis) -> list[Axis]:
         return [axis if i == at else n for i, n in enumerate(names)]
 
+    if at == 0 and len(set(call.shapes)) == 1:  # halves of a head, which rotation joins, remain one dimension
+        return signature([names] * len(call.inputs), [joined((*whole("which", len(call.inputs)), *names[at]))])
     parts = [whole(f"p{k}") for k in range(len(call.inputs))]
     rows = [joined(p) if len(s) == rank else [p] for p, s in zip(parts, call.shapes, strict=True)]
     return signature(rows, [joined(whole("whole"))])
