@@ -13,6 +13,8 @@ import pytest
 import ssdsl as package
 from ssdsl.cli.main import main
 from ssdsl.run.results import RankResult, RunResult
+from ssdsl.simulate.profile.profile import Profile, ProfiledMachine
+from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.text.diagnostic import Diagnostic
 from tests.cli.commands import Done, call
 
@@ -328,6 +330,22 @@ def test_a_profile_refuses_its_file_and_optimizer_before_it_trains(
     assert done.returncode == 1 and "E0125" in done.stderr
     done = here(*words, str(tmp_path / "times.json"), "--optimizer", "adamm")
     assert done.returncode == 2 and "adamm" in done.stderr
+
+
+def test_a_profile_of_several_runs_has_their_medians(
+    here: Callable[..., Done], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = iter((3.0, 50.0, 4.0))
+    machine = ProfiledMachine("core", "2", 1, 2, 1)
+    monkeypatch.setattr("ssdsl.cli.commands.profile.train", lambda *_: None)
+    monkeypatch.setattr("ssdsl.cli.commands.profile.compared", lambda loaded: loaded)
+    monkeypatch.setattr("ssdsl.simulate.profile.read_costs.lacking", lambda *_: ("an operator",))
+    recorded = "ssdsl.run.profile.recorded_profile.recorded_profile"
+    monkeypatch.setattr(recorded, lambda *_: Profile(machine, step_s=next(steps)))
+    out = tmp_path / "times.json"
+    assert here("profile", *["data_parallel,D=1"] * 3, "--model", model, "--out", str(out)).returncode == 0
+    found = read_costs(out).profile
+    assert found is not None and found.step_s == 4.0
 
 
 @pytest.mark.parametrize(("command", "more"), [("sweep", ("--set", "D=1,2")), ("simulate", ())])

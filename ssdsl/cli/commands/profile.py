@@ -47,6 +47,7 @@ def profile(
     A plan is run for some steps, unless the profile has all that it needs.
     """
     from ssdsl.runtime.options import Training
+    from ssdsl.simulate.profile.profile import merged
     from ssdsl.simulate.profile.read_costs import lacking, read_costs, write_profile
 
     check_folder(out)
@@ -56,6 +57,7 @@ def profile(
     check_optimizer(optimizer)
     held = captured(model, seed, precision=precision, trains=True)
     known = read_costs(Path(out)).profile if Path(out).exists() else None
+    profiles = [known] if known is not None else []
     for (path, source), (_, own) in zip(sources, chosen, strict=True):
         loaded = LoadedPlan(path, source, held)
         program = compiled(loaded, overrides | own)
@@ -65,7 +67,8 @@ def profile(
         training = Training(steps, seed, optimizer=optimizer, record=True, timeout_s=timeout)
         with workplace(None) as folder:
             result = train(compared(loaded), program, training, folder, processes, False)
-        known = _with(known, program, result, Path(out))
+        profiles.append(_recorded(known, program, result, Path(out)))
+        known = merged(profiles)
         write_profile(out, known)
         talk.print(f"{worded(program)}: recorded", highlight=False)
     talk.print(f"{out}: for `ssdsl simulate --costs {out}`", highlight=False)
@@ -77,14 +80,12 @@ def _chosen(words: str) -> tuple[str, dict[str, int]]:
     return plan, settings(own)
 
 
-def _with(known: "Profile | None", program: "Compiled", result: "RunResult", path: Path) -> "Profile":
-    """The profile with the measurements of a run added."""
+def _recorded(known: "Profile | None", program: "Compiled", result: "RunResult", path: Path) -> "Profile":
+    """The profile of a run. Raises PlanError if the known one is of another machine."""
     from ssdsl.run.profile.recorded_profile import recorded_profile
-    from ssdsl.simulate.profile.profile import merged
     from ssdsl.simulate.profile.read_costs import check_machine
 
     found = recorded_profile(program.program, result, worded(program))
-    if known is None:
-        return found
-    check_machine(str(path), known.machine, found.machine)
-    return merged([known, found])
+    if known is not None:
+        check_machine(str(path), known.machine, found.machine)
+    return found
