@@ -1,5 +1,7 @@
 """The smallest models on which the diagnostics of lowering show."""
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -148,3 +150,25 @@ class Signal(nn.Module):
 
 def signal() -> Built:
     return Signal(), {"x": torch.randn(4, 2, 8)}, {"x": ("batch", "channels", "width")}
+
+
+class Teacher(nn.Module):
+    """A frozen teacher is the moving average of the network that learns from it (Grill et al. 2020)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+        self.teacher = copy.deepcopy(self.online).requires_grad_(False)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for old, new in zip(self.teacher.parameters(), self.online.parameters(), strict=True):
+                old.data = old.data * 0.9 + new.data * 0.1
+            wanted = self.teacher(y)
+        return (self.head(self.online(x)) - wanted).square().mean()
+
+
+def teacher() -> Built:
+    views = {"x": torch.randn(8, 4), "y": torch.randn(8, 4)}
+    return Teacher(), views, dict.fromkeys(views, ("batch", "width"))

@@ -10,7 +10,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
-from ssdsl.model.capture.decompose import Decomposed, decompose
+from ssdsl.model.capture.decompose import UPDATED, Decomposed, decompose
 from ssdsl.model.capture.derivatives import write_derivatives
 from ssdsl.model.capture.errors import CONTROL_FLOW, GENERATOR, INSTEAD, CaptureFailed
 from ssdsl.model.capture.export import Exported, export, failure, no_loss
@@ -75,7 +75,7 @@ def _decomposed(model: Model, exported: Exported) -> Decomposed:
         raise PlanError(
             failure(model, error, exported.derivative) if cause is None else _data_dependent(model.name, cause)
         ) from error
-    written = {name.removeprefix("module.") for name in found.changed}
+    written = {*map(_own, found.changed)}
     for name in sorted(exported.decisive & written):
         fact = f"buffer `{name}` decides what the forward does, and the forward changes it"
         raise PlanError(CaptureFailed(None, model.name, fact))
@@ -94,25 +94,24 @@ def _placeholders(
     inputs = iter(model.batches[0])
     held = model.evaluation.buffers if model.evaluation is not None else frozenset()
 
-    def is_state(target: str | None) -> bool:
-        return target in found.changed or (target or "").removeprefix("module.") in held
-
-    names: dict[str, str] = {}
     weights = dict(model.module.named_parameters(remove_duplicate=False))
-    first_name = {id(w): name for name, w in reversed(weights.items())}  # tied weights are one value, under one name
+    first = _first_names(model)
+    state = {first.get(name, name) for name in (*map(_own, found.changed), *held)}
+    names: dict[str, str] = {}
     nodes = {n.name: n for n in found.graph.find_nodes(op="placeholder")}
     for spec in found.signature.input_specs:
         node = nodes[spec.arg.name]
-        target = (spec.target or "").removeprefix("module.")
+        target = _own(spec.target)
         value = node.meta.get("val")
         if spec.kind is InputKind.TOKEN:
             raise PlanError(_effect(model.name, found.graph))
         if spec.kind is InputKind.USER_INPUT:
             name, origin = next(inputs), Origin.INPUT
         elif spec.kind is InputKind.PARAMETER:
-            name, origin = first_name[id(weights[target])], Origin.WEIGHT
+            name = first[target]
+            origin = Origin.BUFFER if name in state else Origin.WEIGHT
         elif spec.kind is InputKind.BUFFER:
-            name, origin = target, Origin.BUFFER if is_state(spec.target) else Origin.CONSTANT
+            name, origin = target, Origin.BUFFER if target in state else Origin.CONSTANT
             if origin is Origin.CONSTANT:
                 constant = _constant(program, spec.target or "", model)
                 known = model.numbers(name, constant)
@@ -130,6 +129,18 @@ def _placeholders(
             capture.tensors[name] = replace(tensor_like(value), differentiable=learns)
             capture.origins[name] = origin
     return names
+
+
+def _first_names(model: Model) -> dict[str, str]:
+    """For each name of a weight, the first name of the same weight: tied weights are one value, under one name."""
+    weights = dict(model.module.named_parameters(remove_duplicate=False))
+    firsts: dict[int, str] = {}
+    return {name: firsts.setdefault(id(weight), name) for name, weight in weights.items()}
+
+
+def _own(target: str | None) -> str:
+    """The model's own name of a weight or buffer of the module that was exported."""
+    return (target or "").removeprefix("module.")
 
 
 def _constant(program: torch.export.ExportedProgram, target: str, model: Model) -> torch.Tensor:
@@ -167,13 +178,15 @@ def _outputs(
 ) -> None:
     from torch.export.graph_signature import OutputKind
 
+    first = _first_names(model)
     wanted = iter(_output_names(program) if model.evaluation is not None else ())
     for spec in found.signature.output_specs:
         name = names.get(spec.arg.name or "") if hasattr(spec.arg, "name") else None
-        if spec.kind is OutputKind.BUFFER_MUTATION and name:
+        if spec.kind in UPDATED.values() and name:
             if model.evaluation is not None:
                 continue  # an evaluation leaves the model as it is
-            capture.updates[(spec.target or "").removeprefix("module.")] = name
+            updated = _own(spec.target)
+            capture.updates[first.get(updated, updated)] = name
         elif spec.kind is OutputKind.USER_OUTPUT:
             if capture.loss and name is not None and (output := next(wanted, None)) is not None:
                 capture.outputs[output] = name

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ssdsl.model.capture.grad_mode_regions import AUTOCAST
 from ssdsl.model.capture.record import CallRecorder, RecordedCall
 from ssdsl.model.checks.inplace_changes import base_of
-from ssdsl.model.memory.memory_order import AS_STRIDED
+from ssdsl.model.memory.memory_order import AS_STRIDED, root_of
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.rewrite.grouped_norm import instance_norm
 from ssdsl.model.rewrite.recurrent import RECURRENT, with_dropout
@@ -30,6 +30,7 @@ aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 CHECK = "aten::_linalg_check_errors"
 DATA = (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers that depend on a tensor's values
+UPDATED = {InputKind.BUFFER: OutputKind.BUFFER_MUTATION, InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION}
 KEPT = (aten.dropout.default, aten.batch_norm.default)  # composed of others that change tensors
 # Calls that are not copied: the first read memory around a view, the last changes buffers, which its name hides.
 TRACED = (*AS_STRIDED, aten.instance_norm.default)
@@ -39,7 +40,8 @@ TRACED = (*AS_STRIDED, aten.instance_norm.default)
 class Decomposed:
     """A graph of operators with rules.
 
-    `signature` names the nodes of its inputs and outputs, `changed` are the buffers that get a new value.
+    `signature` names the nodes of its inputs and outputs, `changed` are the buffers and frozen weights that get a new
+    value.
     """
 
     graph: fx.Graph
@@ -58,7 +60,9 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
     _keep_checks()
     with _draws_kept():
         traced = program.run_decompositions(dict(_composites()))
-    changed = frozenset(traced.graph_signature.buffers_to_mutate.values())
+    changed = frozenset(
+        s.target for s in traced.graph_signature.output_specs if s.kind in UPDATED.values() and s.target
+    )
     return Decomposed(traced.graph, traced.graph_signature, changed)
 
 
@@ -102,8 +106,8 @@ class _Copy:
         self.recorded: dict[Any, _Parts] = {}
         self.aliases = _Aliases(program.graph)
         inputs = program.graph_signature.input_specs
-        self.buffers = {spec.arg.name: spec.target or "" for spec in inputs if spec.kind is InputKind.BUFFER}
-        self.changed: dict[str, fx.Node] = {}
+        self.state = {spec.arg.name: spec for spec in inputs if spec.kind in UPDATED}
+        self.changed: dict[str, tuple[InputKind, fx.Node]] = {}
 
     def decomposed(self) -> Decomposed:
         """The copy; raises _TraceAll where a call cannot be copied."""
@@ -111,8 +115,8 @@ class _Copy:
             self.copies[node] = self._copied(node)
         signature = self.program.graph_signature
         updates = [
-            OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(self.copies[node].name), buffer)
-            for buffer, node in self.changed.items()
+            OutputSpec(UPDATED[kind], TensorArgument(self.copies[node].name), name)
+            for name, (kind, node) in self.changed.items()
         ]
         results: Any = self.graph.output_node().args[0]
         outputs = [_named(spec, result) for spec, result in zip(signature.output_specs, results, strict=True)]
@@ -124,9 +128,14 @@ class _Copy:
         for node in self.graph.find_nodes(op="call_function", target=aten.batch_norm.default):
             for statistics in node.args[3:5] if node.args[5] else ():
                 if isinstance(statistics, fx.Node):
-                    if statistics.name not in self.buffers:
-                        raise _TraceAll
-                    yield self.buffers[statistics.name]
+                    yield self._state(statistics)[1]
+
+    def _state(self, node: fx.Node) -> tuple[InputKind, str]:
+        """The kind and the name of a buffer or weight; raises _TraceAll for another tensor."""
+        spec = self.state.get(node.name)
+        if spec is None or spec.target is None:
+            raise _TraceAll
+        return spec.kind, spec.target
 
     def _copied(self, node: Any) -> Any:
         """The copy of a node; for a composed call, the nodes of its results."""
@@ -165,9 +174,8 @@ class _Copy:
         value = self._call(target, self._given(node), {**node.meta, "val": made})
         base = base_of(node)
         if base.op == "placeholder":
-            if base.name not in self.buffers:
-                raise _TraceAll
-            self.changed[self.buffers[base.name]] = base
+            kind, name = self._state(base)
+            self.changed[name] = kind, base
         for same in self.aliases.changed_by(node):
             self.copies[same] = value
         return value
@@ -215,22 +223,15 @@ class _Aliases:
 
     def changed_by(self, node: fx.Node) -> list[fx.Node]:
         """The nodes that are the tensor that a call changes; raises _TraceAll where a view of it is read later."""
-        at, root = self.position[node], _root(node)
+        at, root = self.position[node], root_of(node)
         before = [n for n in self.sharing[_memory(_value(node))] if self.position[n] <= at]
-        if any(_root(n) is not root and self._is_read(n, at) for n in before):
+        if any(root_of(n) is not root and self._is_read(n, at) for n in before):
             raise _TraceAll
-        return [n for n in before if _root(n) is root and n is not node]
+        return [n for n in before if root_of(n) is root and n is not node]
 
     def _is_read(self, node: fx.Node, at: int) -> bool:
         """Whether a node is read after a position; inputs, weights and buffers always are."""
         return node.op == "placeholder" or any(self.position[user] > at for user in node.users)
-
-
-def _root(node: Any) -> Any:
-    """The node whose tensor a chain of in-place calls changes and returns; for any other call, the node itself."""
-    while isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-        node = node.args[0]
-    return node
 
 
 def _memory(tensor: torch.Tensor) -> int:

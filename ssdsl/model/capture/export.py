@@ -77,7 +77,7 @@ class LossOf(torch.nn.Module):
 class Exported:
     """A module with its loss as a graph in which regions are operators.
 
-    `decisive` are the buffers that its control flow read, `written` those that the forward changed in place, and
+    `decisive` are the buffers that its control flow read, `written` the tensors that the forward changed in place, and
     `derivative` is the first line that takes a derivative.
     """
 

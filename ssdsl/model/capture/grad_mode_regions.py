@@ -8,7 +8,7 @@ module of its call: decomposing these functions writes the casts into the graph.
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch._export.passes import replace_autocast_with_hop_pass, replace_set_gra
 from torch.amp import autocast_mode
 
 from ssdsl.model.capture.preserve import patched
+from ssdsl.model.memory.memory_order import base_of, root_of
 
 AUTOCAST = torch.ops.higher_order.wrap_with_autocast
 ENTER: Any = autocast_mode._enter_autocast
@@ -69,14 +70,29 @@ def _detach(graph: fx.Graph) -> None:
     still = without_gradient(graph)
     for node in graph.find_nodes(op="call_function", target=SET_GRAD):
         graph.erase_node(node)
-    for node in (n for n in list(graph.nodes) if n in still and isinstance(n.meta.get("val"), torch.Tensor)):
-        outside = [user for user in node.users if user not in still]
-        if outside:
-            with graph.inserting_after(node):
-                detached = graph.call_function(torch.ops.aten.detach.default, (node,))
-            detached.meta = dict(node.meta)
-            for user in outside:
-                user.replace_input_with(node, detached)
+    calls = [n for n in graph.nodes if n in still and isinstance(n.meta.get("val"), torch.Tensor)]
+    for node in calls:
+        if _writes_a_view(node):  # the tensor behind it may be read outside, and has no gradient from what is written
+            for given in node.all_input_nodes[1:]:
+                _detached(graph, given, [node])
+    for node in calls:
+        if outside := [user for user in node.users if user not in still]:
+            _detached(graph, node, outside)
+
+
+def _detached(graph: fx.Graph, node: fx.Node, users: Iterable[fx.Node]) -> None:
+    """Lets users of a node read it without its gradient."""
+    with graph.inserting_after(node):
+        detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+    detached.meta = dict(node.meta)
+    for user in users:
+        user.replace_input_with(node, detached)
+
+
+def _writes_a_view(node: fx.Node) -> bool:
+    """Whether a call changes its first argument, which is a view of another tensor."""
+    root = root_of(node)
+    return root is not node and base_of(root) is not root
 
 
 def _casts(target: Callable[..., Any] | str, device: str) -> bool:

@@ -53,11 +53,11 @@ NO_NUMBERS = Checked(False, ": the weights have no numbers here")
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The results of one step of forward and backward."""
+    """The results of one step of forward and backward. `state` are the buffers and frozen weights after it."""
 
     loss: torch.Tensor
     gradients: Values
-    buffers: Values
+    state: Values
 
 
 def check_if_small(model: Model, graph: Graph) -> Checked:
@@ -85,9 +85,13 @@ def check_capture(model: Model, graph: Graph) -> Checked:
             raise PlanError(_differs(model, what, *(_kind(s.gradients.get(name)) for s in (found, module))))
         expected = module.gradients[name]
         _compare(model, what, found.gradients[name], expected, half * (ALLOWED * _largest(expected) + floor))
-    for name, buffer in module.buffers.items():
-        _compare(model, f"buffer `{name}`", found.buffers[name], buffer, half * ALLOWED * _largest(buffer))
-    counts = [(len(module.gradients), "gradient"), (len(module.buffers), "buffer")]
+    weights = dict(model.module.named_parameters())
+    for name, tensor in module.state.items():
+        what = f"frozen weight `{name}`" if name in weights else f"buffer `{name}`"
+        _compare(model, what, found.state[name], tensor, half * ALLOWED * _largest(tensor))
+    moved = len(weights.keys() & graph.updates.keys())
+    buffers = len(module.state.keys() - weights.keys())
+    counts = [(len(module.gradients), "gradient"), (moved, "frozen weight"), (buffers, "buffer")]
     words = ["loss", *(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n)]
     return Checked(True, f" once: {', '.join(words)}")
 
@@ -127,7 +131,7 @@ def _of_module(model: Model) -> _Step:
     with module_kept(model.module), Draws(*SEED_AND_STEP, model.generator):
         loss = _run(model, "forward", lambda: model.compute(model.example()))
         gradients = _run(model, "backward", lambda: _gradients(loss, named))
-        return _Step(loss.detach(), gradients, {n: b.detach().clone() for n, b in model.module.named_buffers()})
+        return _Step(loss.detach(), gradients, {n: t.detach().clone() for n, t in _untrained(model.module).items()})
 
 
 def _run(model: Model, phase: str, function: Callable[[], Any]) -> Any:
@@ -147,21 +151,27 @@ def _of_graph(model: Model, graph: Graph) -> _Step:
     named = {v.name: values[v.name] for v in graph.of(Origin.WEIGHT) if v.name in graph.learning}
     found = _gradients(values[graph.loss], named)
     gradients = {n: found.get(n, torch.zeros_like(w)) for n, w in named.items()}
-    return _Step(values[graph.loss].detach(), gradients, _buffers(model, graph, values))
+    return _Step(values[graph.loss].detach(), gradients, _state(model, graph, values))
 
 
-def _buffers(model: Model, graph: Graph, values: Values) -> Values:
-    """The buffers after the step, each under its first name: the new value, if the graph computes one; else the tensor
-    that operators read and may have changed in place; else, if none reads it, the module's own."""
+def _state(model: Model, graph: Graph, values: Values) -> Values:
+    """The buffers and frozen weights after the step: the new value, if the graph computes one; else the tensor that
+    operators read and may have changed in place; else, if none reads it, the module's own."""
     names: dict[int, list[str]] = {}
-    for name, buffer in model.module.named_buffers(remove_duplicate=False):
-        names.setdefault(id(buffer), []).append(name)
+    for name, tensor in named_tensors(model.module).items():
+        names.setdefault(id(tensor), []).append(name)
     found = {}
-    for first, buffer in model.module.named_buffers():
-        own = names[id(buffer)]
+    for first, tensor in _untrained(model.module).items():
+        own = names[id(tensor)]
         new = [graph.updates[n] for n in own if n in graph.updates] or [n for n in own if n in values]
-        found[first] = values[new[0]].detach() if new else buffer
+        found[first] = values[new[0]].detach() if new else tensor
     return found
+
+
+def _untrained(module: torch.nn.Module) -> Values:
+    """Buffers and frozen weights, each under its first name."""
+    frozen = {n: w for n, w in module.named_parameters() if not w.requires_grad}
+    return frozen | dict(module.named_buffers())
 
 
 def _gradients(loss: torch.Tensor, weights: Values) -> Values:

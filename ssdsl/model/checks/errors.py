@@ -57,10 +57,10 @@ class HookLost(Diagnostic):
 class TensorChanged(Diagnostic):
     """The forward changes a tensor in place in a way that a graph of values cannot follow.
 
-    Changes of activations become new values, and changes of registered buffers are part of the step. But an input, a
-    weight or a plain attribute that the forward changes would keep its old value in the program, and so would a buffer
-    that an operator changes without declaring it. A change that autograd does not see (of `x.detach()` or `x.data`, or
-    under `no_grad`) would stop the gradient, while eager PyTorch lets it through.
+    Changes of activations become new values, and changes of registered buffers and of frozen weights are part of the
+    step. But an input, a trained weight or a plain attribute that the forward changes would keep its old value in the
+    program, and so would a buffer that an operator changes without declaring it. A change that autograd does not see
+    (of `x.detach()` or `x.data`, or under `no_grad`) would stop the gradient, while eager PyTorch lets it through.
     """
 
     code = "E0343"

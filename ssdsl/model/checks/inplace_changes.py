@@ -1,8 +1,9 @@
 """Finds in-place changes that a graph of values cannot follow, in the exported graph before it is made functional.
 
-Functionalisation turns a change of an activation into a new value, and of a buffer into an update. It does so for
-inputs and weights too, but a program ignores these updates. And where autograd does not see a change (of `x.detach()`,
-or under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while the new value would have none.
+Functionalisation turns a change of an activation into a new value, and of a buffer or a frozen weight into an update.
+It does so for inputs and trained weights too, but a program ignores these updates. And where autograd does not see a
+change (of `x.detach()`, or under `no_grad`), eager PyTorch leaves the gradient of `x` as it was, while the new value
+would have none.
 """
 
 import operator
@@ -18,29 +19,31 @@ from ssdsl.model.capture.grad_mode_regions import without_gradient
 from ssdsl.model.capture.source_line import place_of
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
 REASONS = {
     "input": ("training uses the same batch again, and a program does not change it", "change a copy: x.clone()"),
     "weight": (
-        "only the optimizer changes weights in a program",
-        "compute a new tensor from the weight, or make it a registered buffer",
+        "only the optimizer changes trained weights in a program",
+        "compute a new tensor from the weight, or freeze it if it is not trained: `requires_grad_(False)`",
     ),
     "hidden": (
         "eager PyTorch keeps the gradient of the old value, and the program would stop it there",
         "compute a new tensor instead of changing this one",
     ),
     "unseen": (
-        "it changes the buffer without declaring it, so a program would keep the old value",
-        "compute the new value by other operators and write it into the buffer by `copy_`; "
+        "it changes the tensor without declaring it, so a program would keep the old value",
+        "compute the new value by other operators and write it by `copy_`; "
         "an operator of your own declares what it changes: `mutates_args`",
     ),
 }
 
 
 def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator[Diagnostic]:
-    """A diagnostic for every line that changes inputs or weights, or activations where autograd does not see it."""
+    """A diagnostic for every line that changes inputs or trained weights, or activations where autograd does not see
+    it."""
     finder = _Finder(program, model)
     lines: dict[tuple[Span | None, str], list[TensorChanged]] = {}
     for node in program.graph.nodes:
@@ -55,14 +58,15 @@ def lost_writes(program: torch.export.ExportedProgram, model: Model) -> Iterator
 def hidden_writes(
     program: torch.export.ExportedProgram, model: Model, changed: Collection[str], shown: Collection[str]
 ) -> Iterator[Diagnostic]:
-    """A diagnostic for every buffer in `changed` by the forward for which the graph shows no update (`shown`). It
-    points to the first operator that reads the buffer."""
-    buffers = dict(model.module.named_buffers(remove_duplicate=False))
-    updated = {id(buffers[name]) for name in shown if name in buffers}  # by any of its names
-    unseen = {name for name in changed if id(buffers[name]) not in updated}
+    """A diagnostic for every buffer or frozen weight in `changed` by the forward for which the graph shows no update
+    (`shown`). It points to the first operator that reads the tensor."""
+    tensors = named_tensors(model.module)
+    updated = {id(tensors[name]) for name in shown if name in tensors}  # by any of its names
+    unseen = {name for name in changed if id(tensors[name]) not in updated}
     for spec in (s for s in program.graph_signature.input_specs if _target(s) in unseen):
         if (node := _reader(program, spec)) is not None:
-            yield _diagnostic(node, f"buffer `{_target(spec)}`", "unseen")
+            kind = "buffer" if spec.kind is InputKind.BUFFER else "weight"
+            yield _diagnostic(node, f"{kind} `{_target(spec)}`", "unseen")
 
 
 def _reader(program: torch.export.ExportedProgram, spec: InputSpec) -> fx.Node | None:
@@ -86,12 +90,12 @@ class _Finder:
         self.targets = {name: _target(spec) for name, spec in specs.items()}
         inputs = [name for name, spec in specs.items() if spec.kind is InputKind.USER_INPUT]
         self.targets |= dict(zip(inputs, model.batches[0], strict=True))
-        trained = {n for n, w in model.module.named_parameters(remove_duplicate=False) if w.requires_grad}
+        self.trained = {n for n, w in model.module.named_parameters(remove_duplicate=False) if w.requires_grad}
         self.still = without_gradient(program.graph)
         self.learning: set[fx.Node] = set()
         for node in program.graph.nodes:
             if node.op == "placeholder":
-                learns = self.kinds[node.name] is InputKind.PARAMETER and self.targets[node.name] in trained
+                learns = self.targets[node.name] in self.trained
             else:
                 stops = node in self.still or node.target is torch.ops.aten.detach.default
                 learns = not stops and not self.learning.isdisjoint(node.all_input_nodes)
@@ -103,7 +107,7 @@ class _Finder:
         kind, name = self.kinds.get(base.name), self.targets.get(base.name, "")
         if kind is InputKind.USER_INPUT:
             yield _diagnostic(node, f"input `{name}`", "input")
-        elif kind is InputKind.PARAMETER:
+        elif name in self.trained:
             yield _diagnostic(node, f"weight `{name}`", "weight")
         elif is_hidden and base in self.learning:
             yield _diagnostic(node, "a tensor where autograd does not see it", "hidden")

@@ -33,7 +33,8 @@ State = dict[str, Any]  # by the paths of attributes, `h.0.attn.cache`
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The attributes of all modules; the weights and buffers that are `registered`, each as its identity and
-    `requires_grad`; how often each buffer was changed in place; and the state of Python's random generators."""
+    `requires_grad`; how often each buffer and frozen weight was changed in place; and the state of Python's random
+    generators."""
 
     attributes: State
     registered: dict[str, tuple[int, bool]]
@@ -53,8 +54,8 @@ def changes(before: Snapshot, module: nn.Module) -> tuple[str, ...]:
 
 
 def written(before: Snapshot, module: nn.Module) -> tuple[str, ...]:
-    """The buffers that were changed in place since the snapshot, as far as PyTorch counts changes: it does not count
-    those that a kernel makes itself, such as a batch norm's."""
+    """The buffers and frozen weights that were changed in place since the snapshot, as far as PyTorch counts changes:
+    it does not count those that a kernel makes itself, such as a batch norm's."""
     return tuple(n for n, version in _versions(module).items() if before.versions.get(n, version) != version)
 
 
@@ -146,7 +147,7 @@ def _registered(module: nn.Module) -> dict[str, tuple[int, bool]]:
 
 
 def _versions(module: nn.Module) -> dict[str, int]:
-    return {name: buffer._version for name, buffer in module.named_buffers()}
+    return {name: tensor._version for name, tensor in named_tensors(module).items() if not tensor.requires_grad}
 
 
 def _attributes(module: nn.Module, tensor: Any) -> State:

@@ -140,10 +140,15 @@ def _backward(place: Place) -> Diagnostic:
 
 
 def _data(effects: SideEffects) -> property:
-    """`x.data` as `x.detach()`, which it equals as long as nothing is assigned to it."""
+    """`x.data` as `x.detach()`, which it equals as long as nothing is assigned to it. A frozen weight is changed in
+    place by what is assigned to its data."""
     known: Any = torch._C.TensorBase.data
 
     def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        frozen = isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
+        if frozen and (tensor.shape, tensor.dtype) == (value.shape, value.dtype) and running(effects.paths) is not None:
+            tensor.copy_(value.detach())
+            return
         effects.report(_data_set, direct=True)
         known.__set__(tensor, value)
 

@@ -59,3 +59,10 @@ def base_of(node: fx.Node) -> fx.Node:
         if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == memory:
             return base_of(given)
     return node
+
+
+def root_of(node: Any) -> Any:
+    """The node whose tensor a chain of in-place calls changes and returns; for any other call, the node itself."""
+    while isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        node = node.args[0]
+    return node

@@ -224,6 +224,37 @@ def test_a_norm_that_averages_is_captured() -> None:
     assert_same_loss(graph, module)
 
 
+AVERAGES: dict[str, Callable[[nn.Parameter, nn.Parameter], Any]] = {
+    "interpolated": lambda k, q: k.lerp_(q, 0.25),
+    "multiplied": lambda k, q: k.mul_(0.75).add_(q, alpha=0.25),
+    "copied": lambda k, q: k.copy_(0.75 * k + 0.25 * q),
+    "multiplied, as data": lambda k, q: k.data.mul_(0.75).add_(q.data, alpha=0.25),
+    "copied, as data": lambda k, q: k.data.copy_(k.data * 0.75 + q.detach() * 0.25),
+    "assigned, as data": lambda k, q: setattr(k, "data", k.data * 0.75 + q.data * 0.25),
+    "a view": lambda k, q: [k[:2].lerp_(q[:2], 0.25), k[2:].lerp_(q[2:], 0.25)],  # traced by torch
+}
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_frozen_weights_that_average_trained_ones_are_captured(average: str) -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for k, q in zip(net.fc.parameters(), net.trunk[0].parameters(), strict=True):
+                AVERAGES[average](k, q)
+        return (net.trunk(x) - net.fc(x)).square().mean()
+
+    module = Net(compute)
+    module.fc.requires_grad_(False)
+    model = Model("net", module, ({"x": torch.ones(2, 4)},), {"x": ("batch", "width")})
+    graph = capture(model)
+    assert set(graph.updates) == {"fc.weight", "fc.bias"}
+    assert {graph.values[n].origin for n in graph.updates} == {Origin.BUFFER}
+    assert check_capture(model, graph).what == " once: loss, 2 gradients, 2 frozen weights, 6 buffers"
+    values = run_graph(graph, outside(graph, module, model.batches[0]))
+    expected = 0.75 * module.fc.weight + 0.25 * module.trunk[0].weight
+    torch.testing.assert_close(values[graph.updates["fc.weight"]], expected)
+
+
 def test_checks_of_the_arguments_of_a_distribution_are_left_out() -> None:
     known = Distribution._validate_args
     graph, module = graph_of(lambda net, x: -Normal(net.fc(x), net.trunk(x).exp()).log_prob(x).mean())
