@@ -7,6 +7,7 @@ caller's line, and then do the same.
 
 import contextlib
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +26,10 @@ from ssdsl.model.checks.python_state import Snapshot, changes, check_registered,
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
-DRAWS = "random uniform randint randrange choice choices sample shuffle gauss normalvariate expovariate".split()
+DRAWS = (  # of `random`, and of `numpy.random`
+    "random uniform randint randrange choice choices sample shuffle gauss normalvariate expovariate "
+    "rand randn random_sample normal standard_normal permutation binomial poisson exponential beta gamma"
+).split()
 RECORDED: dict[str, Callable[..., Any]] = {  # called by the functions of torch.func that take derivatives
     "grad_and_value_impl": recorded_grad_and_value,
     "_vjp_with_argnums": recorded_vjp,
@@ -93,9 +97,11 @@ def _replacements(effects: SideEffects) -> Iterator[tuple[Any, str, Any]]:
     yield saved_tensors_hooks, "__init__", _telling(saved_tensors_hooks.__init__, partial(_saved, effects))
     autocast = torch.amp.autocast_mode.autocast
     yield autocast, "__init__", _telling(autocast.__init__, partial(_autocast, effects))
-    for name in DRAWS:
-        drawn = _reported(effects, _drawn(f"`random.{name}`"), direct=True)
-        yield random, name, _telling(getattr(random, name), drawn)
+    numpy = sys.modules.get("numpy")
+    for module in (random, numpy.random) if numpy is not None else (random,):
+        for name in (name for name in DRAWS if hasattr(module, name)):
+            drawn = _reported(effects, _drawn(f"`{module.__name__}.{name}`"), direct=True)
+            yield module, name, _telling(getattr(module, name), drawn)
 
 
 def _telling(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
