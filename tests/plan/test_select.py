@@ -254,6 +254,22 @@ def test_a_model_whose_only_repeated_modules_are_small(graph_of: Callable[[int],
     assert max(work) < 0.75 * sum(work)
 
 
+def test_a_loss_stays_with_a_head_that_is_heavier_than_a_layer(graph_of: Callable[[int], Graph]) -> None:
+    from ssdsl.lang.parse import parse
+    from ssdsl.plan.interpret import interpret_all
+    from ssdsl.text.source import Source
+
+    graph = graph_of(8)
+    layer = sum(o.flops for o in graph.operators if o.path.startswith("transformer.h.0"))
+    heavy = (replace(o, flops=layer * 3 // 2) if o.path == "lm_head" else o for o in graph.operators)
+    graph = replace(graph, operators=tuple(heavy))
+    text = "mesh gpus(pp = 8)\nlet s = balance(model, 8)\nassign s[i] to gpus[pp = i] for i in 0..8\n"
+    made = interpret_all(parse(Source("plan.ssp", text)), graph, {}, Path())[0]
+    at = {op.name: place.fixed[0][1] for op in graph.operators if (place := made.of(op.name).place)}
+    (head,) = {at[o.name] for o in graph.operators if o.path == "lm_head"}
+    assert {at[o.name] for o in graph.operators if o.name in at and o.path in ("", "lm_head")} == {head}
+
+
 def test_a_deep_model(graph_of: Callable[[int], Graph]) -> None:
     from ssdsl.lang.assets import assets_folder
     from ssdsl.lang.parse import parse

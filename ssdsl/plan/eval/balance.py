@@ -2,6 +2,7 @@
 possible; `balance(OPS, [4, 2, 2])` into runs that are as near as possible to these shares of the work."""
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import accumulate
 from math import gcd, lcm
 
@@ -16,6 +17,7 @@ from ssdsl.plan.eval.values import Number, Selection, Value, is_number, is_selec
 from ssdsl.plan.model_index import ModelIndex, Stages
 from ssdsl.text.diagnostic import PlanError
 
+LIGHT = 0.05  # of the heaviest unit
 GOOD_ENOUGH = 1.5  # a stage this much heavier than the mean is cut finer, if the modules are nested
 
 Unit = tuple[str, list[str]]  # a module's path, or "" for a run of others, and its operators
@@ -99,13 +101,29 @@ def count_of(stages: Stages) -> int:
 def _stages(ctx: Context, units: list[Unit], stages: Stages) -> tuple[list[list[str]], bool]:
     """The operators of the stages, and whether the one that is heaviest for its share is near to the mean."""
     shares = (1,) * stages if isinstance(stages, int) else stages
-    together = joined(ctx.model, units)
-    units = together if len(together) >= len(shares) else units
-    weights = [sum(ctx.model.operators[n].flops + 1 for n in names) for _, names in units]
+    for join in joined, _with_light_ends:
+        together = join(ctx.model, units)
+        units = together if len(together) >= len(shares) else units
+    weights = [weight_of(ctx.model, names) for _, names in units]
     cuts = partition(weights, shares)
     heaviest = max(sum(weights[a:b]) / share for (a, b), share in zip(cuts, shares, strict=True))
     found = [[n for _, names in units[a:b] for n in names] for a, b in cuts]
     return found, heaviest <= GOOD_ENOUGH * sum(weights) / sum(shares)
+
+
+def weight_of(model: ModelIndex, names: Iterable[str]) -> int:
+    """FLOPs of a forward, and one an operator."""
+    return sum(model.operators[n].flops + 1 for n in names)
+
+
+def _with_light_ends(model: ModelIndex, units: list[Unit]) -> list[Unit]:
+    """The units, the last of them merged with those before it up to one of some weight: a loss stays with the head that
+    makes its logits, which are larger than anything else that a stage could send."""
+    weights = [weight_of(model, names) for _, names in units]
+    last = len(units) - 1
+    while last > 0 and weights[last] < LIGHT * max(weights):
+        last -= 1
+    return [*units[:last], (units[last][0], [n for _, names in units[last:] for n in names])]
 
 
 def joined(model: ModelIndex, units: list[Unit]) -> list[Unit]:
