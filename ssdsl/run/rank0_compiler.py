@@ -14,7 +14,7 @@ from ssdsl.codegen.write import program_files
 from ssdsl.compile import compile_evaluation, compile_resized, compile_source
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
-from ssdsl.model.capture.initial_state import constants_of, first_names
+from ssdsl.model.capture.initial_state import constants_of, state_names
 from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model, computing, with_samples
@@ -90,7 +90,7 @@ class Live:
             for tensor in apart.values():  # tied ones once
                 self.control.share(tensor)
         tensors = {n: t.detach() for n, t in model.module.state_dict().items() if not t.is_meta}
-        return InitialState(self._constants | tensors, model.recipes, first_names(model.module))
+        return InitialState(self._constants | tensors, model.recipes, state_names(model.module))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from ssdsl.model.capture.source_line import path_of, source_of, span_of
 from ssdsl.model.checks.inplace_changes import hidden_writes
 from ssdsl.model.graph import Order, Origin, Ref
 from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import first_names
 from ssdsl.model.memory.memory_order import asks_for_order, base_of, fills_memory, order_of
 from ssdsl.text.diagnostic import PlanError
 
@@ -95,7 +96,7 @@ def _placeholders(
     held = model.evaluation.buffers if model.evaluation is not None else frozenset()
 
     weights = dict(model.module.named_parameters(remove_duplicate=False))
-    first = _first_names(model)
+    first = first_names(weights)  # tied weights are one value, under one name
     state = {first.get(name, name) for name in (*map(_own, found.changed), *held)}
     names: dict[str, str] = {}
     nodes = {n.name: n for n in found.graph.find_nodes(op="placeholder")}
@@ -129,13 +130,6 @@ def _placeholders(
             capture.tensors[name] = replace(tensor_like(value), differentiable=learns)
             capture.origins[name] = origin
     return names
-
-
-def _first_names(model: Model) -> dict[str, str]:
-    """For each name of a weight, the first name of the same weight: tied weights are one value, under one name."""
-    weights = dict(model.module.named_parameters(remove_duplicate=False))
-    firsts: dict[int, str] = {}
-    return {name: firsts.setdefault(id(weight), name) for name, weight in weights.items()}
 
 
 def _own(target: str | None) -> str:
@@ -178,7 +172,7 @@ def _outputs(
 ) -> None:
     from torch.export.graph_signature import OutputKind
 
-    first = _first_names(model)
+    first = first_names(dict(model.module.named_parameters(remove_duplicate=False)))
     wanted = iter(_output_names(program) if model.evaluation is not None else ())
     for spec in found.signature.output_specs:
         name = names.get(spec.arg.name or "") if hasattr(spec.arg, "name") else None

@@ -5,6 +5,7 @@ import torch
 from ssdsl.model.capture.overloads import tensor_of
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import first_names
 from ssdsl.runtime.program.initial_state import InitialState
 
 
@@ -13,7 +14,7 @@ def initial_state(model: Model, graph: Graph, evaluation: Graph | None = None) -
     constants = dict(constants_of(evaluation)) if evaluation is not None else {}
     state = constants | constants_of(graph) | model.module.state_dict()
     tensors = {n: t.detach().clone() for n, t in state.items() if not t.is_meta}
-    return InitialState(tensors, model.recipes, first_names(model.module))
+    return InitialState(tensors, model.recipes, state_names(model.module))
 
 
 def constants_of(graph: Graph) -> dict[str, torch.Tensor]:
@@ -21,8 +22,6 @@ def constants_of(graph: Graph) -> dict[str, torch.Tensor]:
     return {name: tensor_of(constant) for name, constant in graph.constants.items()}
 
 
-def first_names(module: torch.nn.Module) -> dict[str, str]:
-    """For each name in the module's `state_dict`, the first name of the same tensor: another one for tied weights."""
-    firsts: dict[int, str] = {}
-    tensors = module.state_dict(keep_vars=True)
-    return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
+def state_names(module: torch.nn.Module) -> dict[str, str]:
+    """For each name in the module's `state_dict`, the first name of the same tensor."""
+    return first_names(module.state_dict(keep_vars=True))

@@ -135,6 +135,12 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(weights), **dict(buffers)}
 
 
+def first_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """For each name, the first name of the same tensor: another one for tied weights."""
+    firsts: dict[int, str] = {}
+    return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
+
+
 @contextmanager
 def initial_draws(seed: int, generator: Generator = "hash") -> Iterator[Draws]:
     """A context in which constructors draw the same numbers as recipes.

@@ -11,6 +11,7 @@ import torch
 from ssdsl.model.checks.check_capture import first_not_finite
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
+from ssdsl.model.load.unmaterialised import first_names, named_tensors
 from ssdsl.run.errors import NothingCompared, PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
 from ssdsl.run.in_process.run_in_process import Finished, RanksFailed, run_in_process
 from ssdsl.run.results import RunResult
@@ -191,7 +192,7 @@ def trained_by(
     model: Model, steps: int, losses: tuple[float, ...], dumps: Mapping[int, Any]
 ) -> tuple[Trained, dict[Name, CopySpread]]:
     """The ranks' tensors, assembled, and how far their copies differ; by the module's own names."""
-    names = _canonical(model.module)
+    names = first_names(named_tensors(model.module))
     grads = [
         _whole(names, f"step {step}'s gradient", {rank: dump["grads"][step] for rank, dump in dumps.items()})
         for step in range(steps)
@@ -212,13 +213,6 @@ def trained_by(
 def _whole(names: Mapping[str, str], what: str, ranks: Mapping[int, Mapping[str, Any]]) -> WholeTensors:
     """Full tensors; pieces under any name of a tied weight are pieces of one tensor."""
     return assemble(what, {rank: {names.get(n, n): piece for n, piece in held.items()} for rank, held in ranks.items()})
-
-
-def _canonical(module: torch.nn.Module) -> dict[str, str]:
-    """Maps every name of a weight or buffer to its first name: a tied weight has several."""
-    first: dict[int, str] = {}
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    return {name: first.setdefault(id(tensor), name) for name, tensor in named}
 
 
 def _load(out: Path, rank: int) -> Any:
