@@ -219,7 +219,8 @@ def _report(
 
 def make_optimizer(engine: Engine, name: str, lr: float) -> None:
     """Gives the engine an optimizer of torch.optim by its name, with torch's own options."""
-    engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name))
+    are_real = engine.control.vote(more=not any(w.parameter.is_complex() for w in engine.ending.weights))
+    engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name, are_real=are_real))
 
 
 def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace) -> tuple[float, float]:

@@ -137,6 +137,7 @@ class StepEnd:
 
 def _square_sum(gradients: list[torch.Tensor]) -> float:
     """The sum of the squares of all elements. It reads one number from the device for each dtype, not each tensor."""
+    gradients = [torch.view_as_real(g.resolve_conj()) if g.is_complex() else g for g in gradients]
     total = 0.0
     for dtype in (torch.float32, torch.float64):  # the norm's dtype is at least as wide as the gradients'
         if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:
