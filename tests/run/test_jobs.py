@@ -78,6 +78,7 @@ def test_slurm_options(job: Job) -> None:
     assert lines[1 : len(options) + 1] == [line for line in lines if line.startswith("#SBATCH")]  # before any command
     assert options["nodes"] == "2" and options["ntasks-per-node"] == "1" and options["partition"] == "long"
     assert "gpus-per-node" not in options and "account" not in options
+    assert options["job-name"] == "'my plan'" and options["output"] == "%x-%j.log"
 
 
 def test_slurm_starts_all_processes(job: Job, tmp_path: Path, python: str) -> None:
