@@ -229,6 +229,22 @@ def test_an_overflow_leaves_a_step_out_on_all_ranks() -> None:
     assert on_ranks("stages", work, "fp16") == [(0, 2.0**39, True)] * 2
 
 
+def test_an_overflow_leaves_out_the_update_that_its_gradients_are_for() -> None:
+    """One device skips it too: a step on the other batches alone would be a smaller one in another direction."""
+
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        assert engine.scaler is not None
+        steps = []
+        for scale, last in ((2.0**40, False), (1024.0, False), (1024.0, True), (1024.0, False), (1024.0, True)):
+            engine.scaler.scale = scale
+            engine.step(batches(1)[0], update=last, scale=1 / 2)
+            steps.append(engine.steps)
+        return steps
+
+    assert on_ranks("data", work, "fp16") == [[0, 0, 0, 0, 1]] * 2
+
+
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
