@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from torch.distributed import TCPStore
 
@@ -15,6 +16,7 @@ from ssdsl.runtime.health.failure import prepare_folder
 from ssdsl.runtime.health.stall import BEATS_S
 from ssdsl.runtime.health.torchrun_store import StatusStore
 from ssdsl.runtime.health.watchdog import _here
+from ssdsl.runtime.ranks import transport
 from ssdsl.runtime.ranks.nodes import collect, hand_in
 
 
@@ -83,6 +85,19 @@ def test_staged_tensors_arrive_as_others_do(tmp_path: Path, python: str) -> None
     """The way of gloo between GPUs, on the CPU."""
     ranks = [subprocess.Popen([python, "-c", EXCHANGE, str(rank), str(tmp_path / "store")]) for rank in range(2)]
     assert [rank.wait(90) for rank in ranks] == [0, 0]
+
+
+def test_complex_numbers_are_scattered_as_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL has none."""
+
+    def scatter(into: torch.Tensor, x: torch.Tensor, group: object) -> None:
+        assert not into.is_complex() and not x.is_complex()
+        into.copy_(x[len(into) :])
+
+    monkeypatch.setattr(transport, "_scatter", scatter)
+    into, x = torch.zeros(2, dtype=torch.complex64), torch.tensor([1 + 5j, 2 + 6j, 3 + 7j, 4 + 8j])
+    transport.Transport().reduce_scatter(into, x, None)
+    assert torch.equal(into, x[2:])
 
 
 @pytest.fixture
