@@ -115,7 +115,9 @@ class Transport:
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
         """Makes a group of some ranks, or of all; called by all ranks alike."""
-        return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout, device_id=self.device)
+        backend = None if self.device is None else "nccl"  # the default group may have another one for the CPU
+        members = None if ranks is None else list(ranks)
+        return dist.new_group(members, timeout=self.timeout, backend=backend, device_id=self.device)
 
     def new_control_group(self) -> Any:
         """Makes a group of all ranks for CPU tensors, whatever the device; called by all ranks alike."""
