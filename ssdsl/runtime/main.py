@@ -22,8 +22,9 @@ from .data.batch import Batch
 from .data.loader import Loader
 from .data.user_data import load_data, loader_arguments
 from .errors import EngineError
+from .health.earlier_attempt import has_saved, note_start
 from .health.failure import prepare_folder, report_failure, whole
-from .health.heartbeat import Heartbeat, attempt
+from .health.heartbeat import Heartbeat
 from .health.start import find_place, join_group, transport
 from .health.watchdog import Watchdog
 from .options import Training, flag_of
@@ -153,9 +154,16 @@ def _train(engine: Engine, own: list[dict[str, torch.Tensor]], options: argparse
 
 
 def _resume(engine: Engine, options: argparse.Namespace) -> None:
-    """Continues from `--resume`, or from what an earlier attempt of this run saved."""
-    folder = options.resume or (options.save if attempt() else None)
+    """Continues from what an earlier attempt of this run saved, or from `--resume`. Rank 0 says which."""
+    folder, saves = options.resume, engine.rank == 0 and options.save is not None
+    with engine.control.together():
+        again = saves and has_saved(options.save)
+    if engine.control.broadcast(b"again" if again else b""):
+        folder = options.save
     engine.control.vote(_mistake(folder, options) if engine.rank == 0 else None)
+    with engine.control.together():
+        if saves:
+            note_start(options.save)
     if folder is not None and engine.resume(folder) is None and folder != options.save:
         raise EngineError(f"`{folder}` has no checkpoint to go on with", "name a folder that `--save` wrote to")
 
@@ -219,7 +227,8 @@ def _report(
 
 def make_optimizer(engine: Engine, name: str, lr: float) -> None:
     """Gives the engine an optimizer of torch.optim by its name, with torch's own options."""
-    engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name))
+    are_real = engine.control.vote(more=not any(w.parameter.is_complex() for w in engine.ending.weights))
+    engine.optimizer(optimizers()[name.lower()], lr=lr, **own_options(name, are_real=are_real))
 
 
 def _timed_step(engine: Engine, batches: Iterator[Batch], options: argparse.Namespace) -> tuple[float, float]:

@@ -1,7 +1,10 @@
 """What ranks save together, any number of ranks load; what cannot be loaded is said on all of them."""
 
+import errno
 import json
+import os
 import pickle
+import stat
 import time
 from collections import Counter
 from pathlib import Path
@@ -102,6 +105,20 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("step-*"))) == 3
     parts.check(Checkpoint.open(tmp_path).whole, 4)
     parts.check(Checkpoint.open(tmp_path / "step-00000002").whole, 2)
+
+
+def test_a_disk_that_cannot_wait_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some that are mounted over a network."""
+    synced = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        synced(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save(tmp_path / "run", 1, 2)
+    parts.check(Checkpoint.open(tmp_path / "run").whole, 1)
 
 
 def test_a_run_that_went_back_saves_the_same_step_again(tmp_path: Path) -> None:
@@ -273,6 +290,23 @@ def test_with_strict_off_and_with_a_cast(tmp_path: Path) -> None:
 
     assert together(1, work) == [None]
     assert torch.equal(rows, parts.tensors(1)["rows"].double())
+
+
+def test_the_state_of_a_weight_takes_its_type_with_it(tmp_path: Path) -> None:
+    """One that was trained in bfloat16 goes on in float32; a number keeps its type."""
+    save(tmp_path, 1, 2)
+    flat = LocalTensor.whole("flat", torch.zeros(3, 5))
+
+    def work(control: Together) -> None:
+        loaded = open_on_all(tmp_path, control)
+        state = new_state(loaded, [flat])
+        read_on_all(loaded, content_of([flat], state, {}).tensors, control, strict=False, cast=True)
+        moments, steps = state["flat"]["exp_avg"], state["flat"]["step"]
+        assert isinstance(moments, LocalTensor) and moments.tensor.dtype == torch.float32
+        assert torch.equal(moments.tensor, (parts.tensors(1)["flat"] + 1).float())
+        assert isinstance(steps, torch.Tensor) and steps.dtype == torch.float32
+
+    assert together(1, work) == [None]
 
 
 def test_a_tied_weight_by_another_of_its_names(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,7 @@ def test_slurm_options(job: Job) -> None:
     assert lines[1 : len(options) + 1] == [line for line in lines if line.startswith("#SBATCH")]  # before any command
     assert options["nodes"] == "2" and options["ntasks-per-node"] == "1" and options["partition"] == "long"
     assert "gpus-per-node" not in options and "account" not in options
+    assert options["job-name"] == "'my plan'" and options["output"] == "%x-%j.log"
 
 
 def test_slurm_starts_all_processes(job: Job, tmp_path: Path, python: str) -> None:
@@ -151,8 +154,17 @@ def test_the_manifest_is_a_pytorch_job(job: Job) -> None:
     replicas = found["spec"]["pytorchReplicaSpecs"]
     assert {name: r["replicas"] for name, r in replicas.items()} == {"Master": 1, "Worker": 1}
     (container,) = replicas["Master"]["template"]["spec"]["containers"]
-    assert container["name"] == "pytorch" and container["command"] == ["torchrun", "--max-restarts=3", *job.program]
+    assert container["name"] == "pytorch"
+    assert in_pod(container["command"]) == ["torchrun", "--max-restarts=3", *job.program]
+    with_variable = manifest(replace(job, program=("main.py", "$(HOME) $$")))["spec"]["pytorchReplicaSpecs"]["Master"]
+    (container,) = with_variable["template"]["spec"]["containers"]
+    assert in_pod(container["command"])[2:] == ["main.py", "$(HOME) $$"]
     assert replicas["Master"]["template"] == replicas["Worker"]["template"]
+
+
+def in_pod(command: Iterable[str]) -> list[str]:
+    """A command as Kubernetes starts it: `$$` is one dollar, and `$(NAME)` the value of a variable of the pod."""
+    return [re.sub(r"\$\$|\$\(\w+\)", lambda found: "$" if found[0] == "$$" else "a value", w) for w in command]
 
 
 def test_the_schema_refuses() -> None:
@@ -172,10 +184,11 @@ def test_gpus_and_a_volume() -> None:
 
 def test_torchrun_reads_what_the_operator_sets(job: Job, tmp_path: Path, python: str) -> None:
     """Each pod runs the same command; two processes stand for the pods."""
-    (command,) = {
+    (words,) = {
         tuple(r["template"]["spec"]["containers"][0]["command"])
         for r in manifest(job)["spec"]["pytorchReplicaSpecs"].values()
     }
+    command = in_pod(words)
     operator = {
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": "2",
@@ -183,7 +196,7 @@ def test_torchrun_reads_what_the_operator_sets(job: Job, tmp_path: Path, python:
         "PET_MASTER_PORT": "29633",
     }
     pods = [
-        subprocess.Popen(list(command), env=environment(tmp_path, python, **operator, PET_NODE_RANK=str(rank)))
+        subprocess.Popen(command, env=environment(tmp_path, python, **operator, PET_NODE_RANK=str(rank)))
         for rank in range(2)
     ]
     assert [pod.wait(120) for pod in pods] == [0, 0]

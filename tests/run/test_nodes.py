@@ -1,18 +1,22 @@
 """Several nodes: what the command line may say, and how a rank judges what others have said."""
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from torch.distributed import TCPStore
 
 from ssdsl.cli.training import chosen_nodes
 from ssdsl.run.launch import Nodes
+from ssdsl.runtime.health.failure import prepare_folder
 from ssdsl.runtime.health.stall import BEATS_S
 from ssdsl.runtime.health.torchrun_store import StatusStore
 from ssdsl.runtime.health.watchdog import _here
+from ssdsl.runtime.ranks import transport
 from ssdsl.runtime.ranks.nodes import collect, hand_in
 
 
@@ -83,8 +87,22 @@ def test_staged_tensors_arrive_as_others_do(tmp_path: Path, python: str) -> None
     assert [rank.wait(90) for rank in ranks] == [0, 0]
 
 
-def test_a_report_that_is_handed_in_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """However large it is: the first rank collects as soon as the others have handed in."""
+def test_complex_numbers_are_scattered_as_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL has none."""
+
+    def scatter(into: torch.Tensor, x: torch.Tensor, group: object) -> None:
+        assert not into.is_complex() and not x.is_complex()
+        into.copy_(x[len(into) :])
+
+    monkeypatch.setattr(transport, "_scatter", scatter)
+    into, x = torch.zeros(2, dtype=torch.complex64), torch.tensor([1 + 5j, 2 + 6j, 3 + 7j, 4 + 8j])
+    transport.Transport().reduce_scatter(into, x, None)
+    assert torch.equal(into, x[2:])
+
+
+@pytest.fixture
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The environment of the first rank, with a store that is there."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     for name, value in {
         "MASTER_ADDR": "127.0.0.1",
@@ -93,13 +111,33 @@ def test_a_report_that_is_handed_in_is_there(monkeypatch: pytest.MonkeyPatch, tm
         "RANK": 0,
     }.items():
         monkeypatch.setenv(name, str(value))
+    yield
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_the_reports_of_an_earlier_run_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for run in ("earlier", "this"):
+        store = StatusStore(run)
+        for rank, out in enumerate((here, there)):
+            prepare_folder(out, rank)
+            (out / f"rank{rank}.json").write_text(run)
+            hand_in(store, out, rank)
+        collect(store, here, 2)
+        assert [(here / f"rank{rank}.json").read_text() for rank in range(2)] == [run, run]
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_a_report_that_is_handed_in_is_there(tmp_path: Path) -> None:
+    """However large it is: the first rank collects as soon as the others have handed in."""
     there, here = StatusStore("1"), StatusStore("1")
     here.put("opened", "before")
     for rank in range(20):
         theirs, mine = tmp_path / f"theirs{rank}", tmp_path / f"mine{rank}"
         theirs.mkdir()
         mine.mkdir()
-        (theirs / f"rank{rank}.json").write_text("x" * 1_000_000)
+        text = "".join(map(str, range(1_500_000 if rank == 0 else 150_000)))  # the first is of a long run
+        (theirs / f"rank{rank}.json").write_text(text)
         hand_in(there, theirs, rank)
         collect(here, mine, rank + 1)
-        assert (mine / f"rank{rank}.json").exists()
+        assert (mine / f"rank{rank}.json").read_text() == text

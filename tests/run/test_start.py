@@ -1,8 +1,11 @@
 """How a program's process learns which one it is, and what it says if it cannot."""
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from ssdsl.runtime.health.start import NAMES, command, find_place, first_host
+from ssdsl.runtime.health.start import NAMES, command, find_place, first_host, transport
+from ssdsl.runtime.ranks.gloo_staging import Staged
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +27,23 @@ def test_another_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "2")
     with pytest.raises(SystemExit, match="for 4 processes, not 2"):
         find_place(4, "p/main.py")
+
+
+@pytest.mark.parametrize(
+    ("backends", "is_staged"),
+    [("cuda:nccl", False), ("cpu:gloo,cuda:nccl", False), ("cpu:gloo,cuda:gloo", True)],
+)
+def test_gpus_use_nccl_where_the_script_has_made_a_group_with_it(
+    backends: str, is_staged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside gloo, as accelerate and torchtitan make it: else tensors would go through the memory of the host."""
+    monkeypatch.setattr(dist, "get_backend_config", lambda: backends)
+    monkeypatch.setattr(dist, "new_group", lambda ranks, **options: options)
+    made = transport(torch.device("cuda", 0), 60.0)
+    assert isinstance(made, Staged) == is_staged
+    of_group = made.new_group([0])
+    expected = (None, None) if is_staged else ("nccl", torch.device("cuda", 0))
+    assert (of_group["backend"], of_group["device_id"]) == expected
 
 
 def test_under_slurm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,27 @@
 """Training under a plan is that of one device: optimizers, groups, clipping, schedules, accumulation, precision."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from ssdsl.compile import compile_plan
+from ssdsl.lang.shipped import plan_path
+from ssdsl.model.load.from_module import model_of
+from ssdsl.model.trace import capture
+from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.layout.parts import LocalTensor
+from ssdsl.runtime.main import make_optimizer
+from ssdsl.runtime.program.initial_state import InitialState
+from ssdsl.runtime.ranks.world import World
+from ssdsl.runtime.step.flat_params import Replicated
 from ssdsl.runtime.train.engine import Engine
-from ssdsl.runtime.train.optimizer import Optimizer, refuses_sparse
+from ssdsl.runtime.train.optimizer import Optimizer, refuses_sparse, stepped
 from ssdsl.runtime.train.precision import HALF
+from ssdsl.runtime.train.programs import InMemory
 from tests.train.conftest import PLANS, batches, net, on_ranks, saved, whole
 
 STEPS = 4
@@ -113,6 +125,56 @@ def test_a_norm_counts_each_element_once() -> None:
         assert on_ranks(plan, norm) == pytest.approx([expected] * len(on_ranks(plan, norm)), rel=1e-6)
 
 
+class Spectral(torch.nn.Module):
+    """A filter with a complex weight, as in a Fourier neural operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.filter = torch.nn.Parameter(torch.randn(4, 4, dtype=torch.complex64))
+        self.head = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.einsum("btc,cd->btd", torch.fft.rfft(x, dim=1), self.filter)
+        return self.head(torch.fft.irfft(h, dim=1, n=8)).square().mean()
+
+
+SPECTRAL = torch.randn(4, 8, 4, generator=torch.Generator().manual_seed(1))
+
+
+def test_complex_weights_step_as_on_one_device() -> None:
+    """They count in the norm; AdamW is no fused one, which takes real weights only."""
+
+    model = model_of(Spectral(), {"x": SPECTRAL}, {"x": ("batch", "time", "c")})
+    program = program_of(compile_plan(plan_path("data_parallel"), capture(model), {"D": 2}).program, model)
+
+    def work(world: World, _: Any) -> Any:
+        own = replace(program, weights=program.weights.copy())
+        engine = Engine(InMemory(own), world, torch.device("cpu"), background=False)
+        make_optimizer(engine, "adamw", 1e-2)
+        for _ in range(2):
+            engine.step({"x": SPECTRAL}, clip=0.1)
+        return engine.grad_norm, engine.tensors()
+
+    module = Spectral()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    for _ in range(2):
+        optimizer.zero_grad()
+        module(SPECTRAL).backward()
+        norm = float(torch.nn.utils.clip_grad_norm_(module.parameters(), 0.1))
+        optimizer.step()
+    for found, weights in run_ranks(2, work):
+        assert found == pytest.approx(norm, rel=1e-5)
+        torch.testing.assert_close(weights, {n: p.detach() for n, p in module.named_parameters()})
+
+
+def test_complex_weights_of_a_model_in_half_precision_stay_complex() -> None:
+    held = LocalTensor.whole("filter", Spectral().filter.detach())
+    flat = Replicated(0, {"filter": held.tensor}, None, 1)
+    (weight,) = stepped([flat], [held], InitialState({"filter": held.tensor}))
+    assert weight.parameter.is_complex() and not weight.is_master
+
+
 # -- half precision ----------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +227,22 @@ def test_an_overflow_leaves_a_step_out_on_all_ranks() -> None:
         return engine.steps, engine.scaler.scale, same
 
     assert on_ranks("stages", work, "fp16") == [(0, 2.0**39, True)] * 2
+
+
+def test_an_overflow_leaves_out_the_update_that_its_gradients_are_for() -> None:
+    """One device skips it too: a step on the other batches alone would be a smaller one in another direction."""
+
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        assert engine.scaler is not None
+        steps = []
+        for scale, last in ((2.0**40, False), (1024.0, False), (1024.0, True), (1024.0, False), (1024.0, True)):
+            engine.scaler.scale = scale
+            engine.step(batches(1)[0], update=last, scale=1 / 2)
+            steps.append(engine.steps)
+        return steps
+
+    assert on_ranks("data", work, "fp16") == [[0, 0, 0, 0, 1]] * 2
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

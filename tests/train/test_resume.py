@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import TCPStore
 from torch.optim import lr_scheduler
 
 from ssdsl.compile import compile_source
@@ -236,6 +237,82 @@ def test_the_command_line_names_its_option_of_another_optimizer(tmp_path: Path) 
         assert "was saved with the state of AdamW, and --optimizer is sgd" in said
         assert "help: give --optimizer adamw, or another folder with --resume" in said
     assert on_ranks("data", goes_on) == [1, 1]
+
+
+def options_of(save: Path, resume: Path | None = None) -> Namespace:
+    return Namespace(resume=resume, save=save, optimizer="sgd", data=None)
+
+
+def attempt_of(options: Namespace) -> Any:
+    """An attempt of main.py that takes a step and saves: the steps behind it on each rank, or the reason of its end."""
+
+    def work(engine: Engine) -> int | str:
+        make_optimizer(engine, "sgd", 0.1)
+        try:
+            _resume(engine, options)
+        except EngineError as error:
+            return str(error)
+        behind = engine.steps
+        engine.step(batches(1)[0])
+        engine.save(options.save)
+        return behind
+
+    return on_ranks("data", work)
+
+
+@pytest.fixture
+def run_begins(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Starts another run: its ranks have a store of their own, which they have through all attempts."""
+    stores = []
+
+    def begin() -> None:
+        stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": stores[-1].port, "TORCHELASTIC_USE_AGENT_STORE": True}
+        for name, value in told.items():
+            monkeypatch.setenv(name, str(value))
+
+    return begin
+
+
+def test_another_attempt_goes_on_whatever_the_count_of_its_node(
+    tmp_path: Path, run_begins: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun of a node where nothing failed has not counted the restart."""
+    run_begins()
+    for count, behind in (("0", 0), ("0", 1), ("1", 2)):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+        assert attempt_of(options_of(tmp_path)) == [behind, behind]
+
+
+def test_another_attempt_does_not_take_checkpoints_of_another_run(
+    tmp_path: Path, run_begins: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_begins()
+    assert attempt_of(options_of(tmp_path)) == [0, 0]
+    run_begins()
+    for count in "01":
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+        for said in attempt_of(options_of(tmp_path)):
+            assert "has checkpoints of an earlier run" in said and f"--resume {tmp_path}" in said
+
+
+def test_another_attempt_of_a_resumed_run_keeps_what_it_has_trained(
+    tmp_path: Path, run_begins: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_begins()
+    assert attempt_of(options_of(tmp_path / "first")) == [0, 0]
+    run_begins()
+    options = options_of(tmp_path / "second", tmp_path / "first")
+    assert attempt_of(options) == [1, 1]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert attempt_of(options) == [2, 2]
+
+
+def test_without_a_store_that_stays_the_count_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert attempt_of(options_of(tmp_path / "first")) == [0, 0]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert attempt_of(options_of(tmp_path / "first")) == [1, 1]
+    assert attempt_of(options_of(tmp_path / "second", tmp_path / "first")) == [2, 2]  # nothing saved there yet
 
 
 def test_the_command_line_asks_for_the_data_of_the_run(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def _replica(job: Job, count: int) -> dict[str, Any]:
         "name": "pytorch",  # the operator looks for a container of this name
         "image": job.image,
         "workingDir": job.folder,
-        "command": ["torchrun", *restarts, *job.program],
+        "command": ["torchrun", *restarts, *(word.replace("$", "$$") for word in job.program)],  # no $(VARIABLE)
         "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
     }
     if job.gpus:

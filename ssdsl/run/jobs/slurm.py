@@ -17,7 +17,8 @@ def slurm_text(job: Job) -> str:
         "account": job.account,
         "output": "%x-%j.log",
     }
-    lines = [f"#SBATCH --{name}={value}" for name, value in options.items() if value not in (None, "")]
+    given = {name: shlex.quote(str(value)) for name, value in options.items() if value not in (None, "")}
+    lines = [f"#SBATCH --{name}={value}" for name, value in given.items()]  # sbatch splits lines at spaces, as a shell
     lines.append("#SBATCH --exclusive")  # the one task of a node gets all processors
     # expanded by each task's own shell
     task = " ".join(job.torchrun('"$SLURM_NODEID"', f'"$HEAD:{job.port}"'))

@@ -31,8 +31,8 @@ OF_FLATS = ("gather", "drop", "scatter")
 
 def recorded_profile(program: Program, result: RunResult, source: str) -> Profile:
     """The profile by the clocks of a run's ranks. `source` says which run it was."""
-    found = _Found(ProgramIndex(program))
-    for rank, step in usual_steps(result.ranks):
+    found, roles = _Found(ProgramIndex(program)), {role.name for role in program.roles}
+    for rank, step in usual_steps(tuple(rank for rank in result.ranks if rank.role in roles)):  # others run no tasks
         found.add(rank, step)
     first = result.ranks[0]
     machine = ProfiledMachine(processor(), version("torch"), first.threads, usable_cores(), len(result.ranks))

@@ -80,7 +80,8 @@ def train(
     """
     module = model.module
     make: Any = optimizers()[training.optimizer]
-    optimizer = make(module.parameters(), lr=training.lr, **own_options(training.optimizer))
+    are_real = not any(p.is_complex() for p in module.parameters() if p.requires_grad)
+    optimizer = make(module.parameters(), lr=training.lr, **own_options(training.optimizer, are_real=are_real))
     start = {n: _copy(p) for n, p in module.named_parameters()}
     losses, grads, types, loss_type = [], [], [], torch.float32
     for step in range(training.steps):

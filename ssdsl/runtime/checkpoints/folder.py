@@ -11,6 +11,7 @@ disk. So whenever the run dies, `latest` names a complete checkpoint. A folder w
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from pathlib import Path
 from ..errors import EngineError
 
 LATEST, METADATA, STATE, SUMS = "latest", ".metadata", "state.json", "sums.json"
+WITHOUT_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.ENOTSUP)
 STEP = re.compile(r"step-\d{8,}(-\d+)?")
 
 
@@ -126,10 +128,14 @@ def write_synced(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk."""
+    """Waits until the names in a folder are on the disk. Some network disks do not know this for folders; there they
+    are as safe as the disk makes them."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in WITHOUT_SYNC:
+            raise
     finally:
         os.close(handle)
 

@@ -106,8 +106,9 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
     """Optimizer state of this rank's weights as the checkpoint has it, by the weight's name, then torch's key
     (`exp_avg`): zeros to read tensors into, and numbers without axes, which are already read.
 
-    A state tensor of its weight's shape is cut as the weight is; one without axes is a number. Raises EngineError for
-    any other shape if this rank has only a part of the weight, because no part of the state could be assigned to it.
+    A state tensor of its weight's shape is cut as the weight is; one without axes is a number. One that was saved in
+    the type of its weight has the type that the weight has here. Raises EngineError for any other shape if this rank
+    has only a part of the weight, because no part of the state could be assigned to it.
     """
     found: dict[str, dict[str, LocalTensor | Scalar]] = {}
     numbers: dict[Path, LocalTensor] = {}
@@ -115,16 +116,20 @@ def new_state(checkpoint: Checkpoint, weights: Iterable[LocalTensor]) -> dict[st
     for (name, key), stored in checkpoint.under(*STATE).items():
         stored_of.setdefault(name, {})[key] = stored
     for held in weights:
+        weight = checkpoint.tensors.get((*MODEL, held.name))
         for key, stored in stored_of.get(held.name, {}).items():
             mine = found.setdefault(held.name, {})
+            dtype = stored.properties.dtype
+            if weight is not None and dtype == weight.properties.dtype:
+                dtype = held.tensor.dtype
             if stored.size == torch.Size(held.piece.shape):
-                zeros = torch.zeros(held.tensor.shape, dtype=stored.properties.dtype, device=held.tensor.device)
+                zeros = torch.zeros(held.tensor.shape, dtype=dtype, device=held.tensor.device)
                 mine[key] = LocalTensor(held.name, held.piece, held.span, zeros, held.owns)
             elif not stored.size:
                 number = torch.empty((), dtype=stored.properties.dtype)
                 mine[key], numbers[*STATE, held.name, key] = number, LocalTensor.whole(held.name, number)
             elif held.span is None and not held.piece.takes:  # this rank has the whole weight
-                zeros = torch.zeros(stored.size, dtype=stored.properties.dtype, device=held.tensor.device)
+                zeros = torch.zeros(stored.size, dtype=dtype, device=held.tensor.device)
                 mine[key] = LocalTensor.whole(held.name, zeros, held.owns)
             else:
                 raise EngineError(

@@ -72,9 +72,14 @@ def save(tensors: dict[str, Any], path: Path) -> None:
 
 
 def prepare_folder(folder: Path, rank: int) -> None:
-    """Makes the folder of the ranks' files, and removes files that this rank left in an earlier attempt."""
+    """Makes the folder of the ranks' files, and removes files that this rank left in an earlier attempt.
+
+    The first rank removes all reports of an earlier run: it collects those that its folder does not have.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"rank{rank}.err").unlink(missing_ok=True)
+    for report in folder.glob("rank*.json") if rank == 0 else ():
+        report.unlink(missing_ok=True)
     progress = folder / "metrics.jsonl"
     if rank == 0 and progress.exists() and not progress.read_bytes().endswith(b"\n"):  # killed while it wrote
         with progress.open("a") as file:

@@ -121,9 +121,12 @@ def join_ranks(device: str | None, backend: str | None, timeout_s: float) -> tup
 
 
 def transport(device: torch.device, timeout_s: float) -> Transport:
-    """The transport for tensors of the device over torch.distributed."""
+    """The transport for tensors of the device over torch.distributed.
+
+    A script may have made the process group with a backend for each kind of device.
+    """
     timeout = timedelta(seconds=timeout_s)
-    if dist.get_backend() == "nccl":
+    if device.type == "cuda" and "cuda:nccl" in dist.get_backend_config():
         return Transport(timeout, device)
     return (Staged if device.type == "cuda" else Transport)(timeout)
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..layout.transfers import Leg, Message, Mover, SentSignal, ValueTransfer
+from ..layout.transfers import Leg, Message, Mover, ValueTransfer
 from ..ranks.world import Group, World
 from .operator_clock import OperatorClock
 
@@ -99,14 +99,15 @@ def time_network(world: World) -> list[Timed]:
         for kind, size in itertools.product(KINDS, SIZES):
             world.transport.barrier()
             if group is not None and (kind != "send" or count == 2):
+                x = torch.zeros(size // 4 // count * count)  # in equal parts
                 with world.uncounted():
-                    found.append((kind, count, size, _time_of(kind, group, size)))
+                    found.append((kind, count, x.nbytes, _time_of(kind, group, x)))
     return found
 
 
-def _time_of(kind: str, group: Group, size: int) -> float:
+def _time_of(kind: str, group: Group, x: torch.Tensor) -> float:
     """The median of several calls in a row, in seconds. A "send" goes there and back, and counts half."""
-    call = _call_of(kind, group, torch.zeros(size // 4))
+    call = _call_of(kind, group, x)
     call()  # not timed: the first call may set up more
     found = []
     for _ in range(PROBES):
@@ -147,16 +148,17 @@ def _call_of(kind: str, group: Group, x: torch.Tensor) -> Callable[[], object]:
 def time_messages(messages: dict[int, Message], count: int, mover: Mover) -> dict[str, float]:
     """Seconds of each transfer alone, from its start on all ranks to its arrival here; called by all ranks alike.
 
-    `count` is the number of messages in the program.
+    `count` is the number of messages in the program. A rank without work in the plan has no end of any.
     """
     found: dict[str, list[float]] = {}
     for number in range(count):
-        message = messages[number]
+        message = messages.get(number)
         for gradient in (False, True):
-            leg = message.backward if gradient and isinstance(message, ValueTransfer) else message.forward
             for _ in range(PROBES):
                 mover.world.transport.barrier()
-                if isinstance(message, SentSignal) or leg is None:
+                if not isinstance(message, ValueTransfer):
+                    continue
+                if (leg := message.backward if gradient else message.forward) is None:
                     continue
                 time_s = _probe(message, leg, number, gradient, mover)
                 if leg.gets:

@@ -2,12 +2,14 @@
 
 import contextlib
 import hashlib
+import json
 import os
 from pathlib import Path
 
 from ..health.torchrun_store import StatusStore
 
 REPORT = "rank{rank}.json"
+PART = 2**20  # letters of a report in one note; torch's store ends the connection of who sends it 8 MiB or more
 
 
 def nodes() -> int:
@@ -37,7 +39,11 @@ def hand_in(store: StatusStore, out: Path, rank: int) -> None:
     """Sends this rank's report to the first node; it has arrived when this returns."""
     path = out / REPORT.format(rank=rank)
     if nodes() > 1 and path.exists():
-        store.set_if_absent(path.name, path.read_text())
+        text = path.read_text()
+        starts = range(0, len(text), PART)
+        for start in starts:
+            store.set_if_absent(f"{path.name} {start}", text[start : start + PART])
+        store.set_if_absent(path.name, json.dumps([*starts]))
 
 
 def collect(store: StatusStore, out: Path, ranks: int) -> None:
@@ -47,5 +53,5 @@ def collect(store: StatusStore, out: Path, ranks: int) -> None:
     for path in (out / REPORT.format(rank=rank) for rank in range(ranks)):
         if not path.exists():
             with contextlib.suppress(RuntimeError):
-                if (report := store.get(path.name)) is not None:
-                    path.write_text(report)
+                if (starts := store.get(path.name)) is not None:
+                    path.write_text("".join(store.get(f"{path.name} {start}") or "" for start in json.loads(starts)))

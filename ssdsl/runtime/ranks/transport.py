@@ -78,6 +78,11 @@ def _receiving_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
+def _as_real(x: torch.Tensor) -> torch.Tensor:
+    """A view of complex numbers as pairs, because NCCL takes real ones only; torch makes it in its other calls."""
+    return torch.view_as_real(x) if x.is_complex() else x
+
+
 def settle() -> None:
     """Gives torch's threads a moment to let go of the tensors of the last calls; for the end of a script.
 
@@ -110,7 +115,9 @@ class Transport:
 
     def new_group(self, ranks: Sequence[int] | None = None) -> Any:
         """Makes a group of some ranks, or of all; called by all ranks alike."""
-        return dist.new_group(None if ranks is None else list(ranks), timeout=self.timeout, device_id=self.device)
+        backend = None if self.device is None else "nccl"  # the default group may have another one for the CPU
+        members = None if ranks is None else list(ranks)
+        return dist.new_group(members, timeout=self.timeout, backend=backend, device_id=self.device)
 
     def new_control_group(self) -> Any:
         """Makes a group of all ranks for CPU tensors, whatever the device; called by all ranks alike."""
@@ -135,7 +142,7 @@ class Transport:
 
     def reduce_scatter(self, into: torch.Tensor, x: torch.Tensor, group: Any) -> None:
         """Fills `into` [n] with this rank's part of the sum of `x` [ranks * n]."""
-        _scatter(into, x, group=group)
+        _scatter(_as_real(into), _as_real(x), group=group)
 
     def all_to_all(self, into: torch.Tensor, x: torch.Tensor, group: Any, rows: Rows | None = None) -> None:
         """Transposes parts over ranks: `into[k] = x_of_rank_k[me]`, with `into` and `x` [ranks * n] viewed as [ranks,

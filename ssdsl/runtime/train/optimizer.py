@@ -28,9 +28,10 @@ def optimizers() -> dict[str, Make]:
     return {kind.__name__.lower(): kind for kind in kinds if kind is not torch.optim.Optimizer}
 
 
-def own_options(name: str) -> dict[str, Any]:
-    """The options with which a program makes one of these, beside the user's: AdamW is one kernel."""
-    return {"fused": True} if name.lower() == "adamw" else {}
+def own_options(name: str, *, are_real: bool) -> dict[str, Any]:
+    """The options with which a program makes one of these, beside the user's: AdamW is one kernel, which torch has for
+    weights of real numbers only."""
+    return {"fused": True} if name.lower() == "adamw" and are_real else {}
 
 
 @dataclass(eq=False)
@@ -76,7 +77,7 @@ def stepped(
 
 
 def _begun(held: LocalTensor, masters: InitialState | None) -> torch.Tensor:
-    if masters is None:
+    if masters is None or held.tensor.is_complex():  # complex weights have no half precision
         return held.tensor
     piece = masters.part(held.piece, held.tensor.device).to(torch.float32, copy=True)
     return piece if held.span is None else piece.flatten()[slice(*held.span)].clone()

@@ -54,6 +54,7 @@ class StepEnd:
         self.watch: Callable[[], None] = lambda: None  # called when the gradients are complete
         self.made: Optimizer | None = None  # by Engine.optimizer
         self.accumulated: dict[str, torch.Tensor] = {}  # the sums of the gradients of steps without update
+        self._lacks = False  # whether gradients of this update have overflowed
         self._loss = 0.0
 
     @property
@@ -72,7 +73,8 @@ class StepEnd:
         """Ends the step of this rank's part of a program. All ranks call it, after each step's backward.
 
         A step whose loss is not finite and must be, or whose scaled gradients overflow, updates nothing, and drops the
-        accumulated gradients too.
+        accumulated gradients too. After an overflow nothing is accumulated up to the next update, which is left out: it
+        would be one of a part of its batches.
         """
         self.watch()
         gradients = self._gradients()
@@ -82,7 +84,8 @@ class StepEnd:
         self._loss, squares = self.control.sum([share.loss(), squares])
         self.updated = False
         overflowed = self.scaler is not None and not math.isfinite(squares)
-        if overflowed or not (math.isfinite(self._loss) or self.options.allow_nan):
+        self._lacks = overflowed or self._lacks
+        if self._lacks or not (math.isfinite(self._loss) or self.options.allow_nan):
             self.accumulated = {}
         elif not self.options.update:
             self.accumulated = {w.name: g for w, g in gradients}
@@ -91,6 +94,7 @@ class StepEnd:
                 self._step(gradients, squares)
         if self.scaler is not None and (overflowed or self.updated):
             self.scaler.update(overflowed)
+        self._lacks = self._lacks and not self.options.update
         for flat in self._flats:
             flat.drop_gradients()
 
@@ -137,6 +141,7 @@ class StepEnd:
 
 def _square_sum(gradients: list[torch.Tensor]) -> float:
     """The sum of the squares of all elements. It reads one number from the device for each dtype, not each tensor."""
+    gradients = [torch.view_as_real(g.resolve_conj()) if g.is_complex() else g for g in gradients]
     total = 0.0
     for dtype in (torch.float32, torch.float64):  # the norm's dtype is at least as wide as the gradients'
         if alike := [g for g in gradients if torch.promote_types(g.dtype, torch.float32) == dtype]:

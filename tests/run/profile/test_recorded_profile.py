@@ -77,6 +77,14 @@ def test_a_system_that_does_not_tell_which_cores_a_process_may_use(monkeypatch: 
     assert profile.machine.cores == os.cpu_count()
 
 
+def test_a_rank_without_work_adds_nothing_to_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compiled("data_parallel", RUNS, D=1)
+    rank = clocked(program, 0, tmp_path, monkeypatch)
+    idle = RankResult(1, "idle", (), (), 0, {}, clocked={0: ()})
+    profiles = [recorded_profile(program.program, RunResult(1, of, tmp_path), "a") for of in ((rank,), (rank, idle))]
+    assert profiles[0].operators == profiles[1].operators
+
+
 PLANS = [
     ("data_parallel", {"D": 1}),
     ("tensor_parallel", {"T": 2}),
