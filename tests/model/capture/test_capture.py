@@ -255,6 +255,30 @@ def test_frozen_weights_that_average_trained_ones_are_captured(average: str) -> 
     torch.testing.assert_close(values[graph.updates["fc.weight"]], expected)
 
 
+@pytest.mark.parametrize(
+    "parts", [slice(None), slice(1, None)], ids=["whole", "in part"]
+)  # the latter is traced by torch
+def test_a_frozen_weight_with_two_names_is_changed_under_both(parts: slice) -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            net.fc.weight[parts].mul_(0.5)
+            net.trunk[2].weight[parts].add_(1.0)
+        return net.fc(net.trunk(x)).square().mean()
+
+    module = Net(compute)
+    module.trunk = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+    module.fc.weight.requires_grad_(False)
+    module.trunk[2].weight = module.fc.weight
+    model = Model("net", module, ({"x": torch.ones(2, 4)},), {"x": ("batch", "width")})
+    graph = capture(model)
+    (name,) = graph.updates
+    assert check_capture(model, graph).is_compared
+    values = run_graph(graph, outside(graph, module, model.batches[0]))
+    expected = module.fc.weight.clone()
+    expected[parts] = 0.5 * expected[parts] + 1.0
+    torch.testing.assert_close(values[graph.updates[name]], expected)
+
+
 def test_checks_of_the_arguments_of_a_distribution_are_left_out() -> None:
     known = Distribution._validate_args
     graph, module = graph_of(lambda net, x: -Normal(net.fc(x), net.trunk(x).exp()).log_prob(x).mean())
