@@ -402,7 +402,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0370": {"a counter": lambda net, x: torch.ops.ssdsl_found.counted(net.fc(x)).sum()},
     "E0367": {
         "the new mean": lambda net, x: net.norm(net.fc(x)).sum() + net.norm.running_mean.sum(),
-        "a clone that is none": lambda net, x: (net.norm.running_var.clone() * net.norm(net.fc(x))).sum(),
+        "a view": lambda net, x: (net.norm.running_var.detach() * net.norm(net.fc(x))).sum(),
     },
     "E0332": {
         "poisson": lambda net, x: (net.fc(x) + torch.poisson(x.abs())).sum(),
