@@ -231,6 +231,7 @@ AVERAGES: dict[str, Callable[[nn.Parameter, nn.Parameter], Any]] = {
     "multiplied, as data": lambda k, q: k.data.mul_(0.75).add_(q.data, alpha=0.25),
     "copied, as data": lambda k, q: k.data.copy_(k.data * 0.75 + q.detach() * 0.25),
     "assigned, as data": lambda k, q: setattr(k, "data", k.data * 0.75 + q.data * 0.25),
+    "changed and assigned": lambda k, q: setattr(k, "data", k.data.mul_(0.75).add_(q.data, alpha=0.25)),
     "a view": lambda k, q: [k[:2].lerp_(q[:2], 0.25), k[2:].lerp_(q[2:], 0.25)],  # traced by torch
 }
 
