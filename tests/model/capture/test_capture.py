@@ -280,6 +280,59 @@ def test_a_frozen_weight_with_two_names_is_changed_under_both(parts: slice) -> N
     torch.testing.assert_close(values[graph.updates[name]], expected)
 
 
+def test_data_that_shares_memory_with_a_trained_weight_is_refused() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        net.fc.weight.data = net.trunk[0].weight.data
+        return (net.trunk(x) - net.fc(x)).square().mean()
+
+    module = Net(compute)
+    module.fc.requires_grad_(False)
+    with pytest.raises(PlanError) as raised:
+        capture(Model("net", module, ({"x": torch.ones(2, 4)},), {"x": ("batch", "width")}))
+    (found,) = raised.value.diagnostics
+    assert found.code == "E0343" and "whose memory it shares" in render(found)
+
+
+def _normed(take: Callable[[torch.Tensor], torch.Tensor], trains: bool) -> Model:
+    """A model whose teacher takes the statistics that its batch norm had before the step."""
+
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for new, old in zip(net.fc.buffers(), net.trunk[0].buffers(), strict=True):
+                new.copy_(take(old))
+        return (net.trunk(x) - net.fc(x)).square().mean()
+
+    module = Net(compute)
+    module.trunk, module.fc = nn.Sequential(nn.BatchNorm1d(4)), nn.BatchNorm1d(4).train(trains)
+    return Model("net", module, ({"x": torch.randn(8, 4)},), {"x": ("batch", "width")})
+
+
+@pytest.mark.parametrize("take", [torch.clone, torch.Tensor.detach])
+def test_a_copy_of_statistics_keeps_what_they_were_before_the_batch_norm(
+    take: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    model = _normed(take, trains=False)
+    graph = capture(model)
+    assert {"fc.running_mean", "fc.running_var"} <= set(graph.updates)
+    assert check_capture(model, graph).is_compared
+
+
+def test_a_clone_of_statistics_may_be_read_after_the_batch_norm() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        old = net.norm.running_var.clone()
+        return (old * net.norm(net.fc(x))).square().sum()
+
+    model = Model("net", Net(compute), ({"x": torch.randn(8, 4)},), {"x": ("batch", "width")})
+    assert check_capture(model, capture(model)).is_compared
+
+
+def test_statistics_that_the_forward_and_a_batch_norm_change_are_refused() -> None:
+    with pytest.raises(PlanError) as raised:
+        capture(_normed(torch.clone, trains=True))
+    (found,) = raised.value.diagnostics
+    assert found.code == "E0330" and "gives a new value to `fc.running_mean`" in render(found)
+
+
 def test_checks_of_the_arguments_of_a_distribution_are_left_out() -> None:
     known = Distribution._validate_args
     graph, module = graph_of(lambda net, x: -Normal(net.fc(x), net.trunk(x).exp()).log_prob(x).mean())
