@@ -22,6 +22,7 @@ from ssdsl.ir.function import (
     results_of,
 )
 from ssdsl.ir.value import Name
+from ssdsl.lower.functions.own_statistics import with_own_statistics
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph
@@ -49,6 +50,7 @@ def form_sections(lowering: Lowering) -> Lowering:
 
 
 def _formed(function: Function, facts: _Facts) -> Function:
+    function = with_own_statistics(function, facts.graph, facts.plan)
     sides, before, wgrad_only = _sides(function, facts)
     sections = _sections(function, facts, before)
     overwrites = _overwrites(sections, function, facts)

@@ -28,6 +28,10 @@ aten = torch.ops.aten
 CHECK = "_linalg_check_errors"
 UNCHECKED = "replace it by `torch.linalg.{}_ex`, which checks nothing"
 NO_EFFECT = "leave it out of the forward"
+STATISTICS = (
+    "write a copy, `.clone()`, before the batch norm runs, to buffers of modules in eval mode; or leave running "
+    "statistics as they are: a teacher in training has its own"
+)
 
 
 @dataclass(slots=True)
@@ -62,6 +66,7 @@ def capture_calls(model: Model) -> Capture:
     names = _placeholders(exported.program, found, model, capture)
     _Reader(capture, model.name, names).read(found.graph)
     _outputs(exported.program, found, model, names, capture)
+    _check_new_statistics(model, capture)
     return capture
 
 
@@ -191,6 +196,29 @@ def _outputs(
     if capture.tensors[capture.loss].shape != ():
         shape = list(capture.tensors[capture.loss].shape)
         raise PlanError(no_loss(model, f"a tensor of shape {shape}"))
+
+
+def running_statistics(call: CapturedCall) -> tuple[str, ...]:
+    """The running statistics that a call changes, if it is a batch norm in training, of any form."""
+    if call.kind not in ("batch_norm", "_native_batch_norm_legit_functional") or not call.argument("training"):
+        return ()
+    taken = (call.argument("running_mean"), call.argument("running_var"))
+    return tuple(item.value for item in taken if isinstance(item, Ref))
+
+
+def _check_new_statistics(model: Model, capture: Capture) -> None:
+    """Raises PlanError for a buffer that takes statistics, which a batch norm changes in the same step, as they are, or
+    that is given another value and changed by a batch norm as well: programs change statistics in place."""
+    changing = [(call, running_statistics(call)) for call in capture.calls]
+    before = {new: old for call, taken in changing for new, old in zip(call.outputs[3:], taken, strict=False)}
+    statistics = {name for _, taken in changing for name in taken}
+    for buffer, value in capture.updates.items():
+        first = value
+        while first in before:
+            first = before[first]
+        if first != buffer and (first != value or value in statistics):
+            fact = f"the forward gives a new value to `{buffer}`, and a batch norm changes it, or what it takes"
+            raise PlanError(CaptureFailed(None, model.name, fact, STATISTICS))
 
 
 @dataclass

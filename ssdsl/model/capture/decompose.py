@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ssdsl.model.capture.grad_mode_regions import AUTOCAST
 from ssdsl.model.capture.record import CallRecorder, RecordedCall
-from ssdsl.model.checks.inplace_changes import base_of
+from ssdsl.model.checks.inplace_changes import base_of, written_by
 from ssdsl.model.memory.memory_order import AS_STRIDED, root_of
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.rewrite.grouped_norm import instance_norm
@@ -55,6 +55,7 @@ class _TraceAll(Exception):
 
 def decompose(program: torch.export.ExportedProgram) -> Decomposed:
     """The program in operators with rules; raises what torch raises where that is impossible."""
+    _untie(program)
     with contextlib.suppress(_TraceAll):
         return _Copy(program).decomposed()
     _keep_checks()
@@ -64,6 +65,24 @@ def decompose(program: torch.export.ExportedProgram) -> Decomposed:
         s.target for s in traced.graph_signature.output_specs if s.kind in UPDATED.values() and s.target
     )
     return Decomposed(traced.graph, traced.graph_signature, changed)
+
+
+def _untie(program: torch.export.ExportedProgram) -> None:
+    """Gives each tied weight that the program changes one input, under its first name: torch cannot trace a change of
+    a tensor that has two."""
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    changed = {base_of(given) for node in program.graph.nodes for given in written_by(node)}
+    specs = program.graph_signature.input_specs
+    same: dict[int, list[InputSpec]] = {}
+    for spec in (s for s in specs if s.kind is InputKind.PARAMETER):
+        same.setdefault(id(program.state_dict[spec.target or ""]), []).append(spec)
+    for first, *others in same.values():
+        if changed.isdisjoint(nodes[spec.arg.name] for spec in (first, *others)):
+            continue
+        for spec in others:
+            nodes[spec.arg.name].replace_all_uses_with(nodes[first.arg.name])
+            program.graph.erase_node(nodes[spec.arg.name])
+            specs.remove(spec)
 
 
 def _draws_kept() -> contextlib.AbstractContextManager[None]:

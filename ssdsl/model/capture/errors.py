@@ -78,7 +78,7 @@ class StatisticsRead(OfCall):
 
     code = "E0367"
     title = "operator `{kind}` reads `{buffer}` after a batch norm has changed it"
-    help = "compute what it needs from the activations, or from a copy made before the batch norm: `* 1.0`"
+    help = "compute what it needs from the activations, or from a copy made before the batch norm: `.clone()`"
     buffer: str
 
 

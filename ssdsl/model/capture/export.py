@@ -128,7 +128,7 @@ def export(model: Model) -> Exported:
     if found := tuple(lost_hooks(model.module)):
         raise PlanError(*found)
     paths = {id(module): path for path, module in reversed([*model.module.named_modules()])}
-    effects = SideEffects(paths, _device(model))
+    effects = SideEffects(model.module, paths, _device(model))
     constants = Constants.of(model)
     wrapped = LossOf(model, effects, constants)
     try:

@@ -23,6 +23,7 @@ from ssdsl.model.capture.preserve import patched
 from ssdsl.model.capture.source_line import Place, running
 from ssdsl.model.checks.errors import AutocastElsewhere, CustomGradient, HookLost, StateChanged, TensorChanged
 from ssdsl.model.checks.python_state import Snapshot, changes, check_registered, written
+from ssdsl.model.load.unmaterialised import named_tensors
 from ssdsl.model.rewrite.grouped_norm import grouped_batch_norm
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -47,6 +48,7 @@ class SideEffects:
     it may not do (`replaced`). `missing` is an output that it does not return.
     """
 
+    module: torch.nn.Module
     paths: dict[int, str]
     device: str
     found: list[Diagnostic] = field(default_factory=list)
@@ -153,6 +155,8 @@ def _data(effects: SideEffects) -> property:
     def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
         frozen = isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad
         if frozen and (tensor.shape, tensor.dtype) == (value.shape, value.dtype) and running(effects.paths) is not None:
+            if _is_of_another(value, tensor, effects.module):
+                effects.report(_data_shared)
             tensor.copy_(value.detach())
             return
         effects.report(_data_set, direct=True)
@@ -162,6 +166,19 @@ def _data(effects: SideEffects) -> property:
         return known.__get__(tensor) if running(effects.paths, direct=True) is None else tensor.detach()
 
     return property(read, write)
+
+
+def _is_of_another(value: torch.Tensor, tensor: torch.Tensor, module: torch.nn.Module) -> bool:
+    """Whether a value shares the memory of a weight or buffer of a module other than this tensor."""
+    others = (held for held in named_tensors(module).values() if held is not tensor)
+    return any(held.untyped_storage()._cdata == value.untyped_storage()._cdata for held in others)
+
+
+def _data_shared(place: Place) -> Diagnostic:
+    reason = "the tensor would change with the weight or buffer whose memory it shares"
+    return TensorChanged(
+        place.span(), "a tensor's `.data`", "assigned", place.where, reason, "assign a copy: `.clone()`"
+    )
 
 
 def _data_set(place: Place) -> Diagnostic:

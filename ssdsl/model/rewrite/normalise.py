@@ -17,16 +17,17 @@ from dataclasses import replace
 import torch
 
 from ssdsl.model.capture.call import CapturedCall
-from ssdsl.model.capture.capture import Capture
+from ssdsl.model.capture.capture import Capture, running_statistics
 from ssdsl.model.capture.errors import StatisticsRead
 from ssdsl.model.graph import Origin, Ref, changed_statistics
 from ssdsl.model.ops.families.move import REGROUPINGS
 from ssdsl.model.ops.registry import find
-from ssdsl.model.rewrite.calls import inline, learning, rename, rename_results, temporary
+from ssdsl.model.rewrite.calls import inline, learning, rename, rename_results, retarget, temporary
 from ssdsl.model.rewrite.rules import rewritten
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten
+COPIES = ("clone", "copy")
 # calls that return what they are given if its shape and dtype stay the same
 SAME = {*"alias clone contiguous lift_fresh_copy _to_copy to expand slice".split(), *REGROUPINGS}
 
@@ -36,10 +37,14 @@ def normalise(capture: Capture) -> Capture:
     normal = replace(capture, calls=[], tensors=dict(capture.tensors))
     renamed: dict[str, str] = {}
     learns = learning(capture)
+    statistics = {name for call in capture.calls for name in running_statistics(call)}
     for call in capture.calls:
         call = _joining(_on_its_device(rename(call, renamed)), normal)
         if (same := _identity(call, normal, not learns.isdisjoint(call.refs()))) is not None:
-            renamed[call.outputs[0]] = renamed.get(same, same)
+            if call.kind in COPIES and same in statistics:  # which a batch norm may change before the copy is read
+                normal.calls.append(retarget(call, aten.mul.Scalar, Ref(same), 1.0))
+            else:
+                renamed[call.outputs[0]] = renamed.get(same, same)
         else:
             renamed.update(_statistics(call))
             normal.calls += rewritten(call, normal)
@@ -100,10 +105,8 @@ def _identity(call: CapturedCall, capture: Capture, learns: bool) -> str | None:
 
 def _statistics(call: CapturedCall) -> dict[str, str]:
     """The buffer of each new running statistic that a functional batch norm returns: later calls read the buffer."""
-    if call.kind != "_native_batch_norm_legit_functional" or not call.argument("training"):
-        return {}
-    buffers = (call.argument("running_mean"), call.argument("running_var"))
-    return {new: old.value for new, old in zip(call.outputs[3:], buffers, strict=True) if isinstance(old, Ref)}
+    new = call.outputs[3:] if call.kind == "_native_batch_norm_legit_functional" else ()
+    return dict(zip(new, running_statistics(call), strict=False))
 
 
 # -- slices of fused projections ---------------------------------------------------------------------------------------

@@ -231,6 +231,7 @@ AVERAGES: dict[str, Callable[[nn.Parameter, nn.Parameter], Any]] = {
     "multiplied, as data": lambda k, q: k.data.mul_(0.75).add_(q.data, alpha=0.25),
     "copied, as data": lambda k, q: k.data.copy_(k.data * 0.75 + q.detach() * 0.25),
     "assigned, as data": lambda k, q: setattr(k, "data", k.data * 0.75 + q.data * 0.25),
+    "changed and assigned": lambda k, q: setattr(k, "data", k.data.mul_(0.75).add_(q.data, alpha=0.25)),
     "a view": lambda k, q: [k[:2].lerp_(q[:2], 0.25), k[2:].lerp_(q[2:], 0.25)],  # traced by torch
 }
 
@@ -253,6 +254,83 @@ def test_frozen_weights_that_average_trained_ones_are_captured(average: str) -> 
     values = run_graph(graph, outside(graph, module, model.batches[0]))
     expected = 0.75 * module.fc.weight + 0.25 * module.trunk[0].weight
     torch.testing.assert_close(values[graph.updates["fc.weight"]], expected)
+
+
+@pytest.mark.parametrize(
+    "parts", [slice(None), slice(1, None)], ids=["whole", "in part"]
+)  # the latter is traced by torch
+def test_a_frozen_weight_with_two_names_is_changed_under_both(parts: slice) -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            net.fc.weight[parts].mul_(0.5)
+            net.trunk[2].weight[parts].add_(1.0)
+        return net.fc(net.trunk(x)).square().mean()
+
+    module = Net(compute)
+    module.trunk = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+    module.fc.weight.requires_grad_(False)
+    module.trunk[2].weight = module.fc.weight
+    model = Model("net", module, ({"x": torch.ones(2, 4)},), {"x": ("batch", "width")})
+    graph = capture(model)
+    (name,) = graph.updates
+    assert check_capture(model, graph).is_compared
+    values = run_graph(graph, outside(graph, module, model.batches[0]))
+    expected = module.fc.weight.clone()
+    expected[parts] = 0.5 * expected[parts] + 1.0
+    torch.testing.assert_close(values[graph.updates[name]], expected)
+
+
+def test_data_that_shares_memory_with_a_trained_weight_is_refused() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        net.fc.weight.data = net.trunk[0].weight.data
+        return (net.trunk(x) - net.fc(x)).square().mean()
+
+    module = Net(compute)
+    module.fc.requires_grad_(False)
+    with pytest.raises(PlanError) as raised:
+        capture(Model("net", module, ({"x": torch.ones(2, 4)},), {"x": ("batch", "width")}))
+    (found,) = raised.value.diagnostics
+    assert found.code == "E0343" and "whose memory it shares" in render(found)
+
+
+def _normed(take: Callable[[torch.Tensor], torch.Tensor], trains: bool) -> Model:
+    """A model whose teacher takes the statistics that its batch norm had before the step."""
+
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for new, old in zip(net.fc.buffers(), net.trunk[0].buffers(), strict=True):
+                new.copy_(take(old))
+        return (net.trunk(x) - net.fc(x)).square().mean()
+
+    module = Net(compute)
+    module.trunk, module.fc = nn.Sequential(nn.BatchNorm1d(4)), nn.BatchNorm1d(4).train(trains)
+    return Model("net", module, ({"x": torch.randn(8, 4)},), {"x": ("batch", "width")})
+
+
+@pytest.mark.parametrize("take", [torch.clone, torch.Tensor.detach])
+def test_a_copy_of_statistics_keeps_what_they_were_before_the_batch_norm(
+    take: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    model = _normed(take, trains=False)
+    graph = capture(model)
+    assert {"fc.running_mean", "fc.running_var"} <= set(graph.updates)
+    assert check_capture(model, graph).is_compared
+
+
+def test_a_clone_of_statistics_may_be_read_after_the_batch_norm() -> None:
+    def compute(net: Net, x: torch.Tensor) -> torch.Tensor:
+        old = net.norm.running_var.clone()
+        return (old * net.norm(net.fc(x))).square().sum()
+
+    model = Model("net", Net(compute), ({"x": torch.randn(8, 4)},), {"x": ("batch", "width")})
+    assert check_capture(model, capture(model)).is_compared
+
+
+def test_statistics_that_the_forward_and_a_batch_norm_change_are_refused() -> None:
+    with pytest.raises(PlanError) as raised:
+        capture(_normed(torch.clone, trains=True))
+    (found,) = raised.value.diagnostics
+    assert found.code == "E0330" and "gives a new value to `fc.running_mean`" in render(found)
 
 
 def test_checks_of_the_arguments_of_a_distribution_are_left_out() -> None:
@@ -378,7 +456,7 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
     "E0370": {"a counter": lambda net, x: torch.ops.ssdsl_found.counted(net.fc(x)).sum()},
     "E0367": {
         "the new mean": lambda net, x: net.norm(net.fc(x)).sum() + net.norm.running_mean.sum(),
-        "a clone that is none": lambda net, x: (net.norm.running_var.clone() * net.norm(net.fc(x))).sum(),
+        "a view": lambda net, x: (net.norm.running_var.detach() * net.norm(net.fc(x))).sum(),
     },
     "E0332": {
         "poisson": lambda net, x: (net.fc(x) + torch.poisson(x.abs())).sum(),
