@@ -150,7 +150,7 @@ def run(
         print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
         return
     print_views(*(run_views(result) if result.steps else ()))
-    results.print(loaded.comparison)
+    results.print(loaded.comparison, markup=False)
 
 
 def _is_of(run: Path, resume: str | None) -> bool:
