@@ -171,7 +171,7 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
     if profile is not None:
         operators = recorded_profile(program.program, result, worded(program)) if result.ranks[0].clocked else None
         write_costs(profile, times, worded(program), digest(program.program), operators)
-        talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
+        talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False, markup=False)
     if trace is not None:
         costs = Measured(program.program, times)
         simulated = simulate(program.program, program.source, chosen_cluster("laptop"), costs)
