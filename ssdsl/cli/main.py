@@ -1,7 +1,7 @@
 """The entry point: runs a command, and turns its outcome into an exit status.
 
 0: success. 1: the plan (or the model) is wrong, does not fit the cluster, or does not compute what a single device
-does. 2: wrong usage. 3: a bug of ssdsl. 130: Ctrl-C.
+does. 2: wrong usage. 3: a bug of ssdsl. 130: Ctrl-C. 141: the reader of the output has closed it.
 """
 
 import os
@@ -25,9 +25,14 @@ def main() -> None:
         except PlanError as error:
             show_diagnostics(error.diagnostics)
             sys.exit(WRONG)
-    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(PIPE)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _stop_writing()
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # libraries make it a status of 1
+            _stop_writing()
+        raise
     except Exception as error:
         from ssdsl.run.out_of_resources import lack_of
 
@@ -36,3 +41,9 @@ def main() -> None:
             sys.exit(WRONG)
         report_bug(error)
         sys.exit(BUG)
+
+
+def _stop_writing() -> None:
+    """Exits after the reader of the output has closed it, as `head` does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(PIPE)

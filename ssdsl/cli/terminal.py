@@ -23,6 +23,11 @@ PIPED_WIDTH = 120
 TRAILING = re.compile(r"[ \t]+(?=\n)")
 
 
+for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    if getattr(sys, name) is None:  # the caller has closed it
+        setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  it stays open
+
+
 class _Stripped:
     """The current stdout, without the blanks with which a table ends its lines, and with `?` for characters that it
     cannot encode."""

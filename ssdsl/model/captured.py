@@ -6,7 +6,8 @@ Neither torch nor the model is loaded, unless the graph has to be captured or so
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssdsl.collector import paused_collector
 from ssdsl.model.cache import entries
-from ssdsl.model.cache.sources import Sources, noted
+from ssdsl.model.cache.sources import Sources, is_installed, noted
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_errors import GraphOfOtherPrecision, GraphUnreadable, GraphWithoutModel, TorchMissing
 from ssdsl.model.graph_file import BadGraphFile, read_graph
@@ -75,6 +76,7 @@ def captured(request: ModelRequest, working: Working = _silent, keep: bool = Tru
     """The graph of a model; with `keep` it is read from the cache, or written there. Raises PlanError."""
     if request.spec.endswith(GRAPH):
         return _from_file(request)
+    _forget_imports()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
     asked = entries.question(asdict(request))
     if keep and (known := entries.find(asked)) is not None:
@@ -86,7 +88,8 @@ def captured(request: ModelRequest, working: Working = _silent, keep: bool = Tru
         from ssdsl.model.checks.check_capture import check_if_small
         from ssdsl.model.load.model import computing
         from ssdsl.model.trace import capture
-    with working(f"capturing {request.spec}"), noted() if keep else contextlib.nullcontext(Sources()) as sources:
+    recording = noted() if keep else contextlib.nullcontext(Sources())
+    with working(f"capturing {request.spec}"), _noted_imports(), recording as sources:
         model = build(request)
         graph = capture(computing(model))
         comparison = check_if_small(computing(model), graph)
@@ -112,6 +115,32 @@ def build(request: ModelRequest) -> "Model":
         trains=request.trains,
     )
     return replace(given, precision=request.precision)
+
+
+_imports: list[tuple[set[str], list[str]]] = []  # by captures: names of modules, folders on the path
+
+
+@contextlib.contextmanager
+def _noted_imports() -> Iterator[None]:
+    """A context in which new modules, and new folders on the path, are noted for `_forget_imports`."""
+    modules, path = set(sys.modules), list(sys.path)
+    try:
+        yield
+    finally:
+        _imports.append((sys.modules.keys() - modules, [folder for folder in sys.path if folder not in path]))
+
+
+def _forget_imports() -> None:
+    """Forgets the user's modules that earlier captures of this process imported: their files may have changed."""
+    for names, folders in _imports:
+        sys.path[:] = (folder for folder in sys.path if folder not in folders)
+        for name in names & sys.modules.keys():
+            module = sys.modules[name]
+            place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+            if isinstance(place, str) and not is_installed(place):
+                del sys.modules[name]
+    _imports.clear()
+    importlib.invalidate_caches()
 
 
 def _from_file(request: ModelRequest) -> Captured:

@@ -2,8 +2,9 @@
 
 The file is a zip archive of three members:
 
-- `header.json`: `{"format": "ssdsl graph", "version": 2, "fields": {"Dim": ["name", ...], ...}, ...}` and what the
-  writer adds, such as the model's name. A file whose classes have other `fields` than today's is refused;
+- `header.json`: `{"format": "ssdsl graph", "version": 2, "fields": {"Dim": ["name", ...], ...}, "checksum": ...}` and
+  what the writer adds, such as the model's name. A file whose classes have other `fields` than today's is refused, and
+  one that has another `checksum`;
 - `graph.json`: a list of nodes, each of which names nodes before it by their numbers; the last is the graph;
 - `constants`: the bytes of stored tensors, end to end.
 
@@ -19,6 +20,7 @@ A node is one of these. Equal things are one node.
 Unlike with pickle, nothing in a file is executed: a word names one of `CLASSES` or `ENUMS`, or is refused.
 """
 
+import hashlib
 import io
 import json
 import sys
@@ -73,12 +75,13 @@ def write_graph(graph: Graph, header: Mapping[str, Any]) -> bytes:
     """The bytes of a graph's file; raises NotData. `header` is anything that JSON can express."""
     writer = _Writer()
     writer.node(graph)
+    nodes, constants = json.dumps(writer.nodes, separators=(",", ":")).encode(), b"".join(writer.constants)
+    about = {"format": FORMAT, "version": VERSION, "fields": WRITTEN, **header}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
-        about = {"format": FORMAT, "version": VERSION, "fields": WRITTEN}
-        archive.writestr("header.json", json.dumps({**about, **header}))
-        archive.writestr("graph.json", json.dumps(writer.nodes, separators=(",", ":")))
-        archive.writestr("constants", b"".join(writer.constants))
+        archive.writestr("header.json", json.dumps({**about, "checksum": _checksum(about, nodes, constants)}))
+        archive.writestr("graph.json", nodes)
+        archive.writestr("constants", constants)
     return file.getvalue()
 
 
@@ -93,7 +96,12 @@ def read_graph(path: Path) -> tuple[Graph, dict[str, Any]]:
     with _opened(path) as archive:
         header = _header(archive)
         try:
-            graph = _read(json.loads(archive.read("graph.json")), archive.read("constants"))
+            nodes, constants = archive.read("graph.json"), archive.read("constants")
+            if (
+                header.get("checksum", seen := _checksum(header, nodes, constants)) != seen
+            ):  # earlier versions wrote none
+                raise BadGraphFile("it was changed after `ssdsl capture` had written it")
+            graph = _read(json.loads(nodes), constants)
         except DAMAGED as error:
             raise BadGraphFile(f"it is damaged ({type(error).__name__}: {error})") from error
     if not isinstance(graph, Graph):
@@ -106,6 +114,15 @@ def _opened(path: Path) -> zipfile.ZipFile:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
         raise BadGraphFile("it is no file that `ssdsl capture` has written") from error
+
+
+def _checksum(header: Mapping[str, Any], nodes: bytes, constants: bytes) -> str:
+    """The checksum of the other members, and of what the header has beside it."""
+    about = json.dumps([len(nodes), *(pair for pair in header.items() if pair[0] != "checksum")])
+    found = hashlib.sha256(about.encode())
+    found.update(nodes)
+    found.update(constants)
+    return found.hexdigest()
 
 
 def _header(archive: zipfile.ZipFile) -> dict[str, Any]:

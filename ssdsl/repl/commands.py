@@ -213,6 +213,8 @@ def _written(session: Session, name: str, overwrite: bool) -> Path:
     """
     path = Path(name).expanduser()
     path = path if path.suffix else path.with_suffix(".ssp")
+    if path.is_dir():
+        raise PlanError(CannotSave(None, str(path), "is a directory"))
     if path.exists() and not overwrite:
         raise PlanError(FileExists(None, str(path)))
     interpret_part(parse(session.draft.source), session.workspace.model, session.overrides, path.parent)

@@ -142,6 +142,21 @@ def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("words", ["plans --json", "models --json", "--help", "explain"])
+def test_a_reader_that_has_gone_is_no_mistake_of_the_plan(words: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        ended = subprocess.run([sys.executable, "-m", "ssdsl", *words.split()], stdout=gone, stderr=subprocess.PIPE)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_streams_may_be_closed() -> None:
+    command = f"{sys.executable} -m ssdsl models"
+    ended = subprocess.run(["sh", "-c", f"{command} >&- <&-"], stderr=subprocess.PIPE)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_a_bug_of_ours_is_3_and_keeps_the_traceback(tmp_path: Path) -> None:
     code = "import sys; import ssdsl.cli.main as m\ndef broken(**_): raise ValueError('oops')\nm.app = broken; m.main()"
     env = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -439,6 +454,15 @@ def test_show_graph(here: Callable[..., Done], model: str) -> None:
     done = here(*words)
     assert done.returncode == 0 and "linear(%x[batch, feature], %one.weight[" in done.stdout, done.stderr
     assert json.loads(here(*words, "--json").stdout) == {"graph": done.stdout}
+
+
+def test_names_of_files_stand_as_they_are(here: Callable[..., Done], model: str, tmp_path: Path) -> None:
+    page, trace = str(tmp_path / "a[red].html"), str(tmp_path / "b[/b].json")
+    (tmp_path / "b[").mkdir()
+    done = here("simulate", "data_parallel", "--model", model, "--html", page, "--trace", trace)
+    assert done.returncode == 0 and {f"{page}:", f"{trace}:"} <= set(done.stderr.split())
+    done = here("simulate", "data_parallel", "--model", model, "--html", page, "--trace", page)
+    assert done.returncode == 2 and "is the file of --trace" in done.stderr
 
 
 def test_print_after_a_pass(here: Callable[..., Done], model: str) -> None:

@@ -184,7 +184,11 @@ def test_cache_lists_and_clears(folder: Path, tmp_path: Path) -> None:
     listed = ssdsl("cache", "--json", folder=tmp_path)
     assert [row["model"] for row in json.loads(listed.stdout)] == ["mine.py:net"], listed.stderr
     assert ssdsl("cache", folder=tmp_path).stdout.startswith("1 graph, ")
+    shutil.copytree(tmp_path / "cache", tmp_path / "again")
     assert ssdsl("cache", "--clear", folder=tmp_path).stdout == "removed 1 graph\n"
+    shutil.rmtree(tmp_path / "cache")
+    shutil.move(tmp_path / "again", tmp_path / "cache")
+    assert json.loads(ssdsl("cache", "--clear", "--json", folder=tmp_path).stdout) == {"removed": 1}
     assert json.loads(ssdsl("cache", "--json", folder=tmp_path).stdout) == []
 
 

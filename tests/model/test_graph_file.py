@@ -102,8 +102,28 @@ HEADER = {"format": "ssdsl graph", "version": 2, "fields": {"Dim": ["name"]}}
 def test_what_is_no_graph_is_refused(change: dict[str, str], reason: str, tmp_path: Path) -> None:
     path = tmp_path / "model.graph"
     path.write_bytes(write_graph(capture(load("tests/models/tied.py:tied")), {}))
+    with zipfile.ZipFile(path) as file:
+        header = json.loads(file.read("header.json"))
+    header.pop("checksum")
     with pytest.raises(BadGraphFile, match=reason):
-        read_graph(rewritten(path, change))
+        read_graph(rewritten(path, {"header.json": json.dumps(header), **change}))
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.graph"
+    path.write_bytes(write_graph(capture(load("tests/models/tied.py:tied")), {"sizes": (1, 2.5), "model": "[/a]"}))
+    read_graph(path)
+    with zipfile.ZipFile(path) as file:
+        header, nodes = json.loads(file.read("header.json")), json.loads(file.read("graph.json"))
+    number = next(i for i, node in enumerate(nodes) if type(node) is int)
+    other = [*nodes[:number], 10**9, *nodes[number + 1 :]]
+    for change in ({"graph.json": json.dumps(other)}, {"header.json": json.dumps(header | {"model": "other"})}):
+        whole = path.read_bytes()
+        with pytest.raises(BadGraphFile, match="changed after"):
+            read_graph(rewritten(path, change))
+        path.write_bytes(whole)
+    header.pop("checksum")  # as an earlier version wrote it
+    read_graph(rewritten(path, {"header.json": json.dumps(header)}))
 
 
 def test_a_file_of_other_bytes_is_refused(tmp_path: Path) -> None:

@@ -255,8 +255,10 @@ def test_save_overwrites_only_when_told(planned: Entering, tmp_path: Path) -> No
     planned(f":save! {path}")
     assert path.read_text() == planned.text
     assert "E0805" in planned(f":save {tmp_path / 'nowhere' / 'p.ssp'}")
+    (tmp_path / "folder.ssp").mkdir()
+    assert "E0805" in planned(f":save {tmp_path / 'folder'}")  # `:save!` would not help
     planned(f":save {tmp_path / 'other'}")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["other.ssp", "p.ssp"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.ssp", "other.ssp", "p.ssp"]
 
 
 def test_save_refuses_where_a_used_file_would_not_be_found(enter_: Entering, tmp_path: Path) -> None:

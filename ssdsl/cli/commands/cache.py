@@ -21,7 +21,8 @@ def cache(clear: Clear = False, json: options.Json = False) -> None:
     from ssdsl.show.tables.cache import cache_json, cache_view
 
     if clear:
-        results.print(f"removed {counted(entries.clear(), 'graph')}")
+        removed = entries.clear()
+        print_json({"removed": removed}) if json else results.print(f"removed {counted(removed, 'graph')}")
         return
     found = entries.entries()
     if json:

@@ -64,7 +64,7 @@ def check(
         model_index, devices = index_model(loaded.graph), program.plan.devices
         if opened := open_params(loaded.source, loaded.path.parent, model_index, devices, overrides):
             results.print(opened, markup=False)
-        results.print(loaded.comparison)
+        results.print(loaded.comparison, markup=False)
         results.print(f"the plan is complete and free of deadlock; {program.proof}", style="green")
     if too_much:
         raise typer.Exit(1)

@@ -62,7 +62,7 @@ def profile(
         loaded = LoadedPlan(path, source, held)
         program = compiled(loaded, overrides | own)
         if known is not None and not lacking(program.program, known):
-            talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False)
+            talk.print(f"{worded(program)}: the profile has all that it needs", highlight=False, markup=False)
             continue
         training = Training(steps, seed, optimizer=optimizer, record=True, timeout_s=timeout)
         with workplace(None) as folder:
@@ -70,8 +70,8 @@ def profile(
         profiles.append(_recorded(known, program, result, Path(out)))
         known = merged(profiles)
         write_profile(out, known)
-        talk.print(f"{worded(program)}: recorded", highlight=False)
-    talk.print(f"{out}: for `ssdsl simulate --costs {out}`", highlight=False)
+        talk.print(f"{worded(program)}: recorded", highlight=False, markup=False)
+    talk.print(f"{out}: for `ssdsl simulate --costs {out}`", highlight=False, markup=False)
 
 
 def _chosen(words: str) -> tuple[str, dict[str, int]]:

@@ -101,7 +101,10 @@ def _entries(terminal: bool, live: _Live) -> Iterator[str]:
     from ssdsl.repl.terminal.prompt import prompted
 
     ctx = live.session.facts.context
-    talk.print(f"{ctx.model.graph.name}: {len(ctx.model.compute):,} operators; :help lists the commands, Ctrl-D quits")
+    talk.print(
+        f"{ctx.model.graph.name}: {len(ctx.model.compute):,} operators; :help lists the commands, Ctrl-D quits",
+        markup=False,
+    )
     yield from prompted(lambda: live.session)
 
 

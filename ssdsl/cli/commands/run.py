@@ -150,7 +150,7 @@ def run(
         print_json([{name: v for name, v in asdict(rank).items() if name != "recorded"} for rank in result.ranks])
         return
     print_views(*(run_views(result) if result.steps else ()))
-    results.print(loaded.comparison)
+    results.print(loaded.comparison, markup=False)
 
 
 def _is_of(run: Path, resume: str | None) -> bool:
@@ -171,7 +171,7 @@ def _save(program: "Compiled", result: "RunResult", profile: str | None, trace: 
     if profile is not None:
         operators = recorded_profile(program.program, result, worded(program)) if result.ranks[0].clocked else None
         write_costs(profile, times, worded(program), digest(program.program), operators)
-        talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False)
+        talk.print(f"{profile}: for `ssdsl simulate --costs {profile}`", highlight=False, markup=False)
     if trace is not None:
         costs = Measured(program.program, times)
         simulated = simulate(program.program, program.source, chosen_cluster("laptop"), costs)

@@ -45,6 +45,8 @@ def simulate(
     """
     for file in (trace, html):
         check_folder(file)
+    if trace is not None and trace == html:
+        raise typer.BadParameter(f"{trace} is the file of --trace: give another", param_hint="'--html'")
     overrides = settings(set_)
     chosen = chosen_cluster(cluster)
     loaded = load(plan, model, meta=meta, precision=precision)

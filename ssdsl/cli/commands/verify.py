@@ -54,7 +54,7 @@ def verify(
         print_json(verdict_json(comparisons, program.plan.devices))
     else:
         print_views(verdict_view(comparisons))
-        results.print(loaded.comparison)
+        results.print(loaded.comparison, markup=False)
     if wrong is not None:
         show_diagnostics([wrong])
         raise typer.Exit(1)

@@ -133,7 +133,7 @@ def _versions() -> dict[str, str]:
         (str(p), p.stat().st_mtime_ns) for part in ("model", "runtime") for p in sorted((PACKAGE / part).rglob("*.py"))
     ]
     return {
-        "python": sys.version,
+        "python": f"{sys.version} -{'O' * sys.flags.optimize}",  # without assertions
         "packages": hashlib.sha256("\n".join(known).encode()).hexdigest(),
         "ssdsl": hashlib.sha256(repr(own).encode()).hexdigest(),
     }

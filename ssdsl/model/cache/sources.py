@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import logging
 import os
 import random
 import stat
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -40,6 +42,7 @@ OUTSIDE = {
     **dict.fromkeys(("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork"), "another process"),
     "sqlite3.connect": "a database",
     "ctypes.dlopen": "a library",
+    "builtins.input": "the keyboard",
 }
 UNSEEN = {  # names in a user's code of functions whose calls cannot be noticed
     **dict.fromkeys(("now", "utcnow", "today"), "the clock"),
@@ -55,7 +58,7 @@ UNSEEN = {  # names in a user's code of functions whose calls cannot be noticed
 class Sources:
     """The sources of a model by their kinds, each with its state: checksums of `files` and `folders` by absolute path
     ("" if there is none); `looked`, the kind of file at paths that were only queried; values of `variables`; of
-    `modules` that were looked for in a folder, whether they are there."""
+    `modules` that were looked for in a folder, the files there from which Python would choose."""
 
     states: dict[str, dict[str, str | bool | None]] = field(default_factory=lambda: {kind: {} for kind in STATES})
     lacking: str = ""  # a source that was read and cannot be compared later
@@ -135,8 +138,11 @@ class _SourceRecorder:
         if is_installed(path) or self._is_made(path):
             return
         number = flags if isinstance(flags, int) else 0
-        if number & os.O_WRONLY or number & os.O_TRUNC or (number & os.O_RDWR and not os.path.exists(path)):
+        writes = number & (os.O_WRONLY | os.O_RDWR)
+        if number & os.O_TRUNC or (writes and not os.path.exists(path)):
             self.own.add(path)
+        elif number & os.O_WRONLY:  # what the file had remains, and may be read later
+            return
         elif not os.path.exists(path) or os.path.isfile(path):
             self.sources.note("files", path)
         elif not os.path.isdir(path) and path != os.devnull and not path.startswith("/dev/"):
@@ -176,7 +182,12 @@ class _SourceRecorder:
         """A context in which functions report to the recorder if they ask for variables, the time or about files;
         seeding makes a generator new."""
         with contextlib.ExitStack() as stack:
-            for name, told in (("getitem", self._got), ("setitem", self._set), ("iter", self._named)):
+            for name, told in (
+                ("getitem", self._got),
+                ("setitem", self._set),
+                ("iter", self._named),
+                ("len", self._named),
+            ):
                 _replaced(stack, type(os.environ), f"__{name}__", told)
             for name in CLOCK:
                 _replaced(stack, time, name, self._clock)
@@ -185,8 +196,11 @@ class _SourceRecorder:
             for owner in (random, sys.modules.get("numpy.random")):
                 if owner is not None:
                     _replaced(stack, owner, "seed", self._seeded)
-            if "torch" in sys.modules:
-                _replaced(stack, sys.modules["torch"], "seed", self._seeds_at_random)
+            if (torch := sys.modules.get("torch")) is not None:
+                _replaced(stack, torch, "seed", self._seeds_at_random)
+                _replaced(stack, torch.jit, "load", self._loaded)
+            stack.callback(setattr, sys, "argv", sys.argv)
+            sys.argv = _Arguments(sys.argv, self)
             yield
 
     def _got(self, function: Callable[..., Any], variables: Any, name: Any) -> Any:
@@ -210,13 +224,17 @@ class _SourceRecorder:
         return function(variables)
 
     def _clock(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        if _asks():
+        if sys._getframe(2).f_code.co_filename != logging.__file__ and _asks():  # the time of a message is no source
             self.lack("the clock")
         return function(*args, **options)
 
     def _path(self, function: Callable[..., Any], path: Any, *args: Any, **options: Any) -> Any:
         self.record_event("looked", (path,))
         return function(path, *args, **options)
+
+    def _loaded(self, function: Callable[..., Any], file: Any, *args: Any, **options: Any) -> Any:
+        self.record_event("open", (file, "r", 0))
+        return function(file, *args, **options)
 
     def _seeded(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         result = function(*args, **options)
@@ -227,6 +245,35 @@ class _SourceRecorder:
     def _seeds_at_random(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         self.lack("a random number")
         return function(*args, **options)
+
+
+class _Arguments(list[str]):
+    """The command line; the recorder hears of a user's code that reads more of it than the name of the program."""
+
+    def __init__(self, words: list[str], recorder: _SourceRecorder) -> None:
+        super().__init__(words)
+        self.recorder = recorder
+
+    def _read(self) -> None:
+        if _asks():
+            self.recorder.lack("the command line")
+
+    def __getitem__(self, place: Any) -> Any:
+        if place != 0:
+            self._read()
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read()
+        return super().__iter__()
+
+    def __contains__(self, word: object) -> bool:
+        self._read()
+        return super().__contains__(word)
+
+    def __len__(self) -> int:
+        self._read()
+        return super().__len__()
 
 
 class _Asked:
@@ -367,9 +414,10 @@ def _names_of_variables() -> str:
     return "=".join(sorted(map(os.fsdecode, os.environ._data)))  # type: ignore[attr-defined]
 
 
-def _is_module(place: str) -> bool:
-    """Whether a folder has a module of this name."""
-    return os.path.exists(f"{place}.py") or os.path.exists(place)
+def _module_at(place: str) -> str:
+    """The endings of the files from which Python would choose a module of this name in a folder; "/" is a folder."""
+    endings = ["/", *(f"{last}{end}" for last in ("/__init__", "") for end in all_suffixes())]
+    return " ".join(ending for ending in endings if os.path.exists(f"{place}{ending}"))
 
 
 def _state_of(path: str) -> str:
@@ -401,7 +449,7 @@ def _sum_of_folder(path: str) -> str:
 
 STATES: dict[str, Callable[[str], Any]] = {  # what is compared of each kind of source, the cheapest first
     "variables": _variable,
-    "modules": _is_module,
+    "modules": _module_at,
     "looked": _state_of,
     "folders": _sum_of_folder,
     "files": _sum_of_file,

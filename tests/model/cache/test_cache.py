@@ -3,15 +3,18 @@
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from ssdsl.model.cache import entries
 from ssdsl.model.captured import Captured, ModelRequest, captured
 from ssdsl.model.graph_text import graph_text
+from ssdsl.text.diagnostic import PlanError
 
 FILE = """
 import {imports}
@@ -127,6 +130,7 @@ READS = {
         "",
         'concurrent.futures.ThreadPoolExecutor(4).submit(lambda: open("config.json").read()).result()',
     ),
+    "after it was opened to append": ("os", "", 'open("config.json", "a").close(); open("config.json").read()'),
     "open": ("json", "", 'self.n = json.load(open("config.json"))["n"]'),
     "at import": ("json, pathlib", 'N = json.loads(pathlib.Path("config.json").read_text())', "pass"),
     "with os": ("os", "", 'f = os.open("config.json", os.O_RDONLY); os.read(f, 9); os.close(f)'),
@@ -156,6 +160,14 @@ def test_variables_that_are_read_are_compared(folder: Path, expression: str, mon
     assert not is_kept() and is_kept()
     monkeypatch.setenv("WIDER", "4")
     assert not is_kept() and is_kept()
+
+
+def test_the_number_of_variables_is_compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, inside="self.variables = len(os.environ)")
+    asked()
+    assert is_kept()
+    monkeypatch.setenv("WIDER", "3")
+    assert not is_kept()
 
 
 HELPER = """
@@ -203,6 +215,53 @@ def test_a_module_that_appears_is_seen(folder: Path) -> None:
     assert is_kept()
     (folder / "extra.py").write_text("")
     assert not is_kept()
+
+
+@pytest.mark.parametrize("appears", ["helper/__init__.py", "helper.py", "helper.pyc", "other/helper.py"])
+def test_what_python_would_import_instead_is_seen(folder: Path, appears: str) -> None:
+    path = "import sys\nsys.path[:0] = ['lib', 'other']\n"
+    write(folder, before=f"{path}try:\n    import helper\nexcept ImportError:\n    pass")
+    (folder / "helper").mkdir()  # no package yet
+    asked()
+    assert is_kept()
+    (folder / appears).parent.mkdir(exist_ok=True)
+    (folder / appears).write_bytes(b"")
+    with contextlib.suppress(PlanError):  # an empty .pyc is none
+        assert not is_kept()
+
+
+def test_a_module_of_torch_that_is_loaded_is_compared(folder: Path) -> None:
+    write(folder, inside='self.width = int(torch.jit.load("saved.pt").bias.numel())')
+    torch.jit.script(torch.nn.Linear(1, 2)).save("saved.pt")
+    asked()
+    assert is_kept()
+    torch.jit.script(torch.nn.Linear(1, 3)).save("saved.pt")
+    assert not is_kept()
+
+
+def test_the_next_capture_of_a_process_imports_what_has_changed(folder: Path) -> None:
+    first = captured(ModelRequest("mine.py:net"), working)
+    (folder / "parts.py").write_text(PARTS.replace("WIDTH = 6", "WIDTH = 16"))
+    second = captured(ModelRequest("mine.py:net"), working)
+    assert (first.model.module.fc.weight.shape[0], second.model.module.fc.weight.shape[0]) == (6, 16)
+    assert is_kept()
+
+
+def test_the_next_capture_of_a_process_finds_what_is_kept(folder: Path) -> None:
+    captured(ModelRequest("mine.py:net"), working)
+    assert captured(ModelRequest("mine.py:net"), working).built is None
+
+
+def test_a_message_of_logging_is_no_reason(folder: Path) -> None:
+    write(folder, "logging", inside='logging.getLogger("mine").error("the time of a message")')
+    assert not asked().not_kept and is_kept()
+
+
+def test_a_run_without_assertions_has_another_answer() -> None:
+    asked()
+    known = entries._versions()["python"]
+    run = [sys.executable, "-O", "-c", "from ssdsl.model.cache import entries; print(entries._versions()['python'])"]
+    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout.strip() != known
 
 
 def test_a_link_to_another_folder_is_seen(folder: Path, tmp_path: Path) -> None:
@@ -257,6 +316,8 @@ ESCAPES = {
     "random numbers of torch outside of the model's function": ("os", "DRAWN = torch.rand(())", "pass"),
     "a random number": ("uuid", "", "uuid.uuid4()"),
     "a random number of torch": ("os", "", "torch.seed()"),
+    "the command line": ("argparse", "", "argparse.ArgumentParser().parse_known_args()"),
+    "the command line itself": ("sys", "", 'self.wide = "--wide" in sys.argv'),
     "a database": ("sqlite3", "", 'sqlite3.connect(":memory:")'),
     "files by an extension": ("os", "", "self.load = lambda o: o.from_file()"),
 }
@@ -268,7 +329,9 @@ def test_what_cannot_be_compared_is_not_kept(folder: Path, what: str) -> None:
         pytest.importorskip("numpy")
     write(folder, *ESCAPES[what])
     first = asked()
-    reason = what.partition(" of ")[0] if what.startswith(("the clock", "a random number")) else what
+    reason = (
+        what.partition(" of ")[0] if what.startswith(("the clock", "a random number")) else what.removesuffix(" itself")
+    )
     assert first.not_kept == f"it read {reason}"
     assert not is_kept()
 
