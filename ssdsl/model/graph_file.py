@@ -97,9 +97,8 @@ def read_graph(path: Path) -> tuple[Graph, dict[str, Any]]:
         header = _header(archive)
         try:
             nodes, constants = archive.read("graph.json"), archive.read("constants")
-            if (
-                header.get("checksum", seen := _checksum(header, nodes, constants)) != seen
-            ):  # earlier versions wrote none
+            seen = _checksum(header, nodes, constants)
+            if header.get("checksum", seen) != seen:  # earlier versions wrote none
                 raise BadGraphFile("it was changed after `ssdsl capture` had written it")
             graph = _read(json.loads(nodes), constants)
         except DAMAGED as error:

@@ -329,3 +329,9 @@ def averages_a_teacher(net: Net, x: torch.Tensor) -> torch.Tensor:
         for weight in net.fc.parameters():
             weight.mul_(0.9).add_(0.1)
     return (net.fc(x) - y).square().sum()
+
+
+def shares_memory(net: Net, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        net.count.set_(net.fc.weight[0].detach())
+    return net.fc(x).square().sum() * net.count.sum()

@@ -33,6 +33,10 @@ REASONS = {
         "eager PyTorch keeps the gradient of the old value, and the program would stop it there",
         "compute a new tensor instead of changing this one",
     ),
+    "memory": (
+        "later both tensors would change with each other, and in a program they do not",
+        "write numbers: `copy_`",
+    ),
     "unseen": (
         "it changes the tensor without declaring it, so a program would keep the old value",
         "compute the new value by other operators and write it by `copy_`; "
@@ -103,6 +107,9 @@ class _Finder:
                 self.learning.add(node)
 
     def judge(self, node: fx.Node, written: fx.Node) -> Iterator[TensorChanged]:
+        if str(node.target).startswith("aten.set_."):
+            yield _diagnostic(node, "where the numbers of a tensor lie", "memory")
+            return
         base, is_hidden = _base(written, node in self.still)
         kind, name = self.kinds.get(base.name), self.targets.get(base.name, "")
         if kind is InputKind.USER_INPUT:

@@ -75,6 +75,7 @@ WRONG: dict[str, dict[str, Forward]] = {
         "without gradient": dropped.changes_without_gradient,
         "an attribute": dropped.changes_an_attribute,
         "a buffer by an operator that hides it": dropped.changes_a_buffer_unseen,
+        "memory": dropped.shares_memory,
     },
     "E0344": {
         "a counter": dropped.counts,
