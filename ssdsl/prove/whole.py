@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ssdsl.ir.comm import Narrow
-from ssdsl.ir.function import Conversion, Function, OpPart, Write
+from ssdsl.ir.function import Conversion, Function, OpPart, Section, Write
 from ssdsl.ir.program import Compute, Free, Role
 from ssdsl.ir.value import Axis, Coordinate, Name, Time, Type
 from ssdsl.model.graph import Operator, Stage
@@ -94,7 +94,7 @@ def check_buffers(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
     users: dict[int, list[_User]] = {}
     for number, one in typed.items():
         views = _views(one.function)
-        for instr in one.function.body():
+        for section, instr in ((s, i) for s in one.function.sections for i in s.body):
             try:
                 if isinstance(instr, Write):
                     written.setdefault(instr.buffer, []).append(number)
@@ -107,6 +107,7 @@ def check_buffers(facts: ProofFacts, typed: dict[int, TypedFunction]) -> None:
                             )
                     for name in _statistics(facts.operators[instr.operator], instr):
                         _check_in_place(facts, one, *_cut_of(views, name))
+                        _check_once(section, name, views)
             except Wrong as wrong:
                 where = f"function `{one.function.name}`"
                 facts.fail_with(wrong, where, str(instr)[:80], one.function.submesh.mesh.span)
@@ -153,6 +154,14 @@ def _cut_of(views: Views, name: Name) -> tuple[Name, tuple[Narrow, ...]]:
         name, step = views[name]
         cuts = step, *cuts
     return name, cuts
+
+
+def _check_once(section: Section, name: Name, views: Views) -> None:
+    """Raises Wrong if a section that is computed again changes statistics through a part that was taken before it. What
+    is taken in the section is taken of a copy the second time."""
+    taken = {i.result.name for i in section.body if isinstance(i, Conversion)}
+    if section.recompute and name in views and name not in taken:
+        raise Wrong(Rule.UPDATED_BUFFER, "a part that is taken where it is computed again", f"{name}, taken before")
 
 
 def _check_write(facts: ProofFacts, one: TypedFunction, write: Write) -> None:

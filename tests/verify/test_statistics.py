@@ -9,6 +9,7 @@ from torch import nn
 
 import ssdsl
 from bench.fuzz.trial import Outcome, try_plan
+from ssdsl.lower.functions import form_sections
 from ssdsl.runtime.options import Training
 from tests.verify.conftest import captured
 
@@ -39,11 +40,14 @@ def test_statistics_of_a_part_of_the_channels_are_stored_in_runs() -> None:
     assert (tried("whole", "apart").kind, tried("whole", "apart").sign) == ("refused", "E0408")
 
 
-def test_recomputation_changes_parts_of_statistics_once() -> None:
+def test_recomputation_changes_parts_of_statistics_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, graph = captured(f"{FOUND}:batch_norm_of_two_views")
     plan = "mesh gpus(dp = 1)\nsplit model by ffn into c = 2\nrecompute model\nassign model to gpus\n"
     outcome = try_plan(model, graph, plan, Training(2, lr=0.02))
     assert outcome.kind == "equal", outcome.text
+    monkeypatch.setattr(form_sections, "with_own_statistics", lambda function, *_: function)
+    outcome = try_plan(model, graph, plan, Training(2, lr=0.02))
+    assert "a part that is taken where it is computed again" in outcome.text, "a proof that sees it"
 
 
 @pytest.mark.parametrize("plan", ["dp", "micro", "1f1b"])
