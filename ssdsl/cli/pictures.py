@@ -16,7 +16,7 @@ def save_trace(file: str, *timelines: "Timeline") -> None:
     from ssdsl.show.charts.chrome_trace import chrome_trace
 
     save_text(file, json.dumps(chrome_trace(*timelines), allow_nan=False))
-    talk.print(f"{file}: open it at https://ui.perfetto.dev", highlight=False, markup=False)
+    talk.print(f"{file}: open it at https://ui.perfetto.dev", highlight=False, markup=False, soft_wrap=True)
 
 
 def save_html(file: str, timeline: "Timeline", by_line: "View") -> None:
@@ -29,4 +29,4 @@ def save_html(file: str, timeline: "Timeline", by_line: "View") -> None:
 def save_page(file: str, page: str) -> None:
     """Saves the text of a page."""
     save_text(file, page)
-    talk.print(f"{file}: open it in a browser", highlight=False, markup=False)
+    talk.print(f"{file}: open it in a browser", highlight=False, markup=False, soft_wrap=True)

@@ -74,12 +74,11 @@ def working(what: str) -> Iterator[None]:
 
 
 def asked(spec: str = "mine.py:net", **more: object) -> Captured:
-    """As another process would ask: no module of the user's is loaded, and the path is what it was."""
-    path = list(sys.path)
+    """As another process would ask: no module of the user's is loaded. What a capture adds to the path is taken
+    away by the next one."""
     try:
         return captured(ModelRequest(spec, **more), working)  # type: ignore[arg-type]
     finally:
-        sys.path[:] = path
         for name in ("mine", "parts", "more", "ssdsl_user_mine"):
             sys.modules.pop(name, None)
 
