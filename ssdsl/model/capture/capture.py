@@ -102,7 +102,7 @@ def _placeholders(
 
     weights = dict(model.module.named_parameters(remove_duplicate=False))
     first = first_names(weights)  # tied weights are one value, under one name
-    state = {first.get(name, name) for name in (*map(_own, found.changed), *held)}
+    state = {*map(_own, found.changed), *held}
     names: dict[str, str] = {}
     nodes = {n.name: n for n in found.graph.find_nodes(op="placeholder")}
     for spec in found.signature.input_specs:
@@ -177,15 +177,13 @@ def _outputs(
 ) -> None:
     from torch.export.graph_signature import OutputKind
 
-    first = first_names(dict(model.module.named_parameters(remove_duplicate=False)))
     wanted = iter(_output_names(program) if model.evaluation is not None else ())
     for spec in found.signature.output_specs:
         name = names.get(spec.arg.name or "") if hasattr(spec.arg, "name") else None
         if spec.kind in UPDATED.values() and name:
             if model.evaluation is not None:
                 continue  # an evaluation leaves the model as it is
-            updated = _own(spec.target)
-            capture.updates[first.get(updated, updated)] = name
+            capture.updates[_own(spec.target)] = name
         elif spec.kind is OutputKind.USER_OUTPUT:
             if capture.loss and name is not None and (output := next(wanted, None)) is not None:
                 capture.outputs[output] = name
