@@ -6,6 +6,7 @@ the node's fields.
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -23,14 +24,39 @@ from ssdsl.lang.parser.layout import PREFIX, Indentation, span_of
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
+# a definition with the lines of its block, and those without a statement behind it
+DEFINITION = re.compile(r"^(?:def|let) (\w+)[^\n]*(?:\n(?=[ \t\r\n#])[^\n]*)*", re.MULTILINE)
+
 
 @lru_cache(maxsize=64)
 def parse(source: Source) -> Script:
     """The syntax of a plan, parsed once for each text. Raises PlanError with the first mistake in it."""
+    return _parsed(source, source.text)
+
+
+@lru_cache(maxsize=64)
+def parse_definitions(source: Source, names: frozenset[str]) -> Script:
+    """The syntax of a library without the definitions that neither these names nor what they name need.
+
+    Raises PlanError with the first mistake in what is parsed. Parsing all of a library of schedules takes longer than
+    executing a plan that uses one.
+    """
+    blocks = {found[1]: found[0] for found in DEFINITION.finditer(source.text)}
+    needed, left = set[str](), set(names & blocks.keys())
+    while left:
+        needed |= left
+        words = {word for name in left for word in re.findall(r"\w+", blocks[name])}
+        left = (words & blocks.keys()) - needed
+    kept = DEFINITION.sub(lambda m: m[0] if m[1] in needed else re.sub(r"[^\n]", " ", m[0]), source.text)
+    return _parsed(source, kept)
+
+
+def _parsed(source: Source, text: str) -> Script:
+    """The syntax of the source's text, or of a text in which parts of it are blank."""
     layout = Indentation(source)
     parser = grammar_parser().parse_interactive()
     try:
-        for token in layout.process(grammar_parser().lex(PREFIX + source.text + "\n")):
+        for token in layout.process(grammar_parser().lex(PREFIX + text + "\n")):
             parser.feed_token(token)
         tree = parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedCharacters as e:

@@ -58,7 +58,7 @@ class Context:
     facts: Facts
     budget: Budget = field(default_factory=Budget)
     stack: Stack = field(default_factory=Stack)
-    libraries: dict[Path, Scope] = field(default_factory=dict)
+    libraries: dict[tuple[Path, frozenset[str] | None], Scope] = field(default_factory=dict)  # None: all of the file
     scope: Scope = field(default_factory=Scope)  # the names that have a meaning here
 
     def inside(self, scope: Scope) -> "Context":

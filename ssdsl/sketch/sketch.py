@@ -163,7 +163,7 @@ def sketch_of(
     fixed = {name: value for name, value in fixed.items() if name not in free}
     set_by_user = frozenset(chosen.keys() - free.keys())
     meshes, elsewhere = _meshes(script, facts, free), open_in_used_files(script, folder)
-    files = tuple(path for path in context.libraries if path not in library_files())
+    files = tuple(path for path, _ in context.libraries if path not in library_files())
     return Sketch(source, script, folder, tuple(free.values()), fixed, set_by_user, meshes, elsewhere, files)
 
 

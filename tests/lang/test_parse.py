@@ -1,11 +1,14 @@
 """Texts that do not parse are answered with the place, the reason and the change to make; texts that do, with nodes."""
 
+import re
 from time import perf_counter
 
 import pytest
 
 from ssdsl.lang import nodes
-from ssdsl.lang.parse import parse
+from ssdsl.lang.assets import library_files
+from ssdsl.lang.parse import parse, parse_definitions
+from ssdsl.lang.read import read_source
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source
@@ -31,6 +34,29 @@ def test_suffix_is_a_loop() -> None:
     (s,) = parse(Source("plan.ssp", "assign stage[s] to gpus[pp = s]  for s in 0..S")).statements
     assert isinstance(s, nodes.ForStatement) and s.is_suffix
     assert isinstance(s.body[0], nodes.AssignStatement)
+
+
+def test_a_library_is_parsed_as_far_as_it_is_needed() -> None:
+    for path in library_files():
+        source = read_source(path, path.name)
+        whole = {s.name.text: s for s in parse(source).statements if isinstance(s, nodes.DefStatement)}
+        for name in whole:
+            found = parse_definitions(source, frozenset([name])).statements
+            functions = {s.name.text: s for s in found if isinstance(s, nodes.DefStatement)}
+            assert name in functions and functions.items() <= whole.items()
+            assert all(f.span == whole[called].span for called, f in functions.items())
+            words = {w for f in functions.values() for w in re.findall(r"\w+", source.text[f.span.start : f.span.end])}
+            assert words & whole.keys() <= functions.keys()
+
+
+def test_what_is_not_needed_is_not_parsed() -> None:
+    source = Source(
+        "lib.ssp", "let a = 1\ndef f(x):\n    assign x to a\n\n    # behind\n    ]\ndef g(x):\n  assign x to a\n"
+    )
+    a, g = parse_definitions(source, frozenset("g")).statements
+    assert isinstance(a, nodes.LetStatement) and isinstance(g, nodes.DefStatement)
+    with pytest.raises(PlanError):
+        parse_definitions(source, frozenset("f"))
 
 
 def test_clock() -> None:

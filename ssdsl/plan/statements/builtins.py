@@ -65,8 +65,8 @@ def _schedule(ctx: Context, e: nodes.Call, given: Arguments, **keyed: Value) -> 
     numbers = dict(zip(NUMBERS, given[2:], strict=False)) | keyed
     if len(numbers) not in (0, 2) or len(given[2:]) + len(keyed) != len(numbers):
         raise PlanError(WrongArguments(e.span, "schedule", SCHEDULE, len(given), tuple(keyed)))
-    library = definitions(ctx, *library_file("pipeline"), execute)
     name = "ahead_and_late" if numbers else "one_f_one_b"
+    library = definitions(ctx, *library_file("pipeline"), execute, frozenset([name]))
     return call(ctx, e, library.values[name], [*given[:2]], numbers)
 
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ssdsl.lang import nodes
 from ssdsl.lang.assets import library_files
-from ssdsl.lang.parse import parse
+from ssdsl.lang.parse import parse, parse_definitions
 from ssdsl.lang.read import read_source
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.plan.context import Context
@@ -24,27 +24,31 @@ class Define(Protocol):
 
 def use(ctx: Context, s: nodes.UseStatement, define: Define) -> None:
     """Binds names to the definitions of another file. Raises PlanError, also for mistakes in that file."""
+    needed = None
     if isinstance(s.module, nodes.Word):
         path, name = _library(s.module)
+        needed = frozenset(word.text for word in s.names)
     else:
         path, name = _beside(ctx, s.module), s.module.value
     if path in ctx.stack.files:
         raise PlanError(UseCycle(s.module.span, path.name))
-    found = definitions(ctx, path, name, define)
-    public = tuple(name for name in found.values if name in found.places)
+    found = definitions(ctx, path, name, define, needed)
     for word in s.names:
-        if word.text not in public:
+        if word.text not in found.places:
+            public = tuple(definitions(ctx, path, name, define).places)
             raise PlanError(NotInFile(word.span, path.name, word.text, public))
         ctx.scope.bind(word, found.values[word.text])
 
 
-def definitions(ctx: Context, path: Path, name: str, define: Define) -> Scope:
-    """The scope with the definitions of a file, which diagnostics call `name`. A plan reads each file once."""
-    if path not in ctx.libraries:
-        inner, script = ctx.reading(path, Scope(ctx.scope.outermost)), parse(read_source(path, name))
+def definitions(ctx: Context, path: Path, name: str, define: Define, needed: frozenset[str] | None = None) -> Scope:
+    """The scope with the definitions of a file, which diagnostics call `name`; of the standard library only those that
+    are `needed`, as it has no mistakes to be found. A plan executes the same definitions once."""
+    if (path, needed) not in ctx.libraries:
+        inner, source = ctx.reading(path, Scope(ctx.scope.outermost)), read_source(path, name)
+        script = parse(source) if needed is None else parse_definitions(source, needed)
         define(inner, tuple(x for x in script.statements if isinstance(x, DEFINITIONS)))
-        ctx.libraries[path] = inner.scope
-    return ctx.libraries[path]
+        ctx.libraries[path, needed] = inner.scope
+    return ctx.libraries[path, needed]
 
 
 def library_file(stem: str) -> tuple[Path, str]:
