@@ -12,13 +12,14 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from bench.compile_once import PASSES, Job, Times
 from bench.same.checkouts import ROOT, checkout
+from ssdsl.record import replace
 from ssdsl.show.view import Column, ColumnKind, View, table
 
 ONCE = ROOT / "bench" / "compile_once.py"

@@ -6,7 +6,7 @@ way back. The bound is what the adapter of a host has to send or receive at leas
 need.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -20,6 +20,7 @@ from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.simulate.simulate import simulate
 from ssdsl.text.source import Source
 

@@ -4,7 +4,6 @@ import html
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.model.captured import ModelRequest, captured
 from ssdsl.model.graph import Graph
+from ssdsl.record import Record
 from ssdsl.show.charts.sweep_html import sweep_html
 from ssdsl.show.tables.search import search_views
 from ssdsl.show.view import table
@@ -33,8 +33,7 @@ MODEL = "make one of the module and a batch, ssdsl.model_of(module, batch), or g
 WIDTH = 160  # characters of the tables as text
 
 
-@dataclass(frozen=True)
-class SearchReport:
+class SearchReport(Record):
     """The result of a search: `best` is None where no plan fits, `rows` are the best plans, `families` the best plan of
     each kind of parallelism. `print` and a notebook's cell show the tables of `ssdsl search`."""
 

@@ -16,6 +16,7 @@ from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex, index_model
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import Proof, require_proof
+from ssdsl.record import Record
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.report import Report
@@ -24,8 +25,7 @@ from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Record):
     """A plan with its program, the proof of that and the warnings."""
 
     source: Source
@@ -35,8 +35,7 @@ class Compiled:
     warnings: tuple[Diagnostic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Record):
     """A plan with a program that is not proved yet: its step can be simulated, nothing else (see
     `Workspace.proved`)."""
 

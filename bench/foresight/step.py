@@ -1,7 +1,6 @@
 """A simulated step of a plan for one of the models here."""
 
 import os
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import simulate

@@ -5,11 +5,12 @@ They compute in double precision, so that a difference is a mistake and not roun
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bench.fuzz import losses
 from bench.fuzz.fronts import FRONTS, MERGED, PLAINER, Front, divisor
 from bench.fuzz.layers import CLASSES, ROW_OF
+from ssdsl.record import replace
 from ssdsl.runtime.random.counter_rng import Generator
 
 Layer = tuple[str, tuple[object, ...]]  # a class of a layer and its arguments

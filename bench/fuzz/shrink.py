@@ -3,10 +3,10 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import TypeVar
 
 from bench.fuzz.trial import Case, Outcome
+from ssdsl.record import replace
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import re
 import tempfile
 import traceback
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from zlib import crc32
@@ -21,6 +21,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import RanksFailed, program_of, run_in_process
 from ssdsl.run.verify.error_growth import EXACT
 from ssdsl.run.verify.verify import difference, verify_dumps

@@ -6,7 +6,7 @@ carries out its actions; what it does behind its last save is lost.
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from bench.fuzz.layers import ROW_OF
@@ -19,6 +19,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.plan.interpret import interpret_all
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 

@@ -7,7 +7,6 @@ import math
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from bench.fuzz.single import GAMMA, OPTIMIZERS, SEED, Batch, Result, dataset, o
 from bench.fuzz.trial import Outcome, captured, error_sign, trace, words
 from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
 from ssdsl.run.rank0_compiler import Live
 from ssdsl.run.verify.assemble import assemble

@@ -4,13 +4,14 @@ What a family does by default stays as it is: dropout, stochastic depth, the kin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ssdsl.model.load.hf import build as build_config
 from ssdsl.model.load.hf import transformers_library
 from ssdsl.model.load.hf_tasks import Sizes
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 
 BATCH, SEQ, WIDTH, FFN, HEADS, LAYERS, VOCAB = 8, 8, 32, 64, 4, 4, 64
 PIXELS, PATCH, FRAMES, MELS = 32, 8, 16, 8

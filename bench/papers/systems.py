@@ -1,7 +1,6 @@
 """The systems around SuperScaler: their plans at the sizes that they published, beside the fixed strategies."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from bench.papers.comparisons import (
     COMPARISONS,
@@ -15,6 +14,7 @@ from bench.papers.comparisons import (
     pipelines,
     replicas,
 )
+from ssdsl.record import replace
 
 
 def _published(name: str, plan: str, settings: Mapping[int, Settings]) -> Strategy:

@@ -8,13 +8,13 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssdsl.cli.options import keeps_graphs
 from ssdsl.cli.terminal import show_diagnostics, talk
 from ssdsl.lang.shipped import plan_path, shipped_plans
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from ssdsl.workspace import Compiled
 
 
-@dataclass(frozen=True)
-class LoadedPlan:
+class LoadedPlan(Record):
     """A plan's text, which parses, and a captured model."""
 
     path: Path

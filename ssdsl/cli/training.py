@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import typer
 
 from ssdsl.cli.pipeline import LoadedPlan
 from ssdsl.cli.terminal import show_diagnostics, talk
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ Ranks are placed in order: 0..7 on the first node of eight devices, the next eig
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ssdsl.cluster.device import Device, Overlap
 from ssdsl.cluster.errors import ClusterTooSmall
 from ssdsl.cluster.link import Link
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
@@ -20,8 +21,7 @@ MOST_CHUNK = 2**19  # the bytes that NCCL passes on at once: one of eight steps 
 CHUNKS = 16  # of a message with smaller chunks, as in NCCL's protocols for low latency
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Record):
     """A level of the cluster: a node, a rack, the whole cluster, a wide area. Units of `size` consecutive devices are
     joined by the link."""
 
@@ -30,8 +30,7 @@ class Level:
     link: Link
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
+class NodeGroup(Record):
     """Equal nodes. `levels` go from the node to the whole group; each size divides the next."""
 
     device: Device
@@ -51,8 +50,7 @@ class NodeGroup:
         return self.size // self.per_node
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(Record):
     """A level of the cluster that some ranks span: a ring over them crosses it `hops` times. The level joins units of
     `unit` devices; the unit with the fewest of these ranks has `fewest`."""
 
@@ -81,8 +79,7 @@ class _Unit(NamedTuple):
     shared: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepError:
+class StepError(Record):
     """The known error of simulated steps on such devices, as a share of the step, and the source of that figure."""
 
     step: float

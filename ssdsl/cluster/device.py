@@ -1,6 +1,6 @@
 """A device: its rate of computing in each dtype, its memory, and what it does at the same time."""
 
-from dataclasses import dataclass
+from ssdsl.record import Record
 
 FALLBACK = {  # dtypes that stand in for one without units of its own: the first that the device has, else float32
     "float8_e4m3fn": ("bfloat16", "float16"),
@@ -9,8 +9,7 @@ FALLBACK = {  # dtypes that stand in for one without units of its own: the first
 DTYPES = ("float64", "float32", "tfloat32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Record):
     """A GPU, or one core of a processor.
 
     `peak` has FLOP/s of dense matmuls by torch's name of the dtype. float32 is always there, and means without TF32,
@@ -51,8 +50,7 @@ class Device:
         return self.memory_bandwidth * self.memory_efficiency
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+class Overlap(Record):
     """The communication that devices overlap with computation: sends (`sends`), and the reduction of replicas'
     gradients (`gradients`), as programs of `ssdsl run` do. With `products`, the backward of a matrix product also
     overlaps: the exchange for its input's gradient runs beside the computation of the weight's gradient, and repeated

@@ -1,10 +1,9 @@
 """A link between devices, and its times in the alpha-beta model."""
 
-from dataclasses import dataclass
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Record):
     """Joins devices: `bandwidth` in bytes per second for each device and direction, `latency` in seconds per message.
 
     Both are those of collectives. `send_bandwidth` and `send_latency` are those of one sender and one receiver, if they
@@ -54,8 +53,7 @@ class Link:
         return rounds * self.latency + volume * size_bytes / self.bandwidth
 
 
-@dataclass(frozen=True, slots=True)
-class MeshLinks:
+class MeshLinks(Record):
     """The links of a mesh: that of a ring along each axis, and of a ring over several, which have more links out of a
     unit than each alone. Axes are numbers."""
 

@@ -3,16 +3,16 @@
 import os
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ssdsl.cluster.build import build
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.errors import BadToml, ClusterFileUnreadable, UnknownCluster
-from ssdsl.cluster.places import Places, find_places
+from ssdsl.cluster.places import Places
 from ssdsl.cluster.schema import FILE, FLAGS, Check, TableSchema
 from ssdsl.lang.suggest import listed, suggest
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
@@ -120,11 +120,11 @@ def _checked(source: Source, table: TableSchema) -> tuple[dict[str, Any], Places
     of the table, no unknown ones, and values of the right types."""
     try:
         found = tomllib.loads(source.text)
-        places = find_places(source)
     except RecursionError:
         raise PlanError(BadToml(Span(source, 0, 0), "it is nested too deeply")) from None
     except ValueError as error:
         raise PlanError(_bad_toml(source, str(error))) from None
+    places = Places(source)
     if wrong := list(Check(source, places).table(table, found)):
         raise PlanError(*sorted(wrong, key=lambda d: d.span.start if d.span else 0))
     return found, places

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import IO
 
 from ssdsl.cluster.errors import ClusterFileUnwritable, MeasureFailed
 from ssdsl.lang.save import put_whole, reason_of
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
 MOST_PROCESSES = 8  # as many as plans for a laptop have; on a server some cores stay idle
@@ -27,8 +27,7 @@ LARGE_BYTES = 8 << 20  # of probe.py's large messages
 GIB, GB, TERA, MICRO = 2**30, 1e9, 1e12, 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Record):
     """Rates of one process with one thread while the other cores compute too, and of gloo between two processes.
 
     Times are in seconds, bandwidths in bytes per second, `..._flops` in operations per second. `launch_s` is the time

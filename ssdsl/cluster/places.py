@@ -4,7 +4,7 @@ The text must be one that tomllib has accepted: nothing is checked again.
 """
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from lark import Lark, Tree
@@ -30,11 +30,22 @@ SCALAR: /[^\s,\]}#"'\[{]([^,\]}#\n]*[^,\]}#\s])?/
 
 
 @dataclass(slots=True)
-class Places:
+class TomlSpans:
     """Spans by path: `("nodes", 0, "count")` is the count of the first of `[[nodes]]`."""
 
     keys: dict[Path, Span] = field(default_factory=dict)
     values: dict[Path, Span] = field(default_factory=dict)
+
+
+@dataclass
+class Places:
+    """The spans of keys and values of a text, which is parsed when the first is asked for: only a mistake has one."""
+
+    source: Source
+
+    @cached_property
+    def _spans(self) -> TomlSpans:
+        return find_spans(self.source)
 
     def key(self, path: Path) -> Span | None:
         """The span of the key, or of the nearest table around it."""
@@ -42,15 +53,16 @@ class Places:
 
     def value(self, path: Path) -> Span | None:
         """The span of the value, or else what `key` finds."""
-        return self.values.get(path) or self.key(path)
+        return self._spans.values.get(path) or self.key(path)
 
     def _exactly(self, path: Path) -> Span | None:
         """The span of a key, or of an element of an array, which has no key."""
-        return self.keys.get(path) or (self.values.get(path) if isinstance(path[-1], int) else None)
+        spans = self._spans
+        return spans.keys.get(path) or (spans.values.get(path) if isinstance(path[-1], int) else None)
 
 
-def find_places(source: Source) -> Places:
-    """The places of all keys and values of the text."""
+def find_spans(source: Source) -> TomlSpans:
+    """The spans of all keys and values of the text."""
     finder = _Finder(source)
     parts: Node = _parser().parse(source.text).children
     table: Path = ()
@@ -71,7 +83,7 @@ class _Finder:
     """Walks the tree of a text."""
 
     def __init__(self, source: Source) -> None:
-        self.source, self.found = source, Places()
+        self.source, self.found = source, TomlSpans()
         self.last: dict[Path, int] = {}  # the newest element of each [[array]]
 
     def header(self, header: Node) -> Path:

@@ -1,19 +1,18 @@
 """The schema of a cluster's file: its tables, their keys, and the types and ranges of values."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
 from typing import Any
 
 from ssdsl.cluster.device import DTYPES, Overlap
 from ssdsl.cluster.errors import MissingKey, OutOfRange, UnknownKey, WrongKeyType
 from ssdsl.cluster.places import Path, Places
 from ssdsl.lang.suggest import listed, nearest, suggest
+from ssdsl.record import Record, field_names
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source, Span
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Record):
     """A text, a flag, or a number from `least` to `most`.
 
     The bounds are far from those of any machine: they keep numbers that are computed from these finite and above zero.
@@ -40,8 +39,7 @@ TIME = Scalar("a number", float, "a number from 0 to a billion", 0, 1e9)
 FRACTION = Scalar("a number", float, "a fraction from 0.000001 to 1", 1e-6, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Record):
     """A key of a table. `example` is a possible value; `many` means an `[[array]]` of tables, `named` a table of
     tables."""
 
@@ -52,8 +50,7 @@ class Key:
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TableSchema:
+class TableSchema(Record):
     """The keys of one kind of table."""
 
     keys: dict[str, Key]
@@ -98,7 +95,7 @@ NODES = TableSchema(
         "source": SOURCE,
     }
 )
-OVERLAP = TableSchema({field.name: Key(FLAG, "false", required=False) for field in fields(Overlap)})
+OVERLAP = TableSchema({name: Key(FLAG, "false", required=False) for name in field_names(Overlap)})
 ERROR = TableSchema(
     {
         "step": Key(FRACTION, "0.08"),
@@ -122,8 +119,7 @@ FILE = TableSchema(
 FLAGS = TableSchema({name: key for name, key in FILE.keys.items() if key.value is FLAG})
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Record):
     """Checks the contents of a file against the tables above; `places` has the spans of its keys and values."""
 
     source: Source

@@ -5,7 +5,6 @@ parts; collectives and slices.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ssdsl.ir.comm import AllReduce, AllToAll, Exchange, KeepFirst, Narrow, Step, cuts_of
@@ -16,6 +15,7 @@ from ssdsl.model.graph import Operator, Order, Ref
 from ssdsl.model.memory.storage import is_plain
 from ssdsl.model.target import TorchWord
 from ssdsl.plan.regions import Runs, lengths_of, parts_of
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import InternalError
 
 Arguments = list[str]

@@ -5,17 +5,16 @@ Memory is freed when no name is left for any view of it, so all names of a stora
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ssdsl.ir.function import Backward, Function, OpPart, reads_of, results_of
 from ssdsl.ir.value import Name
 from ssdsl.model.memory.storage import Storage
+from ssdsl.record import Record
 
 Moment = tuple[int, int]  # a section, and an instruction of it
 
 
-@dataclass(frozen=True)
-class Lifetimes:
+class Lifetimes(Record):
     """The storages that end at each moment; each is a map of its names to the sections that make them."""
 
     ends: dict[Moment, list[dict[Name, int]]]

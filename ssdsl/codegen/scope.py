@@ -15,13 +15,13 @@ from ssdsl.ir.program import Program, Role
 from ssdsl.ir.value import Name
 from ssdsl.model.dims.layers import module_of
 from ssdsl.model.ops.rows import modules
+from ssdsl.record import Record
 from ssdsl.runtime import NAMES
 
 WHOLE = ("int64", "int32")
 
 
-@dataclass(frozen=True, slots=True)
-class SectionText:
+class SectionText(Record):
     """A section as a function: the `text` behind its name. Its parameters (`outside`) and results (`values`) are
     positions among the names of the section; `lines` has the number of the instruction in each line."""
 

@@ -10,17 +10,20 @@ tensors of these tasks as a step along an axis relates those of devices, and not
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from ssdsl.ir.layout import Cut, Shape, Submesh
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.regions import overlapping
+from ssdsl.record import Record, field_names
 from ssdsl.runtime.layout.regions import length, pieces
 
 
-@dataclass(frozen=True, slots=True)
-class _Along:
+class _InTime(Record, kw_only=True, repr_omit_defaults=True):
+    in_time: bool = False
+
+
+class _Along(_InTime):
     """A step along axes, or along an index in time (then `axes` is its name), with its payload. `kind` is its name in
     the runtime, the simulator and the views."""
 
@@ -28,7 +31,6 @@ class _Along:
 
     axes: tuple[str, ...]
     elements: int
-    in_time: bool = field(default=False, kw_only=True, repr=False)
 
 
 class AllReduce(_Along):
@@ -37,7 +39,6 @@ class AllReduce(_Along):
     kind = "all_reduce"
 
 
-@dataclass(frozen=True, slots=True)
 class AllGather(_Along):
     """Shard -> Replicate. `source` is where the digit lies in the gathered tensor."""
 
@@ -46,7 +47,6 @@ class AllGather(_Along):
     source: Cut
 
 
-@dataclass(frozen=True, slots=True)
 class ReduceScatter(_Along):
     """Partial -> Shard. `target` is where the digit lies in the tensor that is reduced."""
 
@@ -55,7 +55,6 @@ class ReduceScatter(_Along):
     target: Cut
 
 
-@dataclass(frozen=True, slots=True)
 class AllToAll(_Along):
     """Shard -> Shard of another digit: `target` is where the digit that is cut out lies in the tensor before, `source`
     where the digit that is put back lies in the tensor after."""
@@ -66,7 +65,6 @@ class AllToAll(_Along):
     target: Cut
 
 
-@dataclass(frozen=True, slots=True)
 class Exchange(_Along):
     """Regions -> regions of the same axis: each device sends others what they need of its part.
 
@@ -98,7 +96,6 @@ class Exchange(_Along):
         return overlapping(self.target.at or (), self.source.at or ())
 
 
-@dataclass(frozen=True, slots=True)
 class Narrow(_Along):
     """Replicate -> Shard: keeps this device's part; nothing travels."""
 
@@ -118,7 +115,7 @@ Step = AllReduce | AllGather | ReduceScatter | AllToAll | Exchange | Narrow | Ke
 
 def cuts_of(step: Step) -> tuple[Cut, ...]:
     """The cuts of the step's digits in the local tensor: its `source`, its `target`, or both in this order."""
-    return tuple(v for field in fields(step) if isinstance(v := getattr(step, field.name), Cut))
+    return tuple(v for name in field_names(step) if isinstance(v := getattr(step, name), Cut))
 
 
 def travels(step: Step) -> bool:
@@ -129,8 +126,7 @@ def travels(step: Step) -> bool:
 # -- messages between devices ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BoxPiece:
+class BoxPiece(Record):
     """A box that one device of a move sends to another. `source` and `target` are their coordinates on the axes that
     are not aligned; `source_box` and `target_box` are the box's place in what each of them has."""
 
@@ -140,8 +136,7 @@ class BoxPiece:
     target_box: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Record):
     """One direction of a transfer. Devices at the same coordinates on the `aligned` axes exchange `pieces`.
 
     A box is a (start, length) for every factor of the local tensor, which has shape `source_shape` / `target_shape`.
@@ -190,8 +185,7 @@ def _around(sender: int, receivers: list[int]) -> tuple[int, ...]:
     return sender, *sorted({*receivers} - {sender}, key=lambda rank: (rank < sender, rank))
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Record):
     """A value of one function, `producer`, that another, `consumer`, reads on other devices: forward, and its gradient
     back. Both are numbers of functions.
 
@@ -220,8 +214,7 @@ class Transfer:
         return (self.target, self.source) if gradient else (self.source, self.target)
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Record):
     """An `order` across devices that share no data: the later task waits until the earlier one is done. It sends one
     byte."""
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ssdsl.ir.program import Action
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import InternalError
 
 Roles = tuple[int, ...]
@@ -75,8 +76,7 @@ class Await(NamedTuple):
 Step = Meet | Post | Await
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Record):
     """The steps of all roles, with their names; `describe` puts an action in words."""
 
     names: tuple[str, ...]

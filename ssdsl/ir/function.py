@@ -6,7 +6,6 @@ of sections; the instructions of a section belong to one layer and are recompute
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from ssdsl.ir.comm import AllGather, AllReduce, Exchange, Narrow, Step
@@ -16,12 +15,12 @@ from ssdsl.model.graph import Order
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Phase
 from ssdsl.plan.regions import Regions, Run, Runs, lengths_of, merged, parts_of
+from ssdsl.record import Record
 
 # -- operators ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Record):
     """An operator's dimension number `dim` has a digit of this stride, whose value is the part's coordinate.
 
     With `at` the parts are these regions of the whole dimension, and `stride` is 1. `also` is another dimension that
@@ -62,8 +61,7 @@ class Split:
         return merged((start + first, start + first + self.stride) for start in range(0, size, each))
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Record):
     """The operator works on partial sums along a coordinate: it is linear in `operands` (values), and each part of them
     is an addend."""
 
@@ -89,8 +87,7 @@ class Side(Enum):
     FIXED = "fixed"  # it has no gradient
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(Record):
     """The start of part k along a coordinate: k * stride, or with `sizes` their sum over the parts before, times
     `stride`."""
 
@@ -99,8 +96,7 @@ class Offset:
     sizes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WindowPart:
+class WindowPart(Record):
     """An operator's windows along a coordinate: part k computes the positions `results[k]` of a dimension of the
     result, and reads the run `needs[k]` of axis number `axis` of the first operand that is windowed on that dimension.
     The axis has `size` positions."""
@@ -112,16 +108,14 @@ class WindowPart:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceOnAxis:
+class PlaceOnAxis(Record):
     """The sum of the `offsets` is a part's first position on an axis of `size` positions; without any it has all."""
 
     offsets: tuple[Offset, ...]
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Record):
     """The positions that each part has on a tensor's axis number `axis`, which is made of dimensions of the sizes `of`.
 
     `runs` are positions on the whole axis, also if it has several dimensions. The parts are in the order of the devices
@@ -133,8 +127,7 @@ class Region:
     runs: Regions
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Record):
     """The kernel that computes a part of an operator: its own call (`function` empty), or a function of the runtime.
 
     `axes` are those over which it communicates by itself. The other fields are arguments, set if the function takes
@@ -160,8 +153,7 @@ CALL = Kernel()
 NOTHING_SAVED = Saved()
 
 
-@dataclass(frozen=True, slots=True)
-class OpPart:
+class OpPart(Record):
     """A part of an operator of the graph. `reads` has one name per operand, `results` one value per output.
 
     `first` are the coordinates along which only the first part adds an operand (a bias). `sides`, for a backward in
@@ -186,8 +178,7 @@ class OpPart:
         return any(v.gradient is not None for v in self.results)
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Record):
     """Brings a value to another layout by the `forward` steps; its gradient takes the `backward` steps.
 
     A step in time is alone in its conversion, and has no steps backward, as autograd differentiates it. `Narrow` gives
@@ -210,8 +201,7 @@ class Conversion:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Record):
     """Writes a value to a buffer, in the buffer's layout; only to the running part that `slices`, steps in time, give.
 
     Until the end of the step all readers see the old value. Recomputation does not write again.
@@ -253,8 +243,7 @@ def saved_names(op: OpPart, saved: Saved) -> Iterator[Name]:
     yield from (v.name for v in op.results if v.name.value in saved.outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Record):
     """Instructions of one layer (a module path, empty for the root). If it is recomputed, it keeps only what enters it.
 
     `gathers` are the numbers of the flat parameters (ZeRO-3) that are gathered in front of it and dropped behind it.
@@ -279,8 +268,7 @@ class Section:
 Merge = AllGather | AllReduce | Exchange  # in time: all parts joined, their sum, or the region that a part needs
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionInput:
+class FunctionInput(Record):
     """A value of another function. `time` are its producer's indices in time: along those of `merges` its parts are
     merged into one; along the others the reader reads the part at its own coordinate. `slot` is where this device keeps
     the parts. `gradient`: whether a gradient flows back. `message` is the number of the transfer that brings the value
@@ -299,23 +287,20 @@ class FunctionInput:
     message: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Record):
     """A value that the prologue made for the whole step, under its name there."""
 
     var: Var
     source: Name
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Record):
     """A weight or buffer that a function reads, in the layout in which it lives."""
 
     var: Var
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionOutput:
+class FunctionOutput(Record):
     """A value that leaves the function; its gradient comes back to the same slot. `read` is false for a loss that only
     the report reads. `wgrad_only`: a backward in halves uses its gradient only in the second half, as it leads to
     weights only."""
@@ -344,8 +329,7 @@ PHASES: dict[Backward, tuple[Phase, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Record):
     """Operators that run together: one autograd segment.
 
     `stage` is the same for functions with the same devices, indices in time and ordered sets. `loss` is the number of
@@ -399,8 +383,7 @@ class Function:
         return {v.name: v for v in (*given, *(v for i in self.body() for v in results_of(i)))}
 
 
-@dataclass(frozen=True, slots=True)
-class Prologue:
+class Prologue(Record):
     """The operators that run on a submesh outside its functions: `constants` once, the `body`, which depends on inputs
     only, once per step.
 

@@ -15,12 +15,12 @@ import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 
 from ssdsl.plan.plan import Mesh
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
+from ssdsl.record import Record, replace
 
 
 class Whole(Enum):
@@ -33,8 +33,7 @@ class Whole(Enum):
 REPLICATE, PARTIAL = Whole.REPLICATE, Whole.PARTIAL
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Record):
     """Part of the position in a factor: `position // stride % parts`. `factor` counts through the tensor's axes.
 
     With `at` the parts are these regions of the whole factor, and `stride` is 1. A layout may have such a digit on
@@ -130,8 +129,7 @@ def regions_of(place: Placement, size: int, parts: int) -> Regions | None:
     return parts_of((place.stride,) * parts) if place.stride * place.parts == size else None
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Record):
     """One placement for each axis of the submesh, in its order."""
 
     places: tuple[Placement, ...]
@@ -209,8 +207,7 @@ class Layout:
         return "[" + " ".join(words) + "]"
 
 
-@dataclass(frozen=True)
-class Submesh:
+class Submesh(Record, dict=True):
     """The devices of a mesh at the given coordinates on its `fixed` axes. `axes` are the free ones with more than one
     device."""
 
@@ -278,8 +275,7 @@ class Submesh:
         return f"{self.mesh.name}[{inside}]" if inside else self.mesh.name
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Record):
     """A tensor's axes as sequences of factor sizes: of the whole tensor, or of one task's part."""
 
     axes: tuple[tuple[int, ...], ...]
@@ -317,8 +313,7 @@ class Shape:
         return Shape(tuple(tuple(next(it) for _ in axis) for axis in self.axes))
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Record):
     """The place of a digit in a local tensor: axis `dim`, viewed as (outer, count, rest), has it in the middle.
 
     `rest` is the size of the axis divided by outer * count. `runtime/layout/cut.py` cuts tensors by it. With `at` the

@@ -6,15 +6,14 @@ al. 2020) shards the state of a flat parameter over some axes of the mesh.
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from ssdsl.ir.layout import PARTIAL, Layout, Shape, Shard, Submesh
 from ssdsl.plan.plan import State
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+class Param(Record):
     """A weight or buffer on a submesh. `partial` are the axes along which its gradient is a pending sum.
 
     It is `trained` if the loss depends on it through differentiable operators; otherwise it gets no gradient and is not
@@ -59,8 +58,7 @@ class Param:
         return self.shape.local(self.layout.shards()).numel
 
 
-@dataclass(frozen=True, slots=True)
-class StateAxes:
+class StateAxes(Record):
     """The axes over which the state of weights is sharded. Those of gradients begin with those of weights, those of the
     optimizer's state with those of gradients: gradients of weights in parts are in these parts at least.
 
@@ -92,8 +90,7 @@ class StateAxes:
         return self.optimizer[len(self.weights) :]
 
 
-@dataclass(frozen=True, slots=True)
-class _AlongAxes:
+class _AlongAxes(Record):
     """A step in the completion of a gradient, along axes of its submesh. `kind` is its name in the runtime."""
 
     kind: ClassVar[str]
@@ -125,8 +122,7 @@ class GatherGrads(_AlongAxes):
     kind = "all_gather"
 
 
-@dataclass(frozen=True, slots=True)
-class SumTiedGrads:
+class SumTiedGrads(Record):
     """Sums a gradient over all submeshes on which a tied weight lives."""
 
     kind: ClassVar[str] = "sum_tied"
@@ -172,8 +168,7 @@ class Completion(NamedTuple):
         return tuple(step for step in self.once if isinstance(step, GatherGrads)) if self.is_background else ()
 
 
-@dataclass(frozen=True, slots=True)
-class FlatParam:
+class FlatParam(Record):
     """Trained weights of one submesh and dtype, laid end to end, in the order in which backward completes them.
 
     `elements` is the length on a device before it is sharded, padded to equal parts; the largest one if weights have

@@ -11,7 +11,6 @@ named tuples, which Python creates, hashes and compares fastest.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ from ssdsl.ir.param import FlatParam, Param
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Phase, Plan
+from ssdsl.record import Record, field
 from ssdsl.text.source import Span
 
 # -- actions -----------------------------------------------------------------------------------------------------------
@@ -70,8 +70,7 @@ class Free(NamedTuple):
     at: At
 
 
-@dataclass(frozen=True, slots=True)
-class OnFlat:
+class OnFlat(Record):
     """An action on a flat parameter."""
 
     flat: int
@@ -89,8 +88,7 @@ class WaitReduce(OnFlat):
     """Waits until the gradient of a flat parameter is complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Record):
     """The optimizer's step on all flat parameters of the role."""
 
 
@@ -105,8 +103,7 @@ Action = Compute | Start | Wait | Free | Update | FlatAction
 # -- the program -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Record):
     """The reported loss: an output of a function, summed over its parts in time and over `axes` of its submesh."""
 
     function: int
@@ -114,8 +111,7 @@ class Loss:
     axes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Record):
     """An output that was asked for by name: a value that a function leaves in a slot until the end of the step, with
     its sums over devices taken. Its parts along the function's indices in time are joined, or summed, as its type
     says."""
@@ -126,8 +122,7 @@ class Result:
     slot: str
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Record):
     """Devices that run the same code, with their actions in a step, in order."""
 
     name: str
@@ -177,8 +172,7 @@ class Members(dict[Submesh, tuple[int, ...]]):
         return End.RECEIVE if role in targets else None
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Record):
     """A compiled plan for a model. `stated` are the statements of the plan that gave an action its place.
 
     If `trains` is false, it has no gradients and no update. Its parameters may then be those of the program that trains

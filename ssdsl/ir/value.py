@@ -10,14 +10,13 @@ Digits are those of the whole logical value, even in a task that sees only a par
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ssdsl.ir.layout import Layout, Shard
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Record):
     """A coordinate of the devices: an axis of the mesh, or several that count as one: `name` and behind it the `inner`
     ones, in the mesh's order, the last innermost. With node = 2 and gpu = 4, device 3 of node 1 has the number 7."""
 
@@ -30,8 +29,7 @@ class Axis:
         return (self.name, *self.inner)
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
+class Time(Record):
     """A coordinate of the tasks: an index whose parts run one after another."""
 
     name: str
@@ -45,8 +43,7 @@ def names_of(coordinate: Coordinate) -> tuple[str, ...]:
     return coordinate.names if isinstance(coordinate, Axis) else (coordinate.name,)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeIndex:
+class TimeIndex(Record):
     """An index in time with the number of its parts; `sizes` if these are unequal."""
 
     name: str
@@ -64,8 +61,7 @@ class Name(NamedTuple):
         return f"{self.value}@{self.version}" if self.version else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(Record):
     """A region of a logical value, and its pending sums: along axes (PARTIAL in `layout`) and in time (`owed`)."""
 
     layout: Layout
@@ -87,8 +83,7 @@ def digits_of(type_: Type, axes: tuple[tuple[str, int], ...]) -> tuple[tuple[Coo
     return (*on_axes, *((Time(name), shard) for name, shard in type_.time))
 
 
-@dataclass(frozen=True, slots=True)
-class Varying:
+class Varying(Record):
     """A size that depends on the part along a coordinate."""
 
     coordinate: Coordinate
@@ -100,8 +95,7 @@ class Varying:
         return -(-sum(self.sizes) // len(self.sizes))
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Record):
     """The local size of an axis: `known`, times the size of the part along each coordinate in `uneven`.
 
     >>> Size(8).mean, str(Size(8)), str(Size(4, (Varying(Time("m"), (3, 5)),)))
@@ -127,8 +121,7 @@ class Size:
         return "*".join([str(self.known), *words] if self.known != 1 or not words else words)
 
 
-@dataclass(frozen=True, slots=True)
-class Var:
+class Var(Record):
     """A local value: its type, its gradient's type (None: it has no gradient), its local sizes and its dtype."""
 
     name: Name

@@ -1,16 +1,15 @@
 """Writes a script as text in one layout: four spaces a block, one space around operators, and comments aligned."""
 
-from dataclasses import dataclass
 from itertools import groupby
 
 from ssdsl.lang.formatter.comments import Comment, comments
 from ssdsl.lang.formatter.write import Line, write
 from ssdsl.lang.nodes import Script
+from ssdsl.record import Record
 from ssdsl.text.source import Source
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Record):
     """A line of the result: a statement, a comment or both; `first` and `last` are line numbers in the source."""
 
     indent: int

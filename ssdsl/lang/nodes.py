@@ -5,21 +5,27 @@ and formatting follow from the classes: see `docs/extending-statement.md`.
 """
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, field, fields
-from typing import ClassVar, dataclass_transform, get_args
+from typing import Any, ClassVar, get_args
 
+from ssdsl.record import Record
 from ssdsl.text.source import Span
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-@dataclass(frozen=True)
-class Node:
-    """A piece of a plan's text. Subclasses are frozen dataclasses."""
+class Node(Record, kw_only=True):
+    """A piece of a plan's text."""
 
-    span: Span = field(kw_only=True, compare=False, repr=False)
+    span: Span
 
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.parts))
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Its fields without the span."""
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name != "span")
 
 
 class Word(Node):
@@ -365,8 +371,7 @@ STATEMENTS = statements_by_keyword()
 def walk(node: Node) -> Iterator[Node]:
     """A node and all nodes in it, in the order of the text."""
     yield node
-    for f in fields(node):
-        child = getattr(node, f.name)
+    for child in node.parts:
         for part in child if isinstance(child, tuple) else (child,):
             if isinstance(part, Node):
                 yield from walk(part)

@@ -9,7 +9,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import Any, get_args
 
@@ -21,6 +20,7 @@ from ssdsl.lang.errors.text import UnusedValue
 from ssdsl.lang.nodes import Script
 from ssdsl.lang.parser.explain import explain_character, explain_token
 from ssdsl.lang.parser.layout import PREFIX, Indentation, span_of
+from ssdsl.record import Record, field_names
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
@@ -92,8 +92,7 @@ def build(source: Source, tree: Tree[Token]) -> nodes.Script:
     return nodes.Script(statements, span=Span(source, 0, len(source.text)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Builder:
+class _Builder(Record):
     source: Source
 
     def __call__(self, item: Any) -> Any:
@@ -123,7 +122,7 @@ def _same(node: type[Any]) -> Callable[..., Any]:
 
 def _gathered(node: type[Any]) -> Callable[..., Any]:
     """A rule whose last children are together the node's last field."""
-    first = len(fields(node)) - 2  # without `span` and the last
+    first = len(field_names(node)) - 2  # without `span` and the last
 
     def rule(b: _Builder, tree: Any, *children: Any) -> Any:
         rest = tuple(b(child) for child in children[first:] if child is not None)

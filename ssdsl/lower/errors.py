@@ -1,8 +1,7 @@
 """Diagnostics of lowering: contradictions of layout, placement and order, and statements without effect."""
 
-from dataclasses import dataclass
-
 from ssdsl.lang.suggest import either, listed
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -143,8 +142,7 @@ class CombinedInTime(Diagnostic):
         return f"or let each part have its own statistics: {own}, or `statistics={self.parts}` of a shipped model"
 
 
-@dataclass(frozen=True)
-class NeedsWhole:
+class NeedsWhole(Record):
     """The cause of a cycle: an operator that needs all parts along an index in time at once.
 
     `sums`: the parts are addends of a sum; `split`: the operator itself is split by the index; `backward`: the parts
@@ -203,8 +201,7 @@ class NeedsWhole:
         return f"run all forwards before the first backward, as `gpipe` does, or {loss}"
 
 
-@dataclass(frozen=True)
-class EdgeEnd:
+class EdgeEnd(Record):
     """An operator that makes or reads a value, the devices on which it runs, and the statement that puts it there."""
 
     kind: str
@@ -217,8 +214,7 @@ class EdgeEnd:
         return f"`{self.kind}` in {f'module `{self.path}`' if self.path else 'the model'} ({self.source})"
 
 
-@dataclass(frozen=True)
-class Back:
+class Back(Record):
     """The cause of a cycle: a value that goes back to an earlier stage. `own` is set if the maker, or else the reader,
     is an operator that a module calls itself: the path that selects it."""
 

@@ -6,7 +6,6 @@ one order serve for others. And nothing but spans in a program depends on the pl
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.ir.layout import Submesh
@@ -33,6 +32,7 @@ from ssdsl.lower.tasks.assign_lanes import assign_lanes
 from ssdsl.lower.tasks.place_events import place_events
 from ssdsl.lower.tasks.schedule_tasks import schedule_tasks
 from ssdsl.plan.plan import HALVES, ClockOrder, OpPlan, Plan
+from ssdsl.record import Record, replace
 
 
 def find_gradients(lowering: Lowering) -> Lowering:
@@ -141,8 +141,7 @@ def _run_passes(passes: tuple[Pass, ...], lowering: Lowering, after: After | Non
 # -- lowering again ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
+class Lowered(Record):
     """A plan as its text says it, its formed functions, and its program. Two with the same object `like` have programs
     that differ only in the places of statements."""
 

@@ -5,9 +5,9 @@ hold the value's name, and numbers functions locally, so that equal values of eq
 are versions of "".
 """
 
+import dataclasses
 import itertools
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ssdsl.cluster.cluster import Cluster
@@ -23,6 +23,7 @@ from ssdsl.lower.operators.coordinates import Splits
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import Plan
+from ssdsl.record import Record, field
 from ssdsl.text.diagnostic import InternalError, PlanError
 from ssdsl.text.source import Span
 
@@ -41,8 +42,7 @@ Task = Compute | Carry
 # -- asks for values, and answers --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Record):
     """The type in which an operator needs a tensor, and that of the gradient that it returns (None: no gradient)."""
 
     shape: Shape
@@ -50,7 +50,7 @@ class Need:
     gradient: Type | None
 
 
-@dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Ask:
     """The need that function number `function` has of a value. `at` is the place in the order of the program: the
     position of an operator and the number of its operand. Two asks with equal keys need the same.
@@ -65,15 +65,13 @@ class Ask:
     at: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Entering:
+class Entering(Record):
     """A version that a function is given: a weight's, or one that the prologue provides."""
 
     var: Var
 
 
-@dataclass(frozen=True, slots=True)
-class SentVersions:
+class SentVersions(Record):
     """The moves that bring a version to other devices, and its gradient back. `uneven` are the factors whose size
     varies with an index in time."""
 
@@ -82,8 +80,7 @@ class SentVersions:
     uneven: tuple[tuple[int, TimeIndex], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Record):
     """A version that a function reads from another function, or from itself, which left it under the name `left`."""
 
     var: Var
@@ -96,7 +93,7 @@ class Received:
 What = Entering | Received | Conversion
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class ValueVersions:
     """The versions of one value: for each, how it is `made`, by function and version number. Version 0 of function 0 is
     the operator's own result.
@@ -105,17 +102,16 @@ class ValueVersions:
     versions that are made by moving rows to other devices: the number of the ask, and the types before and after.
     """
 
-    made: dict[tuple[int, int], What] = field(default_factory=dict)
-    versions: list[int] = field(default_factory=list)
-    moves_rows: dict[tuple[int, int], tuple[int, Type, Type]] = field(default_factory=dict)
+    made: dict[tuple[int, int], What] = dataclasses.field(default_factory=dict)
+    versions: list[int] = dataclasses.field(default_factory=list)
+    moves_rows: dict[tuple[int, int], tuple[int, Type, Type]] = dataclasses.field(default_factory=dict)
     refusal: PlanError | None = None
 
 
 Counts = dict[tuple[int, Name], tuple[Ask, Ask]]  # for versions made by moving rows: their counts before and after
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Record):
     """The result of `convert_values`: for a value and a function the answer, and the functions that it numbers; the
     name under which each ask is met; the asks for `counts` of rows."""
 
@@ -130,8 +126,7 @@ class Converted:
 Kind = tuple[Submesh, tuple[TimeIndex, ...], tuple[int, ...]]  # submesh, indices in time, numbers of ordered sets
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Record):
     """Operators that become one function, and their common properties. `in_halves`: the plan orders the halves of their
     backward separately."""
 
@@ -142,16 +137,14 @@ class Segment:
     stage: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Record):
     """The parameters and flat parameters of the program that trains the same weights: an evaluation keeps them."""
 
     params: tuple[Param, ...] = ()
     flats: tuple[FlatParam, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TypedOperand:
+class TypedOperand(Record):
     """A tensor as an operator reads or leaves it: its whole shape, its type, its gradient's type, its local sizes."""
 
     shape: Shape
@@ -160,8 +153,7 @@ class TypedOperand:
     sizes: tuple[Size, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TypedOperator:
+class TypedOperator(Record):
     """An operator's types: what its parts read and leave, and their kernel. Along the coordinates `first` only the
     first part adds an operand such as a bias. `number` stands for the pair of call and cut. `saved` is what autograd
     saves for its backward, if it has one, by the names of `like`, an operator of the same call."""
@@ -179,8 +171,7 @@ class TypedOperator:
         return self.saved.renamed(self.like, operator)
 
 
-@dataclass(frozen=True, slots=True)
-class Lowering:
+class Lowering(Record):
     """A partly lowered plan. Each pass adds its fields, or replaces those of an earlier one.
 
     By operator: `splits`; `joined`, the indices in time that an operator on weights alone gets from its readers;

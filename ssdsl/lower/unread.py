@@ -7,7 +7,6 @@ what holds anyway adds no fact, so its span does not occur here.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from ssdsl.ir.comm import AllGather, Narrow, Transfer
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, names_along, reads_of, results_of
@@ -19,6 +18,7 @@ from ssdsl.lower.functions.gather_again import is_gathered
 from ssdsl.model.graph import ITEMSIZE, Graph
 from ssdsl.plan.errors.place import Idle, RelatesNothing, Unread
 from ssdsl.plan.plan import Mark, Plan, State
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Source, Span
 
@@ -52,8 +52,7 @@ def _orders(plan: Plan, program: Program) -> Iterator[RelatesNothing]:
 _Spans = Callable[[Plan, Program], Iterable[Span]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(Record):
     """A kind of statement: `said` finds the spans of the plan's facts of that kind, `read` the spans that the program
     uses."""
 
@@ -198,8 +197,7 @@ def _gathers(instr: Conversion) -> bool:
     return len(instr.forward) == 1 and isinstance(instr.forward[0], AllGather) and len(instr.forward[0].axes) == 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Flow:
+class _Flow(Record):
     """The instructions of a function by the values that they make and read."""
 
     function: Function

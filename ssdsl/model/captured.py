@@ -8,7 +8,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from ssdsl.model.cache.sources import Sources, is_installed, noted
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_errors import GraphOfOtherPrecision, GraphUnreadable, GraphWithoutModel, TorchMissing
 from ssdsl.model.graph_file import BadGraphFile, read_graph
+from ssdsl.record import Record, as_dict, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def _silent(what: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-@dataclass(frozen=True)
-class ModelRequest:
+class ModelRequest(Record):
     """A model of the command line. `precision` is "bf16" or "fp16"; where nothing `trains`, a large model is built
     without numbers."""
 
@@ -46,8 +45,7 @@ class ModelRequest:
     trains: bool = False
 
 
-@dataclass(frozen=True)
-class Captured:
+class Captured(Record, dict=True):
     """A graph, and how it was compared with the module; `is_compared` says that nothing is left to compare.
 
     `remarks` are warnings of how the model was built. `not_kept` is the reason why the next command will not find the
@@ -78,7 +76,7 @@ def captured(request: ModelRequest, working: Working = _silent, keep: bool = Tru
         return _from_file(request)
     _forget_imports()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configs: nothing is ever downloaded
-    asked = entries.question(asdict(request))
+    asked = entries.question(as_dict(request))
     if keep and (known := entries.find(asked)) is not None:
         graph, header = known
         return Captured(request, graph, header["comparison"], header["is_compared"])

@@ -2,8 +2,9 @@
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import Any
+
+from ssdsl.record import Record
 
 FORMATS = {  # the letters of one number in the module `struct`; bfloat16 is the upper half of a float32
     "float64": "d",
@@ -21,8 +22,7 @@ FORMATS = {  # the letters of one number in the module `struct`; bfloat16 is the
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Record):
     """A tensor with its numbers as they lie in memory (little-endian, contiguous), or None where it has none."""
 
     dtype: str

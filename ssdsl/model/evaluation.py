@@ -1,13 +1,13 @@
 """Captures the same model in eval mode, with outputs by name: dropout is off, running statistics are read."""
 
 import copy
-from dataclasses import replace
 
 from ssdsl.model.capture.initial_state import constants_of
 from ssdsl.model.evaluation_errors import OutputNotComputed
 from ssdsl.model.graph import Graph, Origin, Stage
 from ssdsl.model.load.model import Evaluation, Model, Outputs, computing
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 

@@ -14,6 +14,7 @@ from ssdsl.model.constant import Constant
 from ssdsl.model.dims.window import Window
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.memory.storage import Storage
+from ssdsl.record import Record
 
 if TYPE_CHECKING:
     from ssdsl.model.memory.observed import Observed
@@ -33,16 +34,14 @@ class Stage(StrEnum):
     COMPUTE = "compute"  # on weights: placed by the plan
 
 
-@dataclass(frozen=True, slots=True)
-class DimWindow:
+class DimWindow(Record):
     """A dimension of an input, windowed on dimension number `of` of the results."""
 
     of: int
     shape: Window
 
 
-@dataclass(frozen=True, slots=True)
-class Dim:
+class Dim(Record):
     """One dimension of an operator.
 
     `fixed` is the reason why it cannot be split, or empty. `combined` marks a dimension whose split runs another kernel
@@ -62,8 +61,7 @@ class Dim:
     beside: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Record):
     """A tensor that an operator reads or makes, and for each of its axes the operator's `dims` that it is made of.
 
     An axis of size one is the empty sequence. `once` marks an addend (a bias): when the operator is split along a
@@ -78,8 +76,7 @@ class Operand:
         return any(dim in axis for axis in self.axes)
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Record):
     """A tensor argument in `Operator.args`: the name of a value."""
 
     value: str
@@ -201,8 +198,7 @@ class Origin(StrEnum):
     OPERATOR = "operator"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Record):
     """A tensor of the graph. For weights and buffers `name` is the module's own name ("transformer.h.0.ln_1.weight").
 
     `factors` gives, axis by axis, the classes (`Dim.cls`) of its factors and `sizes` their sizes.

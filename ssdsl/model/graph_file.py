@@ -27,7 +27,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.op import Op, PartKernel, resolved
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import Target
+from ssdsl.record import Record, field_names
 
 FORMAT, VERSION = "ssdsl graph", 2
 PARTS = (Graph, Target, Constant, FoundRule, Observed, Storage, Sliding, Op)
@@ -50,9 +51,9 @@ DEFINED = [  # the modules of these classes define all that a graph is made of
     for item in vars(sys.modules[part.__module__]).values()
     if isinstance(item, type) and item.__module__ == part.__module__
 ]
-CLASSES: dict[str, type[Any]] = {c.__name__: c for c in DEFINED if is_dataclass(c)}
+CLASSES: dict[str, type[Any]] = {c.__name__: c for c in DEFINED if issubclass(c, Record) or is_dataclass(c)}
 ENUMS: dict[str, type[StrEnum]] = {c.__name__: c for c in DEFINED if issubclass(c, StrEnum)}
-FIELDS = {c: tuple(f.name for f in fields(c)) for c in CLASSES.values()}
+FIELDS = {c: field_names(c) for c in CLASSES.values()}
 OF_ROWS = tuple(name for name in FIELDS[Op] if name not in ("dims", "flops"))
 WRITTEN = {c.__name__: [*(OF_ROWS if c is Op else names)] for c, names in FIELDS.items()}
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ssdsl.record import Record
 
-@dataclass(frozen=True, slots=True)
-class SchemaParameter:
+
+class SchemaParameter(Record):
     """A parameter of an overload, with its default, or None."""
 
     name: str
@@ -57,8 +58,7 @@ def target(name: str, parameters: str) -> Target:
     return Target(name, tuple(map(SchemaParameter, parameters.split())))
 
 
-@dataclass(frozen=True, slots=True)
-class TorchWord:
+class TorchWord(Record):
     """A dtype, a layout, a memory format or a device in an argument.
 
     >>> TorchWord("dtype", "float32"), TorchWord("device", "cpu")

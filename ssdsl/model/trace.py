@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ssdsl.collector import paused_collector
 from ssdsl.model.capture.call import CapturedCall, Tensor
@@ -24,6 +23,7 @@ from ssdsl.model.rewrite.constants import expand_last
 from ssdsl.model.rewrite.explicit_draws import explicit_draws, merge_positions
 from ssdsl.model.rewrite.normalise import normalise
 from ssdsl.model.rewrite.routing import leave_unsorted
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 

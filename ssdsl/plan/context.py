@@ -1,8 +1,8 @@
 """The context in which a statement runs: the model, the facts so far, the calls under way and the steps that are
 left."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ssdsl.lang import nodes
@@ -10,14 +10,14 @@ from ssdsl.plan.errors.names import TooManySteps
 from ssdsl.plan.eval.scope import Scope
 from ssdsl.plan.facts import Facts, Records
 from ssdsl.plan.model_index import ModelIndex
+from ssdsl.record import Record, field, replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 
 MOST_STEPS = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Record):
     """The calls under way with the places where they stand, and the files being read: the outermost first."""
 
     functions: tuple[nodes.DefStatement | nodes.LetStatement, ...] = ()
@@ -34,7 +34,7 @@ class Stack:
         return any(f is function for f in self.functions)
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Budget:
     """The steps that a plan has taken. They are bounded, so every plan ends."""
 
@@ -47,8 +47,7 @@ class Budget:
             raise PlanError(TooManySteps(node.span, MOST_STEPS))
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Record):
     """Fixed except for three things that grow: the facts, the steps taken, and the libraries that `use` has read."""
 
     model: ModelIndex

@@ -1,7 +1,6 @@
 """The declarations of a script, found without a model: its parameters and functions, and those that nothing reads."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.comments import summary
@@ -11,11 +10,11 @@ from ssdsl.plan.errors.names import NeverUsed
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.param import param
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True, slots=True)
-class ParamDecl:
+class ParamDecl(Record):
     """A parameter with its default, its help text, and the numbers that a sweep tries."""
 
     name: str
@@ -24,8 +23,7 @@ class ParamDecl:
     domain: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Declarations:
+class Declarations(Record):
     """A plan as a listing shows it. `is_plan` tells a whole plan, which has a mesh, from a file that only defines
     functions."""
 

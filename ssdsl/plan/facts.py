@@ -6,11 +6,12 @@ The records of operators are stored by the operators' numbers in the graph, beca
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 from ssdsl.lang.nodes import Word
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import NOTHING, ClockOrder, Index, Mesh, OpPlan, Order, StateShard, TaskSet
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 
@@ -40,8 +41,7 @@ class Records(Mapping[str, OpPlan]):
         return Records(self.numbers, [*self.at])
 
 
-@dataclass(frozen=True, slots=True)
-class NumberOrigin:
+class NumberOrigin(Record):
     """The parameter that gave a number its value: what a user would change. `is_set` if `--set` gave the value."""
 
     param: str
@@ -52,8 +52,7 @@ class NumberOrigin:
         return f"from --set {self.param}={self.value}" if self.is_set else f"the default of {self.param}"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitIndex:
+class SplitIndex(Record):
     """One index of one `split`: the dimension, the operators that the statement names, and the dimension classes that
     it cut."""
 
@@ -63,8 +62,7 @@ class SplitIndex:
     classes: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Uncut:
+class Uncut(Record):
     """Operators that one index of a `split ... where possible` does not cut: its parts do not divide what is left of
     their dimension. `pieces` are their chunks, and `total` is the sum of their sizes, if these were given."""
 

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssdsl.lang import nodes
@@ -20,13 +19,13 @@ from ssdsl.plan.neighbours.place_beside import place_beside
 from ssdsl.plan.plan import Index, OpPlan, Plan
 from ssdsl.plan.statements.builtins import with_builtins
 from ssdsl.plan.statements.execute import execute
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 MOST_MISTAKES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Record):
     """A plan, with the script and the context that it was read from."""
 
     plan: Plan

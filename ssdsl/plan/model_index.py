@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import match_paths
+from ssdsl.record import Record
 
 Units = tuple[frozenset[str], ...]
 Stages = int | tuple[int, ...]  # how many of equal shares, or the share of each in least whole numbers
@@ -14,8 +15,7 @@ Places = list[tuple[Operator, int]]  # operators, each with the number of a dime
 NamedDim = tuple[str, int]  # a dimension's name and class
 
 
-@dataclass(frozen=True, slots=True)
-class DimPlaces:
+class DimPlaces(Record):
     """The operators with a dimension: in the order of the graph (`places`); in groups that a plan may cut alike (the
     number of the dimension, then the operators' numbers); and the classes of the dimension."""
 

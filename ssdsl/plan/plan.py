@@ -4,12 +4,13 @@ Facts with the same content are equal, whichever statement states them: spans ta
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
 from ssdsl.model.graph import Graph
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
+from ssdsl.record import Record, replace
 from ssdsl.text.source import Span
 
 
@@ -92,8 +93,7 @@ class Phase(StrEnum):
 HALVES = (Phase.DGRAD, Phase.WGRAD)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSet:
+class TaskSet(Record):
     """The tasks that an `order` names: the operators of a set, by its number (`OpPlan.sets`), at the indices it fixes,
     in one phase (None: both)."""
 
@@ -163,8 +163,7 @@ class Mark:
     span: Span = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class OpPlan:
+class OpPlan(Record):
     """Everything that a plan says of one operator. An operator beside another takes its record
     (`neighbours/place_beside.py`).
 
@@ -198,8 +197,7 @@ NOTHING = OpPlan()
 AHEAD = 2  # the default of `prefetch`
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """All facts of a script about a graph. Each fact has the span of its statement.
 
     `operators` has the records of operators, in the order of the graph, without empty ones. Only operators of stage

@@ -1,7 +1,7 @@
 """The facts that the checks share: the program, facts that follow from its graph alone, and typed functions."""
 
+import dataclasses
 import re
-from dataclasses import dataclass, field
 
 from ssdsl.ir.function import Function, OpPart, names_along
 from ssdsl.ir.layout import Submesh
@@ -12,13 +12,13 @@ from ssdsl.model.graph import Graph, Operator, Origin
 from ssdsl.prove.failures import ProofFailed, Rule, Wrong
 from ssdsl.prove.types.local import Factors, Local
 from ssdsl.prove.types.operators import OperatorPart
+from ssdsl.record import Record, field
 from ssdsl.text.source import Span
 
 MOST_OPERATORS = 3  # the most operators that a failure names
 
 
-@dataclass(frozen=True, slots=True)
-class ProofFacts:
+class ProofFacts(Record):
     """A program, with facts that follow from its graph. `learning` are the values from which the loss follows through
     differentiable operators: they have gradients. `alone` are the values that follow from weights, buffers and
     constants only, `read` those that operators or the step itself read; `failures` are the broken rules, each once."""
@@ -89,8 +89,7 @@ class ProofFacts:
         return self.graph.dim_names[classes[factor]] if known else f"factor {factor}"
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
+class Alike(Record):
     """A section, with its names and operators in order: in two sections of the same `number` (class), the n-th ones
     correspond. A section without a number has a class of its own, or has rows sorted by experts, which are never
     shared, because the values that count them are told apart by names."""
@@ -100,7 +99,7 @@ class Alike:
     operators: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class TypedFunction:
     """A function after the forward walk: the type of every local value, the part that each operator computes, the value
     that leaves in each slot, and the values that are written with a gradient (`graded`). `sections` are the function's,
@@ -108,17 +107,16 @@ class TypedFunction:
 
     function: Function
     sections: list[Alike]
-    types: dict[Name, Local] = field(default_factory=dict)
-    parts: dict[str, OperatorPart] = field(default_factory=dict)
-    slots: dict[str, Name] = field(default_factory=dict)
-    graded: set[Name] = field(default_factory=set)
+    types: dict[Name, Local] = dataclasses.field(default_factory=dict)
+    parts: dict[str, OperatorPart] = dataclasses.field(default_factory=dict)
+    slots: dict[str, Name] = dataclasses.field(default_factory=dict)
+    graded: set[Name] = dataclasses.field(default_factory=set)
 
 
 Given = tuple[Local | None, bool]  # the type of a value, None if it is not there yet, and whether it is graded
 
 
-@dataclass(frozen=True, slots=True)
-class Walked:
+class Walked(Record):
     """A section that was walked without a failure: its values before and after the walk, in the order of its names, and
     the parts that its operators compute."""
 

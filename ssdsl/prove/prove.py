@@ -1,7 +1,6 @@
 """Proves a program: runs all checks, and collects their failures."""
 
 import time
-from dataclasses import dataclass
 
 from ssdsl.ir.program import Compute, Program, Start
 from ssdsl.ir.references import dangling
@@ -20,13 +19,13 @@ from ssdsl.prove.roles.roles import check_places, check_role, check_updates, par
 from ssdsl.prove.types.draws import check_draws
 from ssdsl.prove.types.local import Local
 from ssdsl.prove.whole import check_buffers, check_loss, check_operators, check_results
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
 MOST_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Record):
     """The result of all checks: counts of what was checked, and failures. Without failures the program is proved.
 
     `experiments`: the number of operators whose rule was found by experiment; the proof trusts these rules.

@@ -1,7 +1,6 @@
 """The commands of a session: a table of their names, arguments and functions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lang.save import put_whole, reason_of, save_text
 from ssdsl.lang.suggest import counted
 from ssdsl.plan.interpret import interpret_part
+from ssdsl.record import Record, replace
 from ssdsl.repl.changes import changes
 from ssdsl.repl.errors import (
     CannotSave,
@@ -50,8 +50,7 @@ Answer = tuple[Session, Reply]
 SHORT = {"h": "help", "c": "check"}  # the command meant, if several begin with this letter
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Record):
     """A command. `takes` is the form of its argument, in brackets if it is optional; `about` says what it does."""
 
     name: str

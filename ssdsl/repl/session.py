@@ -2,7 +2,7 @@
 immutable."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from ssdsl.plan.context import Context
 from ssdsl.plan.eval.expressions import evaluate
 from ssdsl.plan.eval.values import Value
 from ssdsl.plan.interpret import interpret_part
+from ssdsl.record import Record, replace
 from ssdsl.show.view import View
 from ssdsl.simulate.report import Report
 from ssdsl.text.diagnostic import Diagnostic
@@ -26,8 +27,7 @@ from ssdsl.workspace import Compiled, Workspace
 Shown: TypeAlias = Diagnostic | View | RenderableType
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Record):
     """An answer; `failed` if the entry had a mistake, `ends` if the session is over."""
 
     shown: tuple[Shown, ...] = ()
@@ -35,8 +35,7 @@ class Reply:
     ends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Record):
     """The text of a plan that may not be whole yet; `folder` is where `use "file.ssp"` looks."""
 
     text: str
@@ -57,8 +56,7 @@ class DraftReading:
     context: Context
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationTarget:
+class SimulationTarget(Record):
     """The target of plans: a cluster, a function that simulates a step there, and whether communication is chosen for
     its links."""
 
@@ -72,8 +70,7 @@ class SimulationTarget:
         return self.cluster if self.has_links else None
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(Record):
     """The surroundings of a session: a function that finds a plan by name, the machine, the terminal's width, a
     function that finds the machine of a cluster's name, and one that captures a model."""
 
@@ -84,8 +81,7 @@ class Outside:
     capture: Callable[[str], Graph] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Simulated:
+class Simulated(Record):
     """The last simulated text, and its report."""
 
     text: str

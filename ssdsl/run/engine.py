@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import Inputs, model_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import Where
+from ssdsl.record import replace
 from ssdsl.run.rank0_compiler import Live, rendered
 from ssdsl.runtime.data.batch import text
 from ssdsl.runtime.data.rank_dataset import blamed

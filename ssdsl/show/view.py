@@ -3,7 +3,6 @@
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +10,8 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from ssdsl.record import Record
 
 GAP = 2  # between columns
 NARROWEST = 12  # of a word that may be broken
@@ -33,8 +34,7 @@ class ColumnKind(StrEnum):
     SMALL = "small"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Record):
     """`name` heads the column. `key` is its name in JSON, which is part of the interface: a new heading breaks no
     script. With `fold`, words may wrap. If a table is too wide, the columns with the highest `drop` are left out
     first. A table writes texts as `spell` does; in JSON they are as they are."""
@@ -53,14 +53,13 @@ class Column:
         return self.key or self.name.replace(" ", "_")
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Record):
     """One table; `notes` are lines below it."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def table(view: View, width: int = 120) -> RenderableType:

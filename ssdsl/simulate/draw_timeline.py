@@ -1,7 +1,6 @@
 """Draws the timeline of a simulated step: its events, with the statements of the plan that made them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 
 from ssdsl.cluster.cluster import Cluster
@@ -10,6 +9,7 @@ from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import At, Compute, Program, Start, StartReduce
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.simulate.run import Epilogue, Interval, Trace
 from ssdsl.simulate.stalls import delays_by_message
 from ssdsl.simulate.timeline import Event, EventKind, Memory, MessageWait, Stream, Timeline, TimelineRow, TransferArrow

@@ -7,10 +7,11 @@ is a buffer for it, and no message before it in its lane.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ssdsl.ir.comm import Transfer, functions_of
 from ssdsl.ir.program import Action, Compute, End, Program, Role, Start, Wait
+from ssdsl.record import replace
 
 
 def roles_of_devices(program: Program) -> tuple[Role, ...]:

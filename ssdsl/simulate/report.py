@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ssdsl.record import Record
 from ssdsl.simulate.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceReport:
+class DeviceReport(Record):
     """The figures of one row of the timeline: devices that do the same.
 
     `span_s` is the time from its first task's start to its last one's end; `compute_s` and `communication_s` are spent
@@ -41,8 +41,7 @@ class DeviceReport:
         return max(0, self.peak_bytes - self.capacity_bytes) if self.capacity_bytes else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Record):
     """The communication of all devices together in a step, of one kind, over one level of links."""
 
     level: str

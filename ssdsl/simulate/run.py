@@ -8,7 +8,6 @@ step depends on the number of roles, not of devices.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ssdsl.ir import execute
@@ -26,6 +25,7 @@ from ssdsl.ir.program import (
 )
 from ssdsl.ir.steps import steps_of
 from ssdsl.plan.regions import merged
+from ssdsl.record import Record
 from ssdsl.simulate.price.costs import Cost, Costs
 
 Interval = execute.Interval[Cost]
@@ -87,8 +87,7 @@ def by_role(intervals: list[OfRole], roles: int) -> list[list[OfRole]]:
 # -- behind the tasks --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Epilogue:
+class Epilogue(Record):
     """The end of a role's step, behind its last task, which ends at `start`. Gradients are completed until `updates`;
     then the optimizer's step runs, and the weights that others updated are gathered, until `end`; the gathers take
     `gather_s` seconds. `reduces` are the intervals in which it did nothing but reduce gradients, also between tasks."""

@@ -7,9 +7,9 @@ leave their core to others: a pipeline with bubbles loses less than replicas, wh
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ssdsl.ir.execute import ActionPart
+from ssdsl.record import replace
 from ssdsl.simulate.run import Interval, Trace
 
 

@@ -1,12 +1,12 @@
 """Simulates one step of a program on a cluster, and reports its time, memory and traffic."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Compute, Program, Role, Start
+from ssdsl.record import Record, replace
 from ssdsl.simulate.draw_timeline import draw, title_of
 from ssdsl.simulate.early_receives import roles_of_devices
 from ssdsl.simulate.memory.activations import Activations
@@ -23,8 +23,7 @@ from ssdsl.simulate.timeline import Memory
 from ssdsl.text.source import Source
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedStep:
+class SimulatedStep(Record):
     """A simulated step of a program: the trace of all roles, the end of each role's step, and its memory."""
 
     cluster: Cluster
@@ -33,8 +32,7 @@ class SimulatedStep:
     memory: list[Memory]
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Record):
     """The costs of a program's functions and messages on a cluster, and the memory that they keep; each is found at the
     first look-up."""
 

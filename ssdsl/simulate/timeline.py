@@ -3,8 +3,9 @@
 All views of time (the terminal's chart, Chrome's trace, the HTML page) are drawn from it.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ssdsl.record import Record
 
 
 class Stream(StrEnum):
@@ -27,8 +28,7 @@ class EventKind(StrEnum):
     OPTIMIZER = "optimizer"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Record):
     """One activity of a row's devices, in seconds from the start of the step.
 
     `name` says what runs ("h.0 ... h.5"); `function` is the number of a task's function, as two functions may have one
@@ -51,16 +51,14 @@ class Event:
     function: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TransferArrow:
+class TransferArrow(Record):
     """A dependency between rows: the numbers of a transfer's event where it is sent and where it arrives."""
 
     source: int
     target: int
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Record):
     """The memory of one device of a row over the step, as a step function: `size_bytes[k]` holds from `times_s[k]` on.
 
     `peak_parts` are the bytes of each part of the peak ("weights", "activations", ...).
@@ -75,8 +73,7 @@ class Memory:
     capacity_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageWait:
+class MessageWait(Record):
     """The seconds for which the devices of a row wait for a message of the program, or for its gradient: one that
     arrives here, or at a device for which they wait."""
 
@@ -86,8 +83,7 @@ class MessageWait:
     time_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineRow:
+class TimelineRow(Record):
     """Devices that do the same at the same time: the name of their role, and their ranks."""
 
     name: str
@@ -95,8 +91,7 @@ class TimelineRow:
     device: str = ""  # the kind of device
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Record):
     """The timeline of one step. `plan` and `text` are the name and the text of the plan's file, `params` the values of
     its params. Events are sorted by start. `bubble` is the report's, if it is known, and so are the `waits` for
     messages."""

@@ -1,9 +1,9 @@
 """Explains in a phrase why one plan is slower than another: where its devices spend time that the other's do not."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from ssdsl.lang.suggest import counted
+from ssdsl.record import Record
 from ssdsl.simulate.report import Report
 from ssdsl.sketch.answers.clocks import MODULO
 from ssdsl.sketch.answers.cuts import CUT
@@ -21,8 +21,7 @@ OWN = {PlanChange.CUTS: "stages cut by arithmetic are", PlanChange.ORDER: "the p
 WITHOUT = {PlanChange.CUTS: "in stages cut by arithmetic, ", PlanChange.ORDER: "in the plan's own order, "}
 
 
-@dataclass(frozen=True, slots=True)
-class SpentSeconds:
+class SpentSeconds(Record):
     """The seconds of a step by kind of work, summed over all devices."""
 
     compute: float

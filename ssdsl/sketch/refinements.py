@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from statistics import fmean
 
+from ssdsl.record import replace
 from ssdsl.simulate.report import Report
 from ssdsl.sketch.answers import clocks, cuts, orders, widths
 from ssdsl.sketch.result import PlanChange, SearchResult, Tried

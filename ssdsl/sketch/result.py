@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ssdsl.record import Record
 from ssdsl.simulate.report import Report
 from ssdsl.sketch.setting import Setting
 from ssdsl.sketch.sketch import Sketch, Values
@@ -18,8 +18,7 @@ class PlanChange(StrEnum):
     ORDER = "another order"
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(Record):
     """A setting of a sketch that was simulated, refused, or cannot fit.
 
     `opened` are the values of the params that the sketch leaves open. `over_bytes` is how much more the fullest device
@@ -61,8 +60,7 @@ class Tried:
         return self.setting.device_s, self.report.step_s
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Record):
     """The result of a search, so far or final.
 
     `sketches` were searched, `tried` were simulated, in this order. The best is the one that fits and takes the fewest

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
@@ -10,6 +10,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.lang.suggest import joined
 from ssdsl.model.graph import Graph
 from ssdsl.plan.model_index import index_model
+from ssdsl.record import replace
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
 from ssdsl.simulate.profile.read_costs import CostsFile
 from ssdsl.sketch.bounds.ahead import Ahead

@@ -1,14 +1,13 @@
 """A plan under some values of its params, with its simulated step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ssdsl.record import Record
 from ssdsl.simulate.report import Report
 from ssdsl.text.diagnostic import Diagnostic
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Record):
     """A plan under some values of its params: with its simulated step, or the reason why it was refused."""
 
     params: Mapping[str, int]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssdsl.cluster.cluster import Cluster
@@ -15,6 +14,7 @@ from ssdsl.plan.facts import Facts
 from ssdsl.plan.interpret import context_without_errors
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.statements.param import names_in
+from ssdsl.record import Record, replace
 from ssdsl.sketch.used_files import open_in_used_files
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
@@ -24,8 +24,7 @@ Values = dict[str, int]
 Meshes = tuple[tuple[str | int, ...], ...]  # the width of each axis of each mesh: a number or a param's name
 
 
-@dataclass(frozen=True, slots=True)
-class OpenParam:
+class OpenParam(Record):
     """A param that a search may set: its default, the numbers that are tried, and why it is open.
 
     If the numbers depend on earlier params (`varies`), `tried` has those at the default setting.
@@ -38,8 +37,7 @@ class OpenParam:
     varies: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sketch:
+class Sketch(Record):
     """A plan's text with its open params. `fixed` has the other params: those that the user set, and those at their
     default.
 

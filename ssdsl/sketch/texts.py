@@ -2,20 +2,19 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import example_plans, plan_path
+from ssdsl.record import Record
 from ssdsl.text.source import Source
 
 ALONE = "data_parallel"  # the baseline where no plan is named
 Name = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Record):
     """The texts by file, without duplicates: those that are searched, and the baseline."""
 
     searched: dict[Path, Source]

@@ -26,12 +26,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from ssdsl.record import Record
+
 EXACT = 1e-10  # of a step: where the search for a shorter one ends
 NEAR = 0.001  # of a step: so near to the least, a bound just below the best cut is tried as well
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceKind:
+class DeviceKind(Record):
     """Devices on which a stage may run: their number, the seconds of each layer for one micro-batch (forward and
     backward) and those of its forward alone; per device the bytes of each layer's state, the bytes that a micro-batch
     of each layer keeps for backward, and the memory.
@@ -48,8 +49,7 @@ class DeviceKind:
     behind: frozenset[int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRow:
+class LayerRow(Record):
     """Layers in a row, and the stages to cut them into. `stages[s]` are the numbers of the kinds that stage s may have,
     `in_flight[s]` the micro-batches that it holds at once. All stages together have exactly `devices`."""
 
@@ -81,8 +81,7 @@ class LayerRow:
         return step
 
 
-@dataclass(frozen=True, slots=True)
-class StageCuts:
+class StageCuts(Record):
     """`starts[s]` is the first layer of stage s, `kinds[s]` its kind of devices; then the seconds of the step."""
 
     starts: tuple[int, ...]

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from ssdsl.record import Record
+
 Point = tuple[int, ...]
 FAR = 1.5  # the distance at which the least excess of all counts as a neighbour's
 OFF = 0.125  # the place of 0
@@ -41,8 +43,7 @@ NEXT = 16  # nearer bounds that are likely to be asked for next
 FIRST = 24  # bounds that are computed before the second measurement
 
 
-@dataclass(frozen=True, slots=True)
-class Worth:
+class Worth(Record):
     """The cost of a point, and the share of the available resource that it uses: above 1 it is no solution.
 
     `effort` is what a measurement costs, as a share of the cost: of two points with equal promise the easier comes
@@ -72,8 +73,7 @@ class Worth:
         return self.share > 1, self.share if self.share > 1 else self.cost, self.cost
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """A measured point. No other point costs less than `bound`; `left` of them may still beat the best, by their
     bounds."""
 

@@ -13,9 +13,10 @@ them are moved by whole periods, as long as the longest path becomes shorter wit
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import ceil
+
+from ssdsl.record import Record
 
 SLACK = (1.0, 1.02, 1.05, 1.1, 1.2)  # periods that are tried, as multiples of the least
 MORE_SLACK = (1.35, 1.5, 2.0, 3.0)  # tried if none of these fits into the memory
@@ -23,8 +24,7 @@ EFFORT = 3_000_000  # tasks that are placed at most, by default
 SAME = 1e-9  # smaller relative differences do not count
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Record):
     """A task of each micro-batch: it runs on all of `devices` at once, after the tasks `after` (smaller numbers). Each
     device holds `takes` more memory from its start, and `gives` less from its end."""
 
@@ -35,8 +35,7 @@ class Task:
     gives: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Record):
     """The tasks of one micro-batch, the number of micro-batches, the seconds of a message between tasks without a
     common device, and the memory of each device (empty: unbounded)."""
 
@@ -120,8 +119,7 @@ class Loop:
         return 0.0 if set(self.tasks[before].devices) & set(task.devices) else self.transfer
 
 
-@dataclass(frozen=True, slots=True)
-class LoopClock:
+class LoopClock(Record):
     """The time at which each task is due, the period, the seconds of all micro-batches run in that order, and the
     longest time between the first start and the last end on a device."""
 

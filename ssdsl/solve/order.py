@@ -12,9 +12,9 @@ equal length may take very different memory: a second descent, `lighter`, lowers
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
+from ssdsl.record import Record
 from ssdsl.solve.pipeline import BACKWARD, FORWARD, WEIGHTS, Pipeline, Task, descent, run
 
 EFFORT = 6_000_000  # tasks that are placed at most, by default
@@ -23,8 +23,7 @@ SAME = 0.001  # of a step: no difference that counts
 Numbers = tuple[list[int], list[int]]  # ahead and late
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Record):
     """Two numbers per stage, the seconds of a step, and the longest time between the first start and the last end of a
     stage."""
 

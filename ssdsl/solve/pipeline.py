@@ -4,16 +4,16 @@ An order is a row of tasks for each device; a task begins when its device is fre
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, TypeVar
+
+from ssdsl.record import Record
 
 FORWARD, BACKWARD, WEIGHTS = range(3)  # the kinds of tasks; BACKWARD computes gradients of inputs only
 Task = tuple[int, int, int]  # kind, stage, micro-batch
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Record):
     """Stages in a row: the seconds of a micro-batch's forward, backward and gradients of weights on each, and of a
     message between neighbours. Each stage has its own device, or two are on each device, laid out as a V: stages s and
     2 p - 1 - s.
@@ -98,8 +98,7 @@ class Pipeline:
         return 1 - self.busy / span_s
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Record):
     """The seconds of a step, and the longest time between the first start and the last end on a device."""
 
     step_s: float

@@ -11,9 +11,9 @@ allows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from ssdsl.record import Record
 from ssdsl.solve.pipeline import BACKWARD, FORWARD, WEIGHTS, Pipeline, Task, descent, run
 
 EFFORT = 5_000_000  # tasks that are placed at most, by default
@@ -27,8 +27,7 @@ STEPS = (
 Numbers = tuple[list[int], list[int], list[int], int]  # ahead, late, last and tail
 
 
-@dataclass(frozen=True, slots=True)
-class Vee:
+class Vee(Record):
     """The numbers of a V, the seconds of a step, and the longest time between the first start and the last end on a
     device."""
 

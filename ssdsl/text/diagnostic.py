@@ -1,25 +1,23 @@
 """Diagnostics: a fact about the user's text or model, the place where it shows, and the change to make.
 
-A subclass of `Diagnostic` is a frozen dataclass. Its fields are the facts of one mistake. Its class variables are the
-texts, as `str.format` templates over the fields, and over properties where a sentence depends on the facts. A field or
-a property `change` is the help of a class without a text for it. `ssdsl explain` prints its docstring. Rendering is in
+The fields of a subclass of `Diagnostic` are the facts of one mistake. Its class variables are the texts, as
+`str.format` templates over the fields, and over properties where a sentence depends on the facts. A field or a property
+`change` is the help of a class without a text for it. `ssdsl explain` prints its docstring. Rendering is in
 `render.py`.
 """
 
 import inspect
 import re
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar
 
+from ssdsl.record import Record
 from ssdsl.text.source import Span
 
 SLOT = re.compile(r"`?\{[^}]*\}`?")
 REGISTRY: dict[str, type["Diagnostic"]] = {}
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-@dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(Record):
     """One mistake or warning; subclasses set the texts and add fields. One without a `code` is a base for others."""
 
     code: ClassVar[str]
@@ -35,7 +33,6 @@ class Diagnostic:
         super().__init_subclass__(**kwargs)
         if "change" in {**vars(cls), **cls.__annotations__} and "help" not in vars(cls):
             cls.help = "{change}"
-        dataclass(frozen=True)(cls)
         if not hasattr(cls, "code"):
             return
         known = REGISTRY.setdefault(cls.code, cls)
@@ -65,8 +62,7 @@ class Misnamed(Diagnostic):
     suggestion: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Attributes:
+class _Attributes(Record):
     """The attributes of a diagnostic as the mapping that `str.format_map` takes."""
 
     of: Diagnostic

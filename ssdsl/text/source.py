@@ -1,10 +1,9 @@
 """A text with a name, and spans: the places in it that a diagnostic can point at."""
 
-from dataclasses import dataclass
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Record):
     """A named text; `name` is what the user typed to open it."""
 
     name: str
@@ -21,8 +20,7 @@ class Source:
         return lines[number - 1].rstrip("\r") if number <= len(lines) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Record):
     """A half-open range of characters of a source."""
 
     source: Source

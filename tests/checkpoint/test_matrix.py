@@ -6,7 +6,6 @@ layout holds is loaded from what each layout has saved, into the memory that an 
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from ssdsl.compile import compile_plan
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
 from ssdsl.run.in_process.run_in_process import RanksFailed, Turns, program_of
 from ssdsl.runtime.checkpoints.content import Content, content_of

@@ -1,7 +1,6 @@
 """Devices, levels and links: which link a group of ranks spans, what a ring over it sees, and the known clusters."""
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -10,6 +9,7 @@ import pytest
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.link import Link
 from ssdsl.cluster.load import known_clusters, load_cluster
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 SIZES = {

@@ -1,7 +1,6 @@
 """Measuring this machine and saving it: the file is read back, is whole or not there, and no process is left."""
 
 import os
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from ssdsl.cluster import measure
 from ssdsl.cluster.load import cluster_file, load_cluster, measured_laptop
 from ssdsl.cluster.measure import Measurement
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 FOUND = Measurement(

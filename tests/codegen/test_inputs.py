@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ssdsl.ir.function import Conversion
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.runtime.layout.cut import Piece
 from ssdsl.text.source import Source
 from tests.captured import graph_of

@@ -16,6 +16,7 @@ from ssdsl.plan.context import begin
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.model_index import index_model
 from ssdsl.plan.statements.builtins import builtin_scope
+from ssdsl.record import field_names
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
@@ -91,5 +92,5 @@ def _nodes(text: str) -> list[Any]:
             queue += node
         elif isinstance(node, nodes.Node):
             found.append(node)
-            queue += [getattr(node, field) for field in node.__dataclass_fields__]
+            queue += [getattr(node, field) for field in field_names(node)]
     return found

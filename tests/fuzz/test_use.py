@@ -1,6 +1,5 @@
 """Programs of use: what a training script does with engines is what it does on one device."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from bench.fuzz.run import main, uses, write_use
 from bench.fuzz.trial import Outcome
 from bench.fuzz.use import Evaluate, Resume, Run, Save, Train, Use
 from bench.fuzz.use_trial import try_use
+from ssdsl.record import replace
 from ssdsl.runtime.train import training_state
 
 MODEL = Recipe(4, 2, 4, 6, "embedding", (("Mlp", (4, 8, True, "gelu")), ("Batched", (4,))), "squares", 1)

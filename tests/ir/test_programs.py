@@ -1,7 +1,6 @@
 """Each plan in `programs/` shows one behaviour of the lowering: its program is the golden beside it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.lang.read import read_source
 from ssdsl.model.load import load
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.text.source import Source
 
 EVALUATED = """

@@ -1,7 +1,6 @@
 """Checkpoints of revision 73fce42 are loaded under other plans: with the numbers that it read, and runs go on alike."""
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model, computing
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.checkpoints.convert import open_checkpoint, to_torch
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.ranks.world import World

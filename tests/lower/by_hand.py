@@ -12,7 +12,6 @@ factors are `qkv·heads`. `b[out]+` is added by the first part alone, `in*` need
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.lower.lower import PASSES, Pass
@@ -23,6 +22,7 @@ from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
 from ssdsl.plan.plan import Index, Mesh, OpPlan, Order, Phase, Placement, Plan, TaskSet
+from ssdsl.record import replace
 from ssdsl.text.source import Source, Span
 
 SPAN = Span(Source("by hand", ""), 0, 0)

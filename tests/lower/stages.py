@@ -1,6 +1,5 @@
 """Stages written by hand: functions on devices of their own, and the messages between them."""
 
-from dataclasses import replace
 from itertools import starmap
 
 from ssdsl.ir.comm import Message, Move, Signal, Transfer
@@ -10,6 +9,7 @@ from ssdsl.ir.program import Compute, Role
 from ssdsl.ir.value import Name, TimeIndex, Type, Var
 from ssdsl.lower.lowering import Carry, Lowering, Task
 from ssdsl.plan.plan import Phase, Plan
+from ssdsl.record import replace
 from tests.lower.by_hand import graph_of, plan_of, submesh
 
 WHOLE = Type(Layout(()))

@@ -1,11 +1,10 @@
 """`assign_lanes`: in which queue a message travels, so that nothing else waits behind it."""
 
-from dataclasses import replace
-
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Role
 from ssdsl.lower.tasks.assign_lanes import MOST_LANES, assign_lanes
 from ssdsl.plan.plan import Mesh
+from ssdsl.record import replace
 from tests.lower.by_hand import submesh
 from tests.lower.stages import pipeline, transfer
 

@@ -1,6 +1,5 @@
 """`copy_constants`: what repeats a constant is computed in each place that reads it, unless a plan assigns it alone."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from ssdsl.model.signatures import signatures
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured

@@ -1,6 +1,5 @@
 """The forward of any program is one by itself: legal, proved, without a gradient, and its loss is that of the step."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training
 from ssdsl.text.diagnostic import PlanError

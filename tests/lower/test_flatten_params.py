@@ -1,7 +1,6 @@
 """`flatten_params`: which weights are reduced together, how large buckets are, and how a gradient is completed."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from ssdsl.lower.lowering import Held, Lowering
 from ssdsl.lower.params.flatten_params import completion_of, flatten_params
 from ssdsl.plan.plan import State
 from ssdsl.plan.plan import StateShard as StateShard
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from tests.lower.by_hand import SPAN, graph_of, plan_of, submesh
 

@@ -1,13 +1,12 @@
 """`join_readers`: which operators on weights alone run in the tasks that read them, and which run once a step."""
 
-from dataclasses import replace
-
 import pytest
 
 from ssdsl.ir.value import TimeIndex
 from ssdsl.lower.functions.form_functions import join_readers
 from ssdsl.lower.lowering import Lowering
 from ssdsl.plan.plan import Mark
+from ssdsl.record import replace
 from tests.lower.by_hand import SPAN, after, graph_of, ordering, plan_of, saying
 
 SIZES = {"batch": 8, "in": 4, "out": 6}

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Mesh, Phase
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import InternalError, PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

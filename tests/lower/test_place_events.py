@@ -1,7 +1,5 @@
 """`place_events`: the actions that a role's tasks become, in words: posts, waits, drops and reductions."""
 
-from dataclasses import replace
-
 import pytest
 
 from ssdsl.ir.function import Backward
@@ -24,6 +22,7 @@ from ssdsl.lower.lowering import Carry, Lowering
 from ssdsl.lower.params.flatten_params import completion_of
 from ssdsl.lower.tasks.place_events import AwaitedTransfers, place_events
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from tests.lower.by_hand import submesh
 from tests.lower.stages import pipeline, signal, with_tasks, words
 

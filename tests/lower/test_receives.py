@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -14,6 +13,7 @@ from ssdsl.ir.program import Compute, End, Role, Start, Wait
 from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.plan import plan as plan_facts
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training

@@ -1,7 +1,6 @@
 """What is found once for equal calls is what would be found for each of them alone."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from ssdsl.model.trace import capture
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.text.source import Source
 from tests.ir.conftest import HERE, graph_of
 from tests.ir.conftest import program_of as program_of  # the programs of tests/ir/programs

@@ -5,7 +5,6 @@ import json
 import math
 import random
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ from ssdsl.ir.comm import Move
 from ssdsl.ir.layout import REPLICATE, Layout, Shape, Shard, Submesh
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.plan.plan import Mesh
+from ssdsl.record import replace
 from ssdsl.runtime.layout import transfers
 from ssdsl.runtime.program.codec import decoded, to_json
 from ssdsl.runtime.program.table import TransferEntry

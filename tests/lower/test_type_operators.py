@@ -1,6 +1,5 @@
 """`type_operators`: the tables of docs/design.md, cell by cell, on a product of two matrices."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from ssdsl.lower.operators.type_operators import type_operators
 from ssdsl.model.dims.window import Prefix, Sliding, Window
 from ssdsl.model.graph import DimWindow, Graph
 from ssdsl.plan.regions import Regions
+from ssdsl.record import replace
 from tests.lower.by_hand import after, graph_of, plan_of
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design.md"

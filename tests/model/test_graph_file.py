@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.ops.op import Op, PartKernel
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from tests.captured import captured_family, graph_of
 from tests.model.rule_cases import CASES
 

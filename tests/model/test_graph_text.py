@@ -1,7 +1,7 @@
 """The text of a graph says all of it: whatever is changed in a graph, but for lines of the model's code, shows."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from ssdsl.model.graph import Dim, DimWindow, Graph, Operand, Operator, Origin, 
 from ssdsl.model.graph_text import graph_text
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import target
+from ssdsl.record import field_names, replace
 
 BADDBMM = target("aten::baddbmm", "self batch1 batch2 beta alpha")
 LINEAR = Operator(
@@ -158,8 +159,8 @@ OTHER: dict[type, dict[str, Any]] = {
 
 def others(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """The graph with one field of one thing in it changed, and which that is."""
-    for name in (f for f in fields(Graph) if f.compare):
-        yield f"Graph.{name.name}", replace(graph, **{name.name: OTHER[Graph][name.name]})
+    for name in compared(graph):
+        yield f"Graph.{name}", replace(graph, **{name: OTHER[Graph][name]})
     for value in (v for v in VALUES if v.name in ("x", "fc")):
         for name, other in changes(value):
             yield f"{value.name}: {name}", replace(graph, values=graph.values | {value.name: other})
@@ -184,11 +185,18 @@ def operators(operator: Operator) -> Iterator[tuple[str, Operator]]:
 
 def changes(item: Any) -> Iterator[tuple[str, Any]]:
     """The item with each of its fields changed in turn; a field that is new here needs a value in `OTHER`."""
-    for field in fields(item):
-        if field.compare and (type(item), field.name) != (Operator, "source"):
-            other = replace(item, **{field.name: OTHER[type(item)][field.name]})
+    for name in compared(item):
+        if (type(item), name) != (Operator, "source"):
+            other = replace(item, **{name: OTHER[type(item)][name]})
             if other != item:
-                yield f"{type(item).__name__}.{field.name}", other
+                yield f"{type(item).__name__}.{name}", other
+
+
+def compared(item: Any) -> tuple[str, ...]:
+    """The fields that two equal items have in common."""
+    if not is_dataclass(item):
+        return field_names(item)
+    return tuple(f.name for f in fields(item) if f.compare)
 
 
 @pytest.mark.parametrize("other", [pytest.param(other, id=what) for what, other in others(GRAPH)])

@@ -3,7 +3,6 @@ as its text says."""
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from ssdsl.model.zoo.nets.ga_planes import sampled
 from ssdsl.model.zoo.nets.moe_gpt import Mixture
 from ssdsl.model.zoo.resnet import WIDE
 from ssdsl.model.zoo.unet3d import Unet3d
+from ssdsl.record import replace
 from tests.captured import captured
 
 SPLITBRAIN = ("vgg:11-cifar", "vgg:16-cifar", "vgg:16")

@@ -1,7 +1,6 @@
 """A small transformer as a graph made by hand: what the plan tests speak of, without torch."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from ssdsl.model.graph import Dim, Graph, Operand, Operator, Origin, Stage, Valu
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 from ssdsl.text.source import Source
 

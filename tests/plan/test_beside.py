@@ -1,6 +1,5 @@
 """An operator that runs beside another one has all that the plan says of that one: no statement is forgotten."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.neighbours.carry_over import carry_over
 from ssdsl.plan.plan import OpPlan, Plan
+from ssdsl.record import replace
 from ssdsl.text.source import Source
 from tests.captured import graph_of
 

@@ -1,7 +1,6 @@
 """Selections, expressions and functions."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from time import perf_counter
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.plan.eval.balance import partition
 from ssdsl.plan.eval.paths import match_paths
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 PATHS = ("", "transformer.wte", "transformer.h.0", "transformer.h.0.attn.c_attn", "transformer.h.1.attn", "trunk.fc",

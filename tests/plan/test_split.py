@@ -1,6 +1,5 @@
 """`split`: which operators get which indices."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Dim, Graph
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.plan.plan import Plan, State
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from ssdsl.text.source import Source

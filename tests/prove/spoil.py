@@ -1,12 +1,12 @@
 """Any field of a program, spoilt: a number, a name, a flag, or the length of a sequence."""
 
 import random
-from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
+from ssdsl.record import field_names, replace
 from ssdsl.text.source import Span
 
 FIELDS = ("functions", "prologues", "messages", "params", "flats", "roles", "loss", "results")
@@ -47,8 +47,8 @@ def _changed(item: Any, chance: random.Random) -> tuple[Any, str]:
             return (*item[:at], part, *item[at + 1 :]), f"[{at}]{where}"
         case tuple():
             return chance.choice([(), item[:-1], (*item, *item[-1:])]), f": another length than {len(item)}"
-        case _ if is_dataclass(item) and fields(item) and not isinstance(item, Span):
-            name = chance.choice([f.name for f in fields(item) if f.init])
+        case _ if field_names(item) and not isinstance(item, Span):
+            name = chance.choice(field_names(item))
             part, where = _changed(getattr(item, name), chance)
             return replace(item, **{name: part}), f".{name}{where}"  # type: ignore[type-var]
         case _:

@@ -3,7 +3,6 @@ program says, it does not crash."""
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from ssdsl.ir.references import check_references
 from ssdsl.ir.value import Name
 from ssdsl.prove.failures import ProofFailed
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import InternalError
 from tests.prove.spoil import spoil
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Compute, Program
 from ssdsl.plan.plan import Phase
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from tests.captured import captured

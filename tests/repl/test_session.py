@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ssdsl.lang.parse import parse
 from ssdsl.model.graph import Graph, Stage
 from ssdsl.plan.interpret import interpret_all, plan_of
 from ssdsl.plan.plan import Plan
+from ssdsl.record import replace
 from ssdsl.text.source import Source
 from tests.repl.conftest import machine
 

@@ -1,11 +1,12 @@
 """A program that trains and one that evaluates, on the weights of the same ranks, as threads of this process."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.step.observers import state

@@ -4,7 +4,6 @@ import json
 import os
 import textwrap
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 from torch.utils.data import default_collate
 
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run import data_errors
 from ssdsl.run.data import check_data, check_eval_data
 from ssdsl.runtime.data.sample_order import SampleOrder

@@ -1,11 +1,11 @@
 """The texts of the diagnostics of running: a golden for each, made from values as they occur."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ssdsl.record import replace
 from ssdsl.run import errors
 from ssdsl.text.diagnostic import REGISTRY, Diagnostic
 from ssdsl.text.render import render

@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ssdsl.cluster.load import load_cluster
+from ssdsl.record import replace
 from ssdsl.run.jobs.job import Job, fit, torchrun_text
 from ssdsl.run.jobs.kubernetes import kubernetes_text, resource_name, yaml_text
 from ssdsl.run.jobs.ray import ray_text

@@ -1,7 +1,6 @@
 """A program for a batch of another size runs on the same weights: their parts, flat parameters, devices are equal."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
 from ssdsl.plan.neighbours.carry_over import carry_over
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training

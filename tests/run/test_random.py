@@ -1,7 +1,6 @@
 """What is drawn at random does not depend on the plan: dropout under every plan equals the single device."""
 
 import functools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from ssdsl.model.graph import Graph
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.single_device import reference
 from ssdsl.run.verify.verify import difference, verify_dumps

@@ -1,7 +1,6 @@
 """torchrun starts a training script again after a rank was killed: it goes on as if nothing had happened."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.ranks.world import World
 from ssdsl.runtime.train.engine import Engine

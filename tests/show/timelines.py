@@ -1,8 +1,8 @@
 """Timelines of small pipelines, made without a simulator: 1F1B, ZB-H1 with backward in halves, and figures of them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
+from ssdsl.record import replace
 from ssdsl.simulate.report import DeviceReport, Report, Traffic
 from ssdsl.simulate.timeline import Event, EventKind, Memory, Stream, Timeline, TimelineRow, TransferArrow
 

@@ -1,10 +1,9 @@
 """Steps on clusters: unlike devices, slow links, and too few devices."""
 
-from dataclasses import replace
-
 import pytest
 
 from ssdsl.cluster.cluster import Cluster
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from tests.simulate.steps import cluster_of, compiled, step
 

@@ -1,7 +1,7 @@
 """Links have latency and occupancy: messages leave one after another, and their latencies overlap."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import networkx
@@ -14,6 +14,7 @@ from ssdsl.cluster.link import Link
 from ssdsl.ir.comm import Signal
 from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Action, Program, Role, Start
+from ssdsl.record import replace
 from ssdsl.simulate.price.costs import Cost, Costs
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.profile.measured import Measured, Times

@@ -1,6 +1,5 @@
 """What a stack does at the same time, as a cluster's file says it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from ssdsl.cluster.device import Overlap
 from ssdsl.cluster.load import cluster_file, load_cluster, read_cluster_file
 from ssdsl.ir.program import Compute
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.network import Network
 from ssdsl.simulate.report import DeviceReport

@@ -1,6 +1,5 @@
 """What holds of every simulated step, whatever the plan and the costs."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import networkx
@@ -15,6 +14,7 @@ from ssdsl.ir.execute import ActionPart
 from ssdsl.ir.program import Action, Compute, Program, ScatterGrads, Start, StartReduce, WaitReduce
 from ssdsl.ir.value import TimeIndex
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.profile.measured import Measured, Times

@@ -1,10 +1,9 @@
 """Why a plan is slower than another: the reason is that of most of its time."""
 
-from dataclasses import replace
-
 import pytest
 
 from ssdsl.compile import compile_source
+from ssdsl.record import replace
 from ssdsl.simulate.report import Report, Traffic
 from ssdsl.sketch.reasons import reason
 from ssdsl.text.source import Source

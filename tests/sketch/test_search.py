@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -18,6 +17,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.plan.declarations import open_settings
 from ssdsl.plan.model_index import index_model
 from ssdsl.prove.prove import require_proof
+from ssdsl.record import replace
 from ssdsl.show.tables.search import search_views, why
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile.profile import Profile

@@ -1,7 +1,6 @@
 """Engines whose ranks are threads: a model, a plan, and what each rank's training script does."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import Model, computing
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.run.verify.assemble import assemble
 from ssdsl.runtime.ranks.world import World

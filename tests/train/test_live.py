@@ -1,6 +1,5 @@
 """Engines that compile what they need: a last batch of another size, evaluation, outputs, and what a script is told."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import RanksFailed, run_ranks
 from ssdsl.run.rank0_compiler import Live
 from ssdsl.runtime.errors import EngineError

@@ -1,7 +1,6 @@
 """Training under a plan is that of one device: optimizers, groups, clipping, schedules, accumulation, precision."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from ssdsl.compile import compile_plan
 from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError
 from ssdsl.runtime.layout.parts import LocalTensor

@@ -5,7 +5,6 @@ So do all things that a loop has: gradients that wait for more, clipping, schedu
 
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load import load
 from ssdsl.model.load.model import Model
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.checkpoints.convert import from_torch, open_checkpoint, to_torch
 from ssdsl.run.in_process.run_in_process import program_of, run_ranks
 from ssdsl.runtime.errors import EngineError

@@ -1,7 +1,6 @@
 """What devices of several hosts need leaves its sender once, and is passed on from host to host."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import Program
 from ssdsl.ir.text.program import program_text
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training

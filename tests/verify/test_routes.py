@@ -1,7 +1,6 @@
 """Each element goes once over a slow link, whatever the meshes at its ends, and the plan computes the same."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ssdsl.ir.comm import AllGather, Move, Transfer
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.layout import Submesh
 from ssdsl.ir.program import Program
+from ssdsl.record import replace
 from ssdsl.runtime.options import Training
 from ssdsl.text.source import Source
 from tests.captured import captured, graph_of

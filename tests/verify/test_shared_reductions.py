@@ -1,6 +1,5 @@
 """Copies of weights share the reduction of their gradient where that takes slow links less, and compute the same."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from ssdsl.ir.param import AllReduceGrads, ChunkGrads, GatherGrads
 from ssdsl.ir.program import Program
 from ssdsl.ir.text.comm import completion_text
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training

@@ -1,7 +1,6 @@
 """Weights in parts of unequal sizes, in process, against one device; each device has its part and no more."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from ssdsl.lower.lower import lower
 from ssdsl.model.load.model import Model
 from ssdsl.plan.interpret import interpret_all
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import program_of, run_in_process
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.ranks.world import World

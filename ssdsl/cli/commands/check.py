@@ -1,6 +1,5 @@
 """`ssdsl check`: all checks of a plan, without running it."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load, working
 from ssdsl.cli.terminal import print_json, print_views, results, show_diagnostics
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic
 
 Cluster = Annotated[

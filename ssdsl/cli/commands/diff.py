@@ -1,6 +1,5 @@
 """`ssdsl diff`: the changes from one plan to another in time, memory and bytes."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ from ssdsl.cli.commands.clusters import chosen_cluster
 from ssdsl.cli.options import complete_plan, settings
 from ssdsl.cli.pipeline import LoadedPlan, compiled, load, parsed, simulated, state_of
 from ssdsl.cli.terminal import print_json, print_views
+from ssdsl.record import replace
 
 After = Annotated[
     str | None,

@@ -1,12 +1,11 @@
 """`ssdsl prove`: proves that the compiled program computes what a single device computes, without running it."""
 
-from dataclasses import asdict
-
 from ssdsl.cli import options
 from ssdsl.cli.commands.clusters import named_cluster
 from ssdsl.cli.options import settings
 from ssdsl.cli.pipeline import compiled, load
 from ssdsl.cli.terminal import print_json, results
+from ssdsl.record import as_dict
 
 
 def prove(
@@ -26,6 +25,6 @@ def prove(
     overrides = settings(set_)
     proof = compiled(load(plan, model, meta=meta, precision=precision), overrides, cluster=named_cluster(cluster)).proof
     if json:
-        print_json({k: v for k, v in asdict(proof).items() if k != "failures"})
+        print_json({k: v for k, v in as_dict(proof).items() if k != "failures"})
     else:
         results.print(str(proof), style="green")

@@ -1,15 +1,14 @@
 """The comments of a text, which the parser drops."""
 
 import re
-from dataclasses import dataclass
 
+from ssdsl.record import Record
 from ssdsl.text.source import Source
 
 PIECE = re.compile(r'"[^"\n]*"|#[^\n]*|\n')
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(Record):
     """A comment with its `#`, the number of its line and its column from zero."""
 
     text: str

@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from typing import get_args
 
 from ssdsl.lang import nodes
 from ssdsl.lang.formatter.spell import spell, spell_dim
+from ssdsl.record import Record, field_names
 from ssdsl.text.source import Span
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Record):
     """A line without its indentation; `column` is its column in the source, from zero."""
 
     indent: int
@@ -102,7 +101,7 @@ def _simple(s: nodes.Statement) -> str:
             return f"{_simple(body[0])} for {_where(bindings)}"
         case nodes.Do(call):
             return spell(call)
-    return s.spelling.format_map({f.name: _spelled(getattr(s, f.name)) for f in fields(s) if f.name != "span"})
+    return s.spelling.format_map({name: _spelled(getattr(s, name)) for name in field_names(s) if name != "span"})
 
 
 def _spelled(field: object) -> str:

@@ -1,6 +1,6 @@
 """Assembles functions from their operators. Each version of a value is put before the first operator that needs it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import Narrow, Transfer
 from ssdsl.ir.function import (
@@ -24,6 +24,7 @@ from ssdsl.lower.conversions.even import even_cut
 from ssdsl.lower.errors import UpdateInParts
 from ssdsl.lower.lowering import Ask, Entering, Lowering, Received, Segment, SentVersions
 from ssdsl.model.graph import Operator, Origin
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 

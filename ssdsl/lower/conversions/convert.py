@@ -5,7 +5,6 @@ values for which these are the same: both stand in a key as numbers.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 
 from ssdsl.ir.layout import REPLICATE, Layout, Shard
 from ssdsl.ir.param import Param
@@ -15,6 +14,7 @@ from ssdsl.ir.value import Name, Type, Var
 from ssdsl.lower.conversions.versions import ReadsBetween, Within
 from ssdsl.lower.lowering import Ask, Converted, Lowering, Need, Segment, TypedOperand, ValueVersions
 from ssdsl.model.graph import Operator, Value
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 # -- needs -------------------------------------------------------------------------------------------------------------

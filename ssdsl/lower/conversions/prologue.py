@@ -5,7 +5,7 @@ asks for a value are known before it is provided, because operators are visited 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ssdsl.ir.function import Conversion, OpPart, Prologue, Split
@@ -19,13 +19,13 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import local_sizes, operand_types
 from ssdsl.lower.operators.shard_operators import data_splits
 from ssdsl.model.graph import Operator, Origin, Stage
+from ssdsl.record import Record, replace
 
 When = tuple[int, ...]  # position in the order of the program: an operator, an operand, then what that need leads to
 Part = frozenset[tuple[str, Shard]]  # the digits of a device's part, each with the axis of the mesh that fixes it
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
+class _Ask(Record):
     """A layout in which a value is needed on a submesh, and the place of the need in the order of the program."""
 
     when: When
@@ -33,8 +33,7 @@ class _Ask:
     layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Record):
     """A data operator on a submesh, with the layouts of what it reads."""
 
     operator: Operator

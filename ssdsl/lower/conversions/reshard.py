@@ -4,7 +4,6 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.cluster.link import MeshLinks
@@ -20,6 +19,7 @@ from ssdsl.ir.comm import (
     travels,
 )
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, cut, is_apart, nests, regions_of
+from ssdsl.record import Record
 from ssdsl.runtime.layout.regions import Regions, length, pieces
 from ssdsl.text.diagnostic import InternalError
 
@@ -27,8 +27,7 @@ Axes = tuple[tuple[str, int], ...]
 LOCAL_COST = 1e-9  # a local step costs next to nothing, but fewer of them are better
 
 
-@dataclass(frozen=True, slots=True)
-class _Edge:
+class _Edge(Record):
     step: Step
     after: Layout
     cost: float

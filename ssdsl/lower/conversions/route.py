@@ -13,7 +13,6 @@ for any two meshes, and broadcasts, Zhuang et al. 2023, "On Optimizing the Commu
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from ssdsl.ir.comm import Move
@@ -22,6 +21,7 @@ from ssdsl.lower.conversions.reshard import reshard, steps_time
 from ssdsl.lower.conversions.transfer import keep_boxes, plan_move
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.operators.operand_types import inside
+from ssdsl.record import Record, replace
 
 Shares = Mapping[str, Shard]  # the digits that divide a tensor among devices that hold it whole, by axis
 NO_SHARES: Shares = {}
@@ -38,8 +38,7 @@ class Route(NamedTuple):
     broadcast: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RouteEnd:
+class RouteEnd(Record):
     """One end of a transfer: the layouts of the value and of its gradient (None: it has none) on a submesh, as
     operators there make or need them."""
 
@@ -53,8 +52,7 @@ class RouteEnd:
         return RouteEnd(self.submesh, with_shares(self.value.travelling(), self.submesh, shares), gradient)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Record):
     """The unit of one transfer: a part in time of a tensor of `shape`, with one value of each of the digits `times`;
     sizes of the factors `uneven` vary from part to part. `itemsize` in bytes."""
 

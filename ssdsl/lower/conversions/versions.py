@@ -8,7 +8,7 @@ another one in the same function needs all parts joined.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from ssdsl.ir.comm import AllGather, AllReduce, KeepFirst, Narrow, Step, cuts_of
@@ -23,6 +23,7 @@ from ssdsl.lower.conversions.route import NO_SHARES, Parts, RouteEnd, Shares, fi
 from ssdsl.lower.lowering import Entering, Lowering, Need, Received, Segment, SentVersions, ValueVersions, What
 from ssdsl.lower.operators.operand_types import inside, local_sizes
 from ssdsl.model.graph import Value
+from ssdsl.record import Record, replace
 
 
 @dataclass(slots=True)
@@ -257,8 +258,7 @@ def _cuts_rows(place: Placement, shape: Shape) -> bool:
 # -- reads between functions -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
+class _Arrival(Record):
     """A value as it comes to a function: its type, its gradient's, the version that was left, and how it was sent."""
 
     type: Type

@@ -16,7 +16,6 @@ in flight; operators that change a buffer or that a report reads; and operators 
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit
 from ssdsl.ir.layout import Shard
@@ -27,6 +26,7 @@ from ssdsl.model.graph import Graph, Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.plan.plan import HALVES
+from ssdsl.record import replace
 
 # -- operators on weights alone ----------------------------------------------------------------------------------------
 

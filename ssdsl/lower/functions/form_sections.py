@@ -5,7 +5,7 @@ generated code; if it is recomputed, the runtime checkpoints that function.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import AllReduce
 from ssdsl.ir.function import (
@@ -28,12 +28,12 @@ from ssdsl.model.dims.layers import layers_by_path
 from ssdsl.model.graph import Graph
 from ssdsl.model.memory.observed import OWN_CALL, overwritable
 from ssdsl.plan.plan import Mark, Plan
+from ssdsl.record import Record, replace
 
 Place = tuple[str, Mark | None]  # an operator's layer, and the checkpoint in which it is recomputed
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _Facts(Record):
     """Facts of the graph and the plan that all functions share."""
 
     graph: Graph

@@ -8,7 +8,6 @@ is kept: otherwise both halves would gather it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 
 from ssdsl.ir.comm import AllGather
 from ssdsl.ir.function import Backward, Conversion, Function, Instr, OpPart, Section, reads_of, saved_names
@@ -18,6 +17,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.storage import Storage
 from ssdsl.plan.plan import State
+from ssdsl.record import replace
 
 
 def gather_again(lowering: Lowering) -> Lowering:

@@ -10,11 +10,11 @@ simulator uses their kind.
 """
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, Write, reads_of, results_of
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.lowering import Lowering
+from ssdsl.record import replace
 
 Locals = dict[Name, int]  # the numbers of local values, in the order of their appearance
 

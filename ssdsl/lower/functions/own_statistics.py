@@ -5,12 +5,12 @@ several sections read is taken once, before them: recomputation would change the
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 
 from ssdsl.ir.function import Conversion, Function, Instr, OpPart, reads_of
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Graph
 from ssdsl.plan.plan import Plan
+from ssdsl.record import replace
 
 
 def with_own_statistics(function: Function, graph: Graph, plan: Plan) -> Function:

@@ -6,13 +6,12 @@ the stages of a pipeline do, each place has an operator of its own. It is cut as
 plan cuts it itself. An operator that a plan assigns by itself stays there.
 """
 
-from dataclasses import replace
-
 from ssdsl.lower.lowering import Lowering
 from ssdsl.model.graph import Graph, Operator
 from ssdsl.model.rewrite.copy_repeated import copy_repeated
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.plan import NOTHING, OpPlan, Placement, Plan
+from ssdsl.record import replace
 
 
 def copy_constants(lowering: Lowering) -> Lowering:

@@ -7,7 +7,6 @@ known from reshapes. `into m = [6, 2], dp` says the same: a device has half of e
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
 from ssdsl.lower.lowering import Lowering
@@ -15,6 +14,7 @@ from ssdsl.model.graph import Dim, Graph, Operand, Operator, Value
 from ssdsl.model.ops.reader import kernel_dims
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions, lengths_of, parts_of
+from ssdsl.record import replace
 
 Outer = dict[int, int]  # by the class of a dimension: the number of equal parts, each of which is cut into unequal ones
 

@@ -16,7 +16,6 @@ sums reads one addend of each operand that is carried, and leaves one addend.
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ssdsl.ir.function import Carried, OpSplit, Split
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, regions, regions_of, regions_over
@@ -24,6 +23,7 @@ from ssdsl.ir.value import Axis, Size, Time, Type, Varying, digits_of, names_of
 from ssdsl.model.dims.window import around
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.plan.regions import Regions, lengths_of
+from ssdsl.record import replace
 
 Axes = tuple[tuple[str, int], ...]
 

@@ -17,7 +17,7 @@ they travel.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.ir.function import Carried, Split, names_along
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Submesh
@@ -28,6 +28,7 @@ from ssdsl.lower.operators.operand_types import Axes, operand_shape, operand_typ
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.ops.rows import linear_with
 from ssdsl.plan.plan import Index, Plan
+from ssdsl.record import Record, replace
 
 # -- sums in front of the loss -----------------------------------------------------------------------------------------
 
@@ -48,8 +49,7 @@ def propagate_partial(lowering: Lowering) -> Lowering:
     return replace(lowering, plan=plan, splits={name: found for name, found in walk.splits.items() if found})
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(Record):
     """The making of a value, shared by those of equal calls: its operator, splits and operand, the sums that it still
     lacks (`partial`), and the indices in time whose parts it all waited for (`waits`)."""
 

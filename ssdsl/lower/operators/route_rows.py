@@ -21,7 +21,7 @@ cut rows and experts, they are cut by rows: each device sorts its own rows for a
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ssdsl.lower.lowering import Lowering
@@ -34,6 +34,7 @@ from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.rows import ROWS
 from ssdsl.model.target import TorchWord, target
 from ssdsl.plan.plan import Index, OpPlan, Plan
+from ssdsl.record import replace
 
 ARANGE = target("aten::arange", "end dtype layout device pin_memory")
 BALANCED = "how many rows an expert has is known when it runs"

@@ -2,20 +2,19 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import Dim, Graph, Operand, Operator, Stage
 from ssdsl.plan.plan import Index, Plan
 from ssdsl.plan.regions import Regions
+from ssdsl.record import Record, replace
 
 ROUTED = "ssdsl::routed_mm"
 EACH_ROW = ("aten::split.Tensor", "aten::split_with_sizes", "aten::slice.Tensor", "aten::_to_copy")
 Cut = tuple[str, int, Regions | None]  # an index, without the dimension
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertRegion:
+class ExpertRegion(Record):
     """Products of experts that read the experts of their rows from one value, `ids`, and the operators between them.
 
     The `kept` outer dimensions of the rows stay dimensions of the rows of an expert; the others become slots. `inside`

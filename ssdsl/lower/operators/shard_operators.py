@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache, partial
 
 from ssdsl.ir.function import OpSplit, Split
@@ -17,6 +16,7 @@ from ssdsl.model.dims.window import Prefix
 from ssdsl.model.graph import Operator
 from ssdsl.model.ops.reader import placed_dims
 from ssdsl.plan.plan import Index, Plan
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 

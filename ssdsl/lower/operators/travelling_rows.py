@@ -7,11 +7,12 @@ another one; the same holds behind the region.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.lower.operators.row_regions import ExpertRegion, is_beside
 from ssdsl.model.graph import Operator, Origin, Stage
 from ssdsl.plan.plan import Index, Plan
+from ssdsl.record import replace
 
 
 def with_travelling_rows(plan: Plan, region: ExpertRegion) -> tuple[Plan, ExpertRegion]:

@@ -4,8 +4,6 @@ All of this follows from the call (its signature) and from its cut, so it is com
 numbers.
 """
 
-from dataclasses import replace
-
 from ssdsl.ir.function import Carried, Kernel, OpSplit
 from ssdsl.lower.functions.kernels import first_of, kernel_of
 from ssdsl.lower.lowering import Lowering, TypedOperand, TypedOperator
@@ -14,6 +12,7 @@ from ssdsl.lower.operators.partial_sums import with_sunk
 from ssdsl.model.graph import Operand, Operator
 from ssdsl.model.memory.saved import saved
 from ssdsl.model.memory.saved_tensors import Saved
+from ssdsl.record import replace
 
 Cut = tuple[Axes, tuple[OpSplit, ...], frozenset[str]]  # the devices' axes, the splits, where gradients stay addends
 Addends = tuple[tuple[int, ...], ...]  # the numbers of the operands that are addends, for each sum that is carried

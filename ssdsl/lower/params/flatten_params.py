@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from ssdsl.ir.layout import Submesh
@@ -29,6 +28,7 @@ from ssdsl.model.dims.layers import layer_of, layer_paths
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.plan import State
 from ssdsl.plan.plan import StateShard as StateShard
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 

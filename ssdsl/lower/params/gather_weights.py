@@ -3,10 +3,9 @@
 It reads flat parameters and the functions' sections, and sets `Section.gathers`.
 """
 
-from dataclasses import replace
-
 from ssdsl.ir.function import Function, Section, reads_of
 from ssdsl.lower.lowering import Lowering
+from ssdsl.record import replace
 
 
 def gather_weights(lowering: Lowering) -> Lowering:

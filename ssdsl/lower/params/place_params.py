@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
 
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Layout, Placement, Shape, Shard, Submesh, nests
 from ssdsl.ir.param import Param
@@ -11,6 +10,7 @@ from ssdsl.lower.lowering import Lowering
 from ssdsl.model.evaluation_errors import WeightElsewhere
 from ssdsl.model.graph import Graph, Origin
 from ssdsl.plan.plan import State
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Span
 

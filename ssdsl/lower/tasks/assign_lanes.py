@@ -5,10 +5,9 @@ same order on every device. If a role in a lane only sends to one other role, or
 waits behind a receive that is posted long before its value is sent, nor behind a send whose receive is posted late.
 """
 
-from dataclasses import replace
-
 from ssdsl.ir.program import Members
 from ssdsl.lower.lowering import Lowering
+from ssdsl.record import replace
 
 MOST_LANES = 4  # and one for the rest; each lane is two process groups of all ranks, for values and for gradients
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from statistics import median
 
 from ssdsl.ir.comm import AllReduce, Exchange
@@ -13,6 +12,7 @@ from ssdsl.ir.value import Name
 from ssdsl.lower.errors import Back, EdgeEnd, NeedsWhole, OrderCycle
 from ssdsl.lower.tasks.graph import FORWARD, TaskGraph
 from ssdsl.model.graph import Operator
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import InternalError
 
 MOST_TASKS = 8  # of a cycle that are shown
@@ -62,8 +62,7 @@ def _shortest(after: dict[int, list[int]], start: int) -> list[int]:
 # -- a value that goes back to an earlier stage ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Flow:
+class _Flow(Record):
     """A value that goes from one operator to another on other devices; `distance` is how many operators back."""
 
     value: str

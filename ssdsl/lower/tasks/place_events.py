@@ -1,7 +1,6 @@
 """Turns tasks into actions: adds posts and waits, drops values behind their last reader, and completes gradients."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from ssdsl.ir.comm import Signal, Transfer
@@ -26,6 +25,7 @@ from ssdsl.ir.program import (
 )
 from ssdsl.lower.lowering import Carry, Lowering, Task
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 
 Slot = tuple[str, At]
 

@@ -7,13 +7,13 @@ wait for each other.
 """
 
 import heapq
-from dataclasses import replace
 
 from ssdsl.ir.program import Compute
 from ssdsl.lower.lowering import Carry, Lowering, Task
 from ssdsl.lower.tasks.explain_cycle import explain_cycle
 from ssdsl.lower.tasks.graph import FORWARD, WGRAD, TaskGraph, TaskNode, apply_orders, roles_of
 from ssdsl.lower.tasks.place_messages import place_messages
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 Priority = tuple[int, int, tuple[int, ...], int]

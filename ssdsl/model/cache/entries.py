@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,14 @@ from ssdsl.lang.save import put_whole
 from ssdsl.model.cache.sources import Sources
 from ssdsl.model.graph import Graph
 from ssdsl.model.graph_file import BadGraphFile, NotData, read_graph, read_header, write_graph
+from ssdsl.record import Record, as_dict
 from ssdsl.runtime.program.codec import decoded
 
 CHANGING = ("path", "place", "packages", "ssdsl", "python")  # not in the checksum: a new version replaces the entry
 MOST = 512 << 20  # bytes of all entries; those that were used longest ago go first
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """A kept graph: its model, the request that it answers, its file, and the time of its last use."""
 
     model: str
@@ -73,7 +72,7 @@ def keep(asked: Question, graph: Graph, sources: Sources, header: Mapping[str, A
     if sources.lacking:
         return f"it read {sources.lacking}"
     try:
-        data = write_graph(graph, {**header, "asked": asked, "sources": asdict(sources)})
+        data = write_graph(graph, {**header, "asked": asked, "sources": as_dict(sources)})
     except NotData as error:
         return f"it has {error}"
     with contextlib.suppress(OSError, RuntimeError):

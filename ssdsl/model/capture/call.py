@@ -1,14 +1,13 @@
 """A call as captured, before its dimensions are known."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Order, refs_in
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Record):
     """The shape and dtype of a value, and whether a gradient can flow through it."""
 
     shape: tuple[int, ...]
@@ -21,8 +20,7 @@ class Tensor:
         return self.dtype.startswith(("float", "bfloat", "complex"))
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedCall:
+class CapturedCall(Record):
     """One captured operator call; tensors in `args` and `kwargs` are `Ref`s, `outputs` are the names of its results.
 
     `found` is the rule found by experiments, if the operator has no row. `orders` has the memory order of each tensor

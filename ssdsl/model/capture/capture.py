@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from ssdsl.model.graph import Order, Origin, Ref
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import first_names
 from ssdsl.model.memory.memory_order import asks_for_order, base_of, fills_memory, order_of
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten

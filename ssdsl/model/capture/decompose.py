@@ -9,7 +9,6 @@ that cannot be copied so are traced by torch: those that change a view and later
 import contextlib
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from ssdsl.model.memory.memory_order import AS_STRIDED, root_of
 from ssdsl.model.ops.registry import is_known
 from ssdsl.model.rewrite.grouped_norm import instance_norm
 from ssdsl.model.rewrite.recurrent import RECURRENT, with_dropout
+from ssdsl.record import Record, replace
 
 aten = torch.ops.aten
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -36,8 +36,7 @@ KEPT = (aten.dropout.default, aten.batch_norm.default)  # composed of others tha
 TRACED = (*AS_STRIDED, aten.instance_norm.default)
 
 
-@dataclass(frozen=True, slots=True)
-class Decomposed:
+class Decomposed(Record):
     """A graph of operators with rules.
 
     `signature` names the nodes of its inputs and outputs, `changed` are the buffers and frozen weights that get a new
@@ -310,8 +309,7 @@ def _is_composed(target: Any) -> bool:
     return aliases or torch.Tag.maybe_aliasing_or_mutating in target.tags or not is_known(target)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(Record):
     """The calls that a call is composed of, the tensors that it reads, and its results."""
 
     tensors: list[torch.Tensor]

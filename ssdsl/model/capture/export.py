@@ -4,7 +4,6 @@ import linecache
 import re
 import sys
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +29,7 @@ from ssdsl.model.checks.side_effects import SideEffects, recording
 from ssdsl.model.evaluation_errors import OutputMissing
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.outputs import NoLoss, NoSuchOutput
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SYMBOLS = re.compile(r"(?<=symbols: )u\d+(, u\d+)*")
@@ -73,8 +73,7 @@ class LossOf(torch.nn.Module):
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Record):
     """A module with its loss as a graph in which regions are operators.
 
     `decisive` are the buffers that its control flow read, `written` the tensors that the forward changed in place, and

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,9 +10,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ssdsl.record import Record
 
-@dataclass(frozen=True, slots=True)
-class RecordedCall:
+
+class RecordedCall(Record):
     """A call of an operator, with the tensors that it reads and makes: while it is kept, no others have their ids."""
 
     target: Any

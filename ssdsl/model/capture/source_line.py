@@ -7,7 +7,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ssdsl.record import Record
 from ssdsl.text.source import Source, Span
 
 TORCH = str(Path(torch.__file__).parent)
@@ -24,8 +24,7 @@ OURS = tuple(str(PACKAGE / part) for part in ("model", "runtime", "run"))
 NETS = str(PACKAGE / "model" / "zoo" / "nets")  # the zoo's own modules are models as a user's are
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record):
     """A line of a file, and the path of the module whose code it is ("" where that is the model itself)."""
 
     file: str

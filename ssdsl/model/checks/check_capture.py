@@ -12,7 +12,6 @@ A graph that runs so also tells where the numbers of a step stop being finite.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +24,7 @@ from ssdsl.model.checks.errors import CaptureDiffers
 from ssdsl.model.graph import Graph, Operator, Origin, replace_refs
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import named_tensors, tensors_in
+from ssdsl.record import Record
 from ssdsl.runtime.layout.cut import contiguous
 from ssdsl.runtime.random.single_device import Draws
 from ssdsl.text.diagnostic import PlanError
@@ -51,8 +51,7 @@ class Checked(NamedTuple):
 NO_NUMBERS = Checked(False, ": the weights have no numbers here")
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Record):
     """The results of one step of forward and backward. `state` are the buffers and frozen weights after it."""
 
     loss: torch.Tensor

@@ -8,7 +8,6 @@ would have none.
 
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from ssdsl.model.capture.source_line import place_of
 from ssdsl.model.checks.errors import TensorChanged
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import named_tensors
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic
 from ssdsl.text.source import Span
 

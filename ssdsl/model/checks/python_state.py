@@ -10,7 +10,6 @@ import random
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from ssdsl.model.capture.source_line import Place, is_own, module_name, of_funct
 from ssdsl.model.checks.errors import StateChanged
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import named_tensors
+from ssdsl.record import Record
 from ssdsl.runtime.ranks.control import bytes_of
 from ssdsl.text.diagnostic import Diagnostic
 
@@ -30,8 +30,7 @@ INTERNAL = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"
 State = dict[str, Any]  # by the paths of attributes, `h.0.attn.cache`
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Record):
     """The attributes of all modules; the weights and buffers that are `registered`, each as its identity and
     `requires_grad`; how often each buffer and frozen weight was changed in place; and the state of Python's random
     generators."""

@@ -13,26 +13,24 @@ Rules that depend on a call's arguments build the same objects: `signature([[*ax
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ssdsl.model.dims.window import Window
+from ssdsl.record import Record, replace
 
 
 class Misfit(Exception):
     """A signature does not fit the tensors of a call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Windowed:
+class Windowed(Record):
     """The window of an input's letter: a run along the results' letter `of` needs a run along it."""
 
     of: str
     shape: Window
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(Record):
     """A dimension in a signature. `beside`: an index may cut it, a combined one, together with that letter, as keys
     with queries."""
 
@@ -48,8 +46,7 @@ Axis = tuple[Letter, ...]  # the letters whose product the axis is, outermost fi
 ONE: Axis = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Record):
     """An operand of a signature: letters per axis, None where `...` stands."""
 
     axes: tuple[Axis | None, ...]
@@ -73,8 +70,7 @@ class Pattern:
         return tuple(a for a in (*self.axes[:at], *middle, *self.axes[at + 1 :]) if a is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Record):
     """The patterns of an operator's inputs and outputs."""
 
     inputs: tuple[Pattern, ...]

@@ -5,9 +5,9 @@ shortest that suffices; (0, 0) where only padding is read.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
+from ssdsl.record import Record
 from ssdsl.runtime.kernels import resampling_weights
 
 Run = tuple[int, int]
@@ -21,8 +21,7 @@ class Window(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Taps:
+class Taps(Record):
     """`taps` places from k * stride - before, `step` apart, for each k; `size` is the input's."""
 
     size: int
@@ -40,7 +39,6 @@ class Taps:
                 yield from ((k, k * self.stride + offset) for k in (low, high))
 
 
-@dataclass(frozen=True, slots=True)
 class Sliding(Taps):
     """Convolution and pooling: result k reads the places.
 
@@ -52,7 +50,6 @@ class Sliding(Taps):
         return hull(place for _, place in self.pairs((start, end), (0, self.size)))  # others are padding
 
 
-@dataclass(frozen=True, slots=True)
 class Spread(Taps):
     """Transposed convolution: input k is added to the places, which are results.
 
@@ -64,8 +61,7 @@ class Spread(Taps):
         return hull(k for k, _ in self.pairs((0, self.size), (start, end)))
 
 
-@dataclass(frozen=True, slots=True)
-class Adaptive:
+class Adaptive(Record):
     """Adaptive pooling: result k reads k * size / results .. (k + 1) * size / results, rounded outwards.
 
     >>> Adaptive(13, 4).needs(1, 2)
@@ -79,8 +75,7 @@ class Adaptive:
         return start * self.size // self.results, -(-end * self.size // self.results)
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Record):
     """All positions up to the results' last one: the keys that a query of causal attention may see. A longer run is
     harmless: positions behind it are ignored.
 
@@ -109,8 +104,7 @@ def around(runs: Iterable[Run]) -> Run:
 # -- upsampling, by the functions of the runtime that programs call ----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
+class Nearest(Record):
     """Upsampling that copies the nearest position; `factor` is the scale that the call gives.
 
     >>> Nearest(4, 8, 2.0).needs(3, 8)
@@ -130,8 +124,7 @@ class Nearest:
         return hull(resampling_weights.nearest(self.size, self.results, self.factor)[start:end])
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Record):
     """Linear upsampling along one axis; bilinear and trilinear are one for each axis.
 
     >>> Linear(4, 8, align_corners=False, factor=2.0).needs(4, 8)       # result 4 lies between 1 and 2

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
@@ -23,7 +24,7 @@ from ssdsl.model.discover.search_path import search_path
 from ssdsl.model.discover.trial import LIMIT_S
 from ssdsl.model.discover.worker import TrialJob
 from ssdsl.model.ops.registry import find, is_random
-from ssdsl.runtime.program.codec import from_json
+from ssdsl.record import replace
 
 START_S = 300.0  # limit for a process to start and to import torch, on a busy machine
 BUSY = 10  # on a busy machine a call may take so many times its limit, which is of processor time
@@ -108,13 +109,13 @@ def _run(jobs: Sequence[TrialJob]) -> tuple[list[tuple[FoundRule, bool]], str]:
             reason = f"its arguments cannot be handed to a process: {error}"
         except OSError as error:
             reason = f"no process could be started: {error}"
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
     return list(_read(lines)), reason
 
 
-def _read(lines: Sequence[str]) -> Iterator[tuple[FoundRule, bool]]:
+def _read(lines: Sequence[bytes]) -> Iterator[tuple[FoundRule, bool]]:
     for line in lines:
         try:
-            yield from_json(tuple[FoundRule, bool], line)
+            yield msgspec.json.decode(line, type=tuple[FoundRule, bool])
         except ValueError:  # the process ended while it wrote
             return

@@ -3,11 +3,11 @@
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from ssdsl.model.discover.trial import Fails, NoBackward, Outcome, Tensors, Trial, Unsteady
+from ssdsl.record import Record
 
 Shape = tuple[int, ...]
 ENOUGH = 4  # draws
@@ -16,8 +16,7 @@ MOST_INTEGERS = 200  # choices of ranges of integers that are tried
 WIDER = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(Record):
     """Inputs on which the call runs, the numbers of those with gradients, gradients of its results, and its outcome."""
 
     given: Tensors

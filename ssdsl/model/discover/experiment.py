@@ -5,7 +5,6 @@ A large call is tried in small shapes: in sizes that can shrink so that the oper
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -15,6 +14,7 @@ from ssdsl.model.discover.draws import WIDER, Draw, Shape, draws, flows
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.discover.letters import LetterCandidate, letters, linear_in
 from ssdsl.model.discover.trial import Fails, TooLong, Trial, Unsteady, apart
+from ssdsl.record import Record, replace
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 OWN = 1 << 15  # elements; a call whose tensors have not more is tried in its own shapes
@@ -23,8 +23,7 @@ SMALL = 8  # sizes up to this stay
 SCALES = (5, 11)  # the smallest size in each of the two scales
 
 
-@dataclass(frozen=True, slots=True)
-class TrialShapes:
+class TrialShapes(Record):
     """The shapes of the inputs and of the results."""
 
     shapes: tuple[Shape, ...]

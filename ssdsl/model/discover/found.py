@@ -1,10 +1,9 @@
 """The rule that experiments showed for one call of an operator that has no row."""
 
-from dataclasses import dataclass
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRule:
+class FoundRule(Record):
     """A rule that held in all experiments, and nothing beyond what they showed.
 
     `signature` is written as in a row; `linear_in` has sets of parameters, as in a row. `flows` says for each result

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from ssdsl.lang.assets import cache_folder
 from ssdsl.lang.save import put_whole
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.defined import implementation
 from ssdsl.model.discover.found import FoundRule
-from ssdsl.runtime.program.codec import from_json, to_json_lines
 
 VERSION = 2  # of the experiments: results of other versions are not used
 _in_memory: dict[str, FoundRule] = {}
@@ -38,8 +39,8 @@ def known(key: str) -> FoundRule | None:
     if key in _in_memory:
         return _in_memory[key]
     try:
-        was, found = from_json(tuple[str, FoundRule], _path(key).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):  # it is not there, or somebody changed it
+        was, found = msgspec.json.decode(_path(key).read_bytes(), type=tuple[str, FoundRule])
+    except (OSError, ValueError):  # it is not there, or somebody changed it
         return None
     if was != key:
         return None
@@ -53,7 +54,7 @@ def keep(key: str, found: FoundRule) -> None:
     path = _path(key)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        put_whole(path, to_json_lines((key, found)))
+        put_whole(path, msgspec.json.encode((key, found)))
 
 
 def _path(key: str) -> Path:

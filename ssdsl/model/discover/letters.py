@@ -8,7 +8,6 @@ numbers that were drawn.
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -17,6 +16,7 @@ from ssdsl.model.capture.overloads import target_of
 from ssdsl.model.discover.draws import Draw, Shape
 from ssdsl.model.discover.trial import Fails, Tensors, Trial
 from ssdsl.model.graph import refs_in
+from ssdsl.record import Record
 
 Axes = tuple[int | None, ...]  # for each tensor, its axis that has the letter
 Pieces = tuple[tuple[int, ...], ...]  # the positions of each part
@@ -27,8 +27,7 @@ CLOSE = {torch.float64: 1e-10, torch.complex128: 1e-10, torch.float32: 1e-5, tor
 COARSE = 1e-2  # half precision
 
 
-@dataclass(frozen=True, slots=True)
-class LetterCandidate:
+class LetterCandidate(Record):
     """A letter: its axis in each input and each result, or None. If no result has it, it is summed."""
 
     size: int

@@ -12,6 +12,7 @@ import torch
 from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.preserve import quiet
 from ssdsl.model.graph import replace_refs
+from ssdsl.record import Record
 
 Tensors = tuple[torch.Tensor, ...]
 LIMIT_S = 30.0  # of processor time, for all experiments with one call
@@ -34,8 +35,7 @@ class TooLong(Exception):
     """The experiments with this call have used up their time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Record):
     """The results, whether a gradient flows through each, and the inputs' gradients, None where there is none."""
 
     outputs: Tensors

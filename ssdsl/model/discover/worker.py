@@ -6,20 +6,19 @@ It reads jobs from its input, and writes a line for each result to the file that
 import importlib
 import pickle
 import sys
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.discover.experiment import experiment
 from ssdsl.model.discover.trial import LIMIT_S
-from ssdsl.runtime.program.codec import to_json
+from ssdsl.record import Record
 from ssdsl.runtime.program.recipes import operator_named
 
 
-@dataclass(frozen=True, slots=True)
-class TrialJob:
+class TrialJob(Record):
     """A call of an operator, which `module` defines. `careful`: integers stay as small as possible."""
 
     module: str
@@ -34,12 +33,12 @@ class TrialJob:
 def main() -> None:
     torch.set_num_threads(1)
     jobs: list[TrialJob] = pickle.load(sys.stdin.buffer)
-    with open(sys.argv[1], "a", encoding="utf-8") as results:
+    with open(sys.argv[1], "ab") as results:
         for job in jobs:
             if job.module:
                 importlib.import_module(job.module)
             call = CapturedCall("", "", operator_named(job.target), job.args, job.kwargs, "", "", ())
-            results.write(to_json(experiment(call, job.given, job.made, job.careful, LIMIT_S)) + "\n")
+            results.write(msgspec.json.encode(experiment(call, job.given, job.made, job.careful, LIMIT_S)) + b"\n")
             results.flush()
 
 

@@ -3,7 +3,6 @@
 The function returns a module, the inputs of one batch or several, the names of their axes, and the place of the loss.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import Deferred, Fewer, TooMany, initial_draws
 from ssdsl.model.load.user_file import Mistakes, UserFile
 from ssdsl.model.ops.registry import use_rows
+from ssdsl.record import replace
 from ssdsl.runtime.data.batch import kind
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError

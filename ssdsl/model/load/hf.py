@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from ssdsl.model.load.spec import (
     unknown_option,
 )
 from ssdsl.model.load.unmaterialised import made
+from ssdsl.record import Record, field, replace
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.text.diagnostic import PlanError
@@ -57,8 +57,7 @@ CHANGE = "change one of these numbers"
 FILE = "path/to/file.py:function"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Record):
     """A request for a model: its type (`kind`), fields of its config, and options.
 
     `name` is the user's name for it, `own` has further options. A task, a size or a format that is None is the model's

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from ssdsl.record import Record
 
 Batch = dict[str, torch.Tensor]
 SEQ = 64  # by default, if the model has that many positions
@@ -19,8 +20,7 @@ class NoExample(Exception):
     """It is unknown how to make a batch for a model; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Record):
     """The sizes of an example batch; None leaves one to the model's config. `target` is the length of target
     sequences."""
 
@@ -30,8 +30,7 @@ class Sizes:
     pixels: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(Record):
     """A batch to be made: the config and class of its model, the sizes, and whether the model is `meta`: without
     numbers."""
 
@@ -153,8 +152,7 @@ def _tagged(example: Example) -> Batch:
     return {**example.inputs(), **example.mask(), "labels": example.classes(example.seq)}
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingTask:
+class TrainingTask(Record):
     """A task: what it is, the classes of transformers that know models for it, and how to make a batch."""
 
     about: str

@@ -7,7 +7,6 @@ gradients. The engine keeps a master copy of the weights in float32 and steps on
 import contextlib
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from ssdsl.model.load.batch import cast, taken
 from ssdsl.model.load.outputs import Batch, Where, loss_of, outputs_of
 from ssdsl.model.load.unmaterialised import with_numbers
+from ssdsl.record import Record, field, replace
 from ssdsl.runtime.program.recipes import Recipes
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.train.precision import HALF
@@ -25,8 +25,7 @@ Outputs = Sequence[str] | None  # names of a forward's results beside its loss; 
 USER_PREFIX = "ssdsl_user_"  # begins the module name under which a user's file is imported
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Record):
     """A request for a forward that does not train.
 
     `outputs` are results beside the loss, by attribute, key, or position in a tuple, None for all. `buffers` are those
@@ -39,8 +38,7 @@ class Evaluation:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Record):
     """A module whose forward, called with a batch as keyword arguments, returns its loss or outputs that have it.
 
     `batches` are example batches, all of the same shapes; training repeats them. `axes` names the axes of each input:

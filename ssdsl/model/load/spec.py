@@ -8,17 +8,17 @@ import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from ssdsl.lang.suggest import listed, suggest
 from ssdsl.model.load.errors import BadValue, UnknownOption
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
-@dataclass(frozen=True, slots=True)
-class SpecWord:
+class SpecWord(Record):
     """A piece of the text between commas, and where it begins."""
 
     source: Source
@@ -39,8 +39,7 @@ class SpecWord:
         return Span(self.source, start, self.start + len(self.text) if length is None else start + length)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(Record):
     """A name and the words behind it."""
 
     source: Source
@@ -110,8 +109,7 @@ TRUTHS = {"true": True, "True": True, "false": False, "False": False}
 Kinds = Collection[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Record):
     """A text that is no value of an option, with advice what to write instead."""
 
     change: str

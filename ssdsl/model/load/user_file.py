@@ -5,7 +5,6 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -15,13 +14,13 @@ from ssdsl.model.capture.source_line import Place
 from ssdsl.model.load.errors import BadModel, FunctionMissing, ModelFileMissing, NumbersNeeded, UserCodeFailed
 from ssdsl.model.load.model import USER_PREFIX
 from ssdsl.model.load.unmaterialised import ReadsNumbers
+from ssdsl.record import Record
 from ssdsl.runtime.program.user_module import import_file
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source, Span
 
 
-@dataclass(frozen=True)
-class Mistakes:
+class Mistakes(Record):
     """The diagnostics of an option: no such file, no such function, an exception, a function that is unusable."""
 
     no_file: type[ModelFileMissing]
@@ -30,8 +29,7 @@ class Mistakes:
     bad: type[BadModel]
 
 
-@dataclass(frozen=True, slots=True)
-class UserFile:
+class UserFile(Record):
     """The user's file and the function in it that the option (the source `spec`) names."""
 
     spec: Source

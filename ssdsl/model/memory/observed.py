@@ -6,18 +6,17 @@ axes.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.saved_tensors import Extra, Saved
+from ssdsl.record import Record
 
 OWN_CALL = ("", "conv_part", "conv_transpose_part")  # kernels of parts that run the operator's own call
 Shape = tuple[int, ...]
 Place = tuple[int, int]  # the number of an operand, inputs before outputs, and of one of its axes
 
 
-@dataclass(frozen=True, slots=True)
-class ExtraShape:
+class ExtraShape(Record):
     """A saved tensor that is neither operand nor result, or one that a kernel of parts sends: `size_bytes` times the
     sizes of `axes`. `what` names it, or the collective."""
 
@@ -30,8 +29,7 @@ class ExtraShape:
         return self.size_bytes * math.prod(shapes[o][a] for o, a in self.axes)
 
 
-@dataclass(frozen=True, slots=True)
-class SavedShapes:
+class SavedShapes(Record):
     """The tensors that a call saves for backward: inputs and outputs by their numbers, and other tensors; for a kernel
     of parts also those that it sends in `forward` and `backward`. The number of parts counts as one more operand."""
 
@@ -50,8 +48,7 @@ class SavedShapes:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SavedByParts:
+class SavedByParts(Record):
     """The tensors that parts of any size save; `of_one` has exceptions, for parts in which these axes have size 1. It
     is known only of parts in which the axes `held` have these sizes."""
 
@@ -67,8 +64,7 @@ class SavedByParts:
         return min(found, default=self.saved, key=id) if len(found) < 2 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Record):
     """The facts that torch showed of a call.
 
     `results`: the numbers of results that a collective may overwrite, as they are new tensors that autograd does not

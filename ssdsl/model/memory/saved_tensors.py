@@ -2,21 +2,19 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Extra:
+class Extra(Record):
     """A saved tensor that is neither operand nor result: a mean, a mask, a copy in another order. In local bytes."""
 
     what: str
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Record):
     """The tensors that one call saves for its backward: operands and results by the names of their values."""
 
     inputs: tuple[str, ...] = ()

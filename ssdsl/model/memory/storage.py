@@ -4,15 +4,15 @@ A view (a transpose, a slice, most reshapes) costs nothing, and keeping it keeps
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ssdsl.record import Record
 
 if TYPE_CHECKING:
     from ssdsl.model.graph import Graph, Operator, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Record):
     """The memory of a value: that of `root`, the value itself or the one that it is a view of; strides in elements."""
 
     root: str

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from ssdsl.model.capture.preserve import quiet
 from ssdsl.model.graph import Graph, Operator, Value, replace_refs
 from ssdsl.model.memory.storage import strides_in
 from ssdsl.model.target import Target, TorchWord
+from ssdsl.record import Record
 
 Shape = tuple[int, ...]
 FAKE = FakeTensorMode()
@@ -32,8 +32,7 @@ def fake_tensors(target: Target | None = None, *, like_cpu: bool = True) -> Iter
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Record):
     """The shape, strides (in elements) and dtype of a tensor, and whether it requires a gradient."""
 
     shape: Shape

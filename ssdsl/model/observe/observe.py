@@ -4,7 +4,6 @@ Calls of one signature are observed once: those of torch's own operators in a pr
 too; others in a graph, as a user may define them anew.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from ssdsl.model.graph import Graph, Operator, Stage
@@ -15,6 +14,7 @@ from ssdsl.model.observe.saved import saved_by_kernel, saved_whole_and_by_parts
 from ssdsl.model.ops.op import MEASURED, Op
 from ssdsl.model.ops.reader import Reader, kernel_dims
 from ssdsl.model.signatures import signature
+from ssdsl.record import replace
 
 Known = dict[tuple[Any, Op], Observed]  # by signature and row
 _KNOWN: Known = {}

@@ -9,7 +9,6 @@ axis that can be cut is tried with size 1.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from ssdsl.model.observe.kernel import RecordingGroup, run_kernel, words_of
 from ssdsl.model.ops.op import PartKernel
 from ssdsl.model.ops.reader import Reader
 from ssdsl.model.target import Target
+from ssdsl.record import Record, replace
 
 # With distinct primes as sizes, a product of axes tells which axes it is of: 11 x 17 is no other product.
 PARTS = (109, 113)  # the numbers of parts, in the same two sets of sizes
@@ -30,8 +30,7 @@ PRIMES = ((11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53), (59, 61, 67, 71, 73,
 Sizes = Mapping[int, int]  # of dimensions, where they are not those of one device
 
 
-@dataclass(frozen=True, slots=True)
-class ExtraSaved:
+class ExtraSaved(Record):
     """A saved tensor that is neither operand nor result, or one that a kernel sends: the bytes of its memory, and its
     shape; that of its memory, if it is a view."""
 
@@ -40,8 +39,7 @@ class ExtraSaved:
     dtype: torch.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class SavedMeasurement:
+class SavedMeasurement(Record):
     """The numbers of inputs and outputs that autograd keeps, the other tensors that it keeps, the shapes of all inputs
     and outputs, and the tensors that a kernel of parts sends in forward and backward; the last shape is then the number
     of parts."""

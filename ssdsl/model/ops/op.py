@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Final
 
@@ -13,6 +12,7 @@ from ssdsl.model.dims.signature import Signature, parse_signature
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.ops.reader import AxisOfPart, Reader, TypedCall
+from ssdsl.record import Record
 
 Rule = Callable[[TypedCall], Signature | None]
 SavedRule = str | Callable[[Reader], Saved | None] | None
@@ -37,8 +37,7 @@ def resolved(call: TypedCall) -> Signature | None:
     raise AssertionError(f"`{call.call.kind}` has its dimensions")
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Record):
     """A collective in the kernel of a part, among the parts along the split axis.
 
     `numbers`: the elements that it sends for each element of the dimensions of the kernel's first tensor that are
@@ -56,8 +55,7 @@ class Collective:
 Collectives = tuple[Collective, ...] | Callable[[Operator, int], tuple[Collective, ...]]  # for a number of parts
 
 
-@dataclass(frozen=True, slots=True)
-class PartKernel:
+class PartKernel(Record):
     """The kernel of a part that cannot be a plain call on slices: split along a dimension that vanishes, or is `*`.
 
     `axis` names the split: a parameter of the operator, and the axis of its tensor, several axes, the argument that
@@ -120,8 +118,7 @@ def call_of(function: str, words: str) -> str:
     return f"{function}({', '.join(given)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(Record):
     """A row of one operator, by its full name: `aten::max`, or `aten::max.dim` for one overload of it.
 
     - `dims`: the axes that are the same dimension: a signature, or a function that returns one for a call.

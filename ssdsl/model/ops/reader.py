@@ -6,19 +6,18 @@ have the local sizes of one device.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.graph import Graph, Operand, Operator, Value, refs_in
 from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import local_strides
+from ssdsl.record import Record
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TypedCall:
+class TypedCall(Record):
     """A call of an operator with the shapes of its tensors, before its dimensions are known."""
 
     call: CapturedCall
@@ -121,8 +120,7 @@ def placed_dims(operator: Operator) -> frozenset[int]:
     return frozenset(kernel_dims(operator, kernel.axis) if kernel is not None and kernel.is_placed else ())
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Record):
     """An operator of a graph, with the local size of each of its dimensions on one device."""
 
     operator: Operator

@@ -6,7 +6,6 @@ seq, class] and last [batch], it is gather(x, 1, last as [batch, 1, class]), of 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -15,12 +14,12 @@ from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.calls import inline
 from ssdsl.model.rewrite.constants import known_numbers
+from ssdsl.record import Record
 
 Tensor = torch.Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class _Aligned:
+class _Aligned(Record):
     """An indexed tensor of `shape`: `axes[dim]` is the axis of the index that counts along `dim`, `along` the one other
     indexed dimension, `index` its index, and `full` the shape of all indices together. The axes of the index stand in
     x[i, j] behind `first` of the kept dimensions.

@@ -7,7 +7,6 @@ what they are, as the rule says (`named`), or the operators that make them: `cro
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
 from ssdsl.model.capture.record import RecordedCall, recording
 from ssdsl.model.graph import Ref, changed_statistics, rename_refs, replace_refs
 from ssdsl.model.ops.registry import row
+from ssdsl.record import replace
 
 
 def rename(call: CapturedCall, names: Mapping[str, str]) -> CapturedCall:

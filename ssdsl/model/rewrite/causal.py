@@ -10,7 +10,6 @@ cross-attention. A choice between a bias and the least number that hides nothing
 
 import functools
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Ref
 from ssdsl.model.rewrite.constants import CHOICES, LARGEST, is_pointwise, known_numbers, with_numbers
+from ssdsl.record import replace
 
 ATTENTION = {"aten::scaled_dot_product_attention", "ssdsl::attention_dropout"}
 LONGEST = 1 << 13  # queries; all elements are computed of masks that are not longer

@@ -7,7 +7,6 @@ constant, which is computed once, and a view of it.
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from ssdsl.model.capture.call import CapturedCall
 from ssdsl.model.capture.capture import Capture
 from ssdsl.model.graph import Origin, replace_refs
 from ssdsl.model.rewrite.calls import inline, rename
+from ssdsl.record import replace
 from ssdsl.runtime.layout.cut import contiguous
 
 aten = torch.ops.aten

@@ -2,16 +2,16 @@
 
 from collections import ChainMap
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.model.graph import Graph, Operator, Value, rename_refs
 from ssdsl.model.memory.storage import Storage, laid_again
+from ssdsl.record import Record, replace
 
 KEPT = 8  # graphs with copies that a graph remembers: plans of one search differ little in who reads where
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Record):
     """An operator that repeats a constant for the readers in one place, among them `host`. It is a copy of `source`,
     or that operator itself."""
 
@@ -20,8 +20,7 @@ class Copy:
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Record):
     """A graph with copies; the readers of each one come before it in `copies`."""
 
     graph: Graph

@@ -7,7 +7,7 @@ torch composes of several draws arrive here decomposed, except recurrent layers 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from ssdsl.model.dims.analyse import Analysis
 from ssdsl.model.graph import Origin, Ref
 from ssdsl.model.ops.registry import is_random
 from ssdsl.model.rewrite.calls import inline, learning, on_meta, rename, retarget, temporary
+from ssdsl.record import replace
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.operators import RULES, Form, Given
 from ssdsl.text.diagnostic import PlanError

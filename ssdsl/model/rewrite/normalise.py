@@ -12,7 +12,6 @@ counts from the next step on.
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
@@ -24,6 +23,7 @@ from ssdsl.model.ops.families.move import REGROUPINGS
 from ssdsl.model.ops.registry import find
 from ssdsl.model.rewrite.calls import inline, learning, rename, rename_results, retarget, temporary
 from ssdsl.model.rewrite.rules import rewritten
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 aten = torch.ops.aten

@@ -12,7 +12,7 @@ product of runs of rows becomes `routed_mm`, a product of rows that name their w
 The table of operators tells whether an operator works on each row by itself.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -23,6 +23,7 @@ from ssdsl.model.dims.signature import Axis
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.registry import row
 from ssdsl.model.rewrite.calls import inline, rename, rename_results, retarget, without_unread
+from ssdsl.record import replace
 
 SORTS = {"aten::sort": 1, "aten::sort.stable": 1, "aten::argsort": 0, "aten::argsort.stable": 0}  # number of the order
 PRODUCTS = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")

@@ -6,7 +6,6 @@ Those that look at other calls, or only change a call, take the call and the cap
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from ssdsl.model.ops.families.loss import LOSSES
 from ssdsl.model.ops.families.move import REGROUPINGS
 from ssdsl.model.rewrite.aligned_index import aligned_index, aligned_index_put
 from ssdsl.model.rewrite.calls import Rule, inline, retarget, temporary, with_arguments
+from ssdsl.record import replace
 
 Rewrite = Callable[[CapturedCall, Capture], list[CapturedCall]]
 Tensor = torch.Tensor

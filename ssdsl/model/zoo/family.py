@@ -4,11 +4,12 @@ Nothing here needs torch or transformers, so that the zoo can be listed without 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from ssdsl.model.load.spec import option_text
+from ssdsl.record import Record, replace
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +74,7 @@ class ModelSize:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(Record):
     """A type of transformers (`kind`) trained for a task of `load/hf_tasks.py`, described in our words.
 
     `fields` maps each word to the fields of the config that are set to its number, none for sizes of the batch alone.
@@ -130,8 +130,7 @@ def sizes_of(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFamily:
+class ModelFamily(Record):
     """A model's named sizes; those in `laptop` train on a CPU in seconds, the others are built on the meta device."""
 
     about: str

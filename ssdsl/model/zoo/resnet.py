@@ -13,18 +13,17 @@ parameters.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ssdsl.model.load.spec import option_text
 from ssdsl.model.zoo.family import ModelFamily, ModelSize
+from ssdsl.record import Record
 
 CHANNELS = 3
 EXPANSION = {"basic": 1, "bottleneck": 4}  # channels out of a block, for each channel inside it
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(Record):
     """A square kernel with its channels in and out; a batch norm follows it."""
 
     given: int

@@ -1,12 +1,12 @@
 """Mistakes of `split`: of dimensions, of parts that do not divide them, and of indices that do not go together."""
 
-from dataclasses import dataclass
 from math import prod
 
 from ssdsl.lang.suggest import counted, either, joined, listed, suggest
 from ssdsl.model.graph import ROOT
 from ssdsl.plan.errors.traced import Conflict, Traced
 from ssdsl.plan.facts import NumberOrigin
+from ssdsl.record import Record
 
 MOST_CHOICES = 6
 ALIKE = (  # other words for one dimension
@@ -24,8 +24,7 @@ def places(paths: tuple[str, ...], has: str) -> str:
     return f"`{paths[0]}`{more} {has}"
 
 
-@dataclass(frozen=True)
-class Division:
+class Division(Record):
     """One cut of a dimension into equal parts: its index, their number, and the parameter that gave the number, if one
     did.
 
@@ -259,8 +258,7 @@ class NoSuchDimension(Traced):
         return found or f"`ssdsl show PLAN --model MODEL dims` lists what there is{or_else}"
 
 
-@dataclass(frozen=True)
-class Other:
+class Other(Record):
     """A dimension that a statement may have meant: `dim` of size `size` in `path`, which has no index of this name."""
 
     path: str

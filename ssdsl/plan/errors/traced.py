@@ -1,7 +1,6 @@
 """Base classes for diagnostics of the interpreter: with the calls that led to a mistake, or with an earlier
 statement."""
 
-from dataclasses import field
 from typing import ClassVar
 
 from ssdsl.text.diagnostic import Diagnostic
@@ -10,21 +9,21 @@ from ssdsl.text.source import Span
 Places = tuple[tuple[Span, str], ...]
 
 
-class Traced(Diagnostic):
+class Traced(Diagnostic, kw_only=True):
     """A mistake that was reached through `calls`: their places, the innermost first."""
 
-    calls: tuple[Span, ...] = field(default=(), kw_only=True)
+    calls: tuple[Span, ...] = ()
 
     def others(self) -> Places:
         """The further places that a diagnostic shows."""
         return tuple((span, "called here") for span in self.calls[:3])
 
 
-class Conflict(Traced):
+class Conflict(Traced, kw_only=True):
     """A mistake that two places make together: `first` is the earlier one, `earlier` the label there."""
 
     earlier: ClassVar[str]
-    first: Span | None = field(default=None, kw_only=True)
+    first: Span | None = None
 
     def others(self) -> Places:
         first = ((self.first, self.text(self.earlier)),) if self.first else ()

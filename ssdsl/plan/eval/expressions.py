@@ -5,7 +5,6 @@ Calls have no recursion and a bounded depth. A mistake inside also shows the pla
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar, assert_never
 
@@ -28,6 +27,7 @@ from ssdsl.plan.eval.values import (
     is_truth,
     is_whole,
 )
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 T = TypeVar("T")

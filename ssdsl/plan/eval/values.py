@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
 from ssdsl.lang import nodes
 from ssdsl.plan.plan import Phase, State
+from ssdsl.record import Record
 
 if TYPE_CHECKING:
     from ssdsl.plan.context import Context
@@ -40,23 +41,20 @@ class Selection:
         return Selection(operators, units, self.fixed, self.phase)
 
 
-@dataclass(frozen=True, slots=True)
-class StateOf:
+class StateOf(Record):
     """The weights that these operators read, their gradients or their optimizer state."""
 
     operators: frozenset[str]
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class GathersOf:
+class GathersOf(Record):
     """The values that these operators read and that are gathered for them."""
 
     operators: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(Record):
     """A mesh, or a slice of it."""
 
     mesh: str

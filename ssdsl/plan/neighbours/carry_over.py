@@ -15,16 +15,16 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.model.graph import Graph, Operator, Origin, Stage
 from ssdsl.plan.neighbours.place_beside import beside
 from ssdsl.plan.plan import NOTHING, ClockRow, Index, OpPlan, Order, Placement, Plan, TaskSet
 from ssdsl.plan.regions import Regions, parts_of
+from ssdsl.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class IndexParts:
+class IndexParts(Record):
     """One index of a dimension, with its number of parts, which lie on devices, or run one after another in time."""
 
     name: str
@@ -32,8 +32,7 @@ class IndexParts:
     in_time: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Record):
     """One index as it cuts another size: into `count` parts (1: not at all). `at` has their positions, if they are
     unequal."""
 

@@ -5,13 +5,12 @@ names. If no statement assigns such an operator, it goes where the last of its o
 operand, where its result is used. Everything that the plan says of that neighbour also holds for it.
 """
 
-from dataclasses import replace
-
 from ssdsl.model.graph import Operator
 from ssdsl.plan.errors.place import PlacedBeside
 from ssdsl.plan.facts import Facts
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import NOTHING, OpPlan
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import Diagnostic
 
 

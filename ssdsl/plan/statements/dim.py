@@ -1,7 +1,5 @@
 """`dim NAME = OPS.name`: a further name for dimensions that the analysis could not name well."""
 
-from dataclasses import replace
-
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
 from ssdsl.plan.errors.names import NameTaken
@@ -10,6 +8,7 @@ from ssdsl.plan.errors.values import Wanted
 from ssdsl.plan.eval.expressions import expect
 from ssdsl.plan.eval.values import is_selection
 from ssdsl.plan.statements.split import find_dims, no_such_dimension
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 

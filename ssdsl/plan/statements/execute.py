@@ -18,6 +18,7 @@ from ssdsl.plan.statements.placement import assign, mesh, meshes
 from ssdsl.plan.statements.recompute_prefetch import prefetch, recompute
 from ssdsl.plan.statements.split import split
 from ssdsl.plan.statements.use import use
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
 SIMPLE = (
@@ -29,8 +30,7 @@ SIMPLE = (
 )  # statements without a block that may name tasks
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Record):
     """The value of a `return`, passed up through the blocks."""
 
     value: Value

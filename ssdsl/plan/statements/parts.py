@@ -1,7 +1,6 @@
 """One `into` of a `split`: the number of parts of a dimension, and the positions that each part has."""
 
 import itertools
-from dataclasses import dataclass
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
@@ -12,13 +11,13 @@ from ssdsl.plan.eval.values import Value, is_list, is_whole
 from ssdsl.plan.facts import NumberOrigin
 from ssdsl.plan.regions import Regions, merged, parts_of
 from ssdsl.plan.statements.param import origin_of
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 
 Chunks = tuple[tuple[int, ...], ...]  # for each part the numbers of its chunks, in order
 
 
-@dataclass(frozen=True, slots=True)
-class SplitParts:
+class SplitParts(Record):
     """`count` parts of a dimension. Each is one chunk, or has the chunks that `chunks` lists for it.
 
     `sizes` are those of the chunks, if the plan gives them; otherwise chunks are as equal as possible. `origin` is the

@@ -1,6 +1,5 @@
 """`mesh` declares devices, with `for` a list of meshes; `assign` places operators on them."""
 
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 
@@ -14,6 +13,7 @@ from ssdsl.plan.eval.select import mesh_size, whole_operators
 from ssdsl.plan.eval.values import Devices, is_devices
 from ssdsl.plan.plan import Mesh, Placement
 from ssdsl.plan.statements.param import origin_of
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 MOST_DEVICES = 65536

@@ -2,7 +2,6 @@
 received before they are read."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ssdsl.lang import nodes
 from ssdsl.plan.context import Context
@@ -13,6 +12,7 @@ from ssdsl.plan.eval.units import repeated_units
 from ssdsl.plan.eval.values import GathersOf, Selection, Value
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Mark
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 
 Unit = frozenset[str]
@@ -38,7 +38,7 @@ def recompute(ctx: Context, s: nodes.RecomputeStatement) -> None:
 
 
 def _mark(ctx: Context, operators: Iterable[str], **mark: Mark) -> None:
-    ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, **mark))  # type: ignore[arg-type]
+    ctx.facts.revise(ctx.facts.numbers(operators), lambda record: replace(record, **mark))
 
 
 def _number(ctx: Context, unit: Unit) -> int:

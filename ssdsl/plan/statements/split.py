@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import lcm, prod
 
 from ssdsl.lang import nodes
@@ -30,6 +29,7 @@ from ssdsl.plan.model_index import DimPlaces, Places
 from ssdsl.plan.plan import Index
 from ssdsl.plan.statements.parts import Cutting, SplitParts, cuttings
 from ssdsl.plan.statements.shard import shard
+from ssdsl.record import Record, replace
 from ssdsl.text.diagnostic import Diagnostic, PlanError
 
 SUM = BINDING["-"]
@@ -106,8 +106,7 @@ def _add_index(ctx: Context, s: nodes.SplitStatement, operators: frozenset[str],
             ctx.facts.leave_whole(one.numbers, _index(ctx, one.like, one.at, parts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Alike:
+class _Alike(Record):
     """Operators that are alike (`ModelIndex.calls`) and have the same record, with the number of a dimension: what
     holds for the first holds for all."""
 

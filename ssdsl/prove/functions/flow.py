@@ -7,7 +7,7 @@ parts it reads (`roles/roles.py`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.ir.comm import Exchange, KeepFirst, Narrow, Signal, Transfer, cuts_of
 from ssdsl.ir.function import Conversion, Function, FunctionInput
@@ -20,6 +20,7 @@ from ssdsl.prove.types.local import Factors, Local, designated, end_to_end, of_t
 from ssdsl.prove.types.moves import check_move
 from ssdsl.prove.types.rows import check_apart
 from ssdsl.prove.types.steps import after
+from ssdsl.record import replace
 
 # -- steps in time -----------------------------------------------------------------------------------------------------
 

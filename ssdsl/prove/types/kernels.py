@@ -1,10 +1,8 @@
 """Checks the kernels of operators' parts: the function and its arguments are derived again from the splits."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.ir.function import Kernel, Offset, OpPart, Region, Split, WindowPart, names_along
@@ -15,10 +13,10 @@ from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Axes, Regions, Runs
 from ssdsl.prove.types.operators import Combining, combining
 from ssdsl.prove.types.windows import is_inside, part_function, parts_of
+from ssdsl.record import Record, field_names
 
 
-@dataclass(frozen=True, slots=True)
-class Adding:
+class Adding(Record):
     """A function whose parts add up: positions of an operand's axis that are not in its part count as zeros. `checks`:
     it is told the size of the whole axis, to refuse positions that no part has. Of several axes it is told the place
     and the size of each."""
@@ -42,8 +40,7 @@ ADDING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Record):
     """A kernel with the arguments that it gets. They are sets, because the order of axes, and of addends of an offset,
     does not matter."""
 
@@ -59,12 +56,12 @@ class Told:
 
     def __str__(self) -> str:
         words = [self.function or "its own call", f"over {{{', '.join(sorted(self.axes))}}}"]
-        for field in dataclasses.fields(self)[2:]:
-            value = getattr(self, field.name)
+        for name in field_names(self)[2:]:
+            value = getattr(self, name)
             if isinstance(value, frozenset) and value:
-                words.append(f"{field.name} {', '.join(sorted(map(str, value)))}")
+                words.append(f"{name} {', '.join(sorted(map(str, value)))}")
             elif not isinstance(value, frozenset) and value is not None:
-                words.append(f"{field.name} {value}")
+                words.append(f"{name} {value}")
         return " ".join(words)
 
 
@@ -164,8 +161,7 @@ def _places(operator: Operator, axes: Iterable[tuple[int, ...]], splits: list[Sp
     return tuple(map(place, axes))
 
 
-@dataclass(frozen=True, slots=True)
-class Along:
+class Along(Record):
     """An operand, and those of its axes along which a kernel works. `apart`: it communicates along others only."""
 
     operand: Operand

@@ -11,13 +11,13 @@ parts) and `m` (stride 2, 2 parts) fixed has two free runs: the digit of stride 
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ssdsl.ir.layout import PARTIAL, Shard
 from ssdsl.ir.layout import Cut as Place
 from ssdsl.ir.value import Axis, Coordinate, Time, Type
 from ssdsl.prove.failures import Rule, Wrong
+from ssdsl.record import Record
 
 Axes = tuple[tuple[str, int], ...]  # of a submesh: names and numbers of devices
 Factors = tuple[tuple[int, ...], ...]  # the shape of a whole value: the sizes of the factors of each axis
@@ -25,8 +25,7 @@ Runs = tuple[tuple[int, int], ...]  # (start, end) of positions
 Regions = tuple[Runs, ...]  # the runs of each part
 
 
-@dataclass(frozen=True, slots=True)
-class Digit:
+class Digit(Record):
     """A digit of the position in a factor: position // stride % parts. With `at` the parts are these regions of the
     whole factor, which may be unequal, or overlap: there each part has the same of a value, and an addend of its
     gradient."""
@@ -136,8 +135,7 @@ def covered(runs: Runs) -> frozenset[int]:
     return frozenset(positions(runs))
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
+class Local(Record):
     """The type of a local tensor: its fixed digits, each with the coordinate that fixes it. Along the coordinates in
     `partial` it is one addend of a sum; along all others it is the same. A digit that several axes fix together stands
     at each of them."""
@@ -228,8 +226,7 @@ def fixed_by(local: Local, axes: Axes) -> tuple[tuple[Coordinate, Digit], ...]:
 # -- free digits -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Record):
     """A free digit of a factor. `count` is None if it varies from part to part; `most` is then its maximum."""
 
     factor: int

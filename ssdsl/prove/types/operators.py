@@ -15,7 +15,6 @@ in some operands may work on addends of them: it leaves an addend, and the gradi
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ssdsl.ir.function import Carried, OpSplit, Split
@@ -25,10 +24,10 @@ from ssdsl.model.ops.rows import is_linear as registry_is_linear
 from ssdsl.prove.failures import Rule, Wrong
 from ssdsl.prove.types.local import Digit, Factors, Local, Regions, are_all, free, in_parts, on_axes
 from ssdsl.prove.types.windows import windows_of
+from ssdsl.record import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Combining:
+class Combining(Record):
     """The function that combines the parts of a dimension; `told` are the arguments that it takes about its part.
 
     `talks`: the parts communicate. `into`: it is told its part of one axis alone, and only parts of other dimensions
@@ -78,8 +77,7 @@ def _called(operator: Operator) -> str:
     return operator.target.removeprefix("aten::").partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPart:
+class OperatorPart(Record):
     """A part of an operator: the types that it reads and leaves, and the pending sums in each operand's gradient
     (`returned`). `own` are the coordinates of its splits."""
 
@@ -89,15 +87,13 @@ class OperatorPart:
     own: frozenset[Coordinate]
 
 
-@dataclass(frozen=True, slots=True)
-class _Dim:
+class _Dim(Record):
     size: int
     fixed: bool
     combined: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Signature:
+class _Signature(Record):
     """The facts on which the rule of an operator depends: they are equal for the same operator in all layers.
 
     `read`: for each output, whether anything reads it.
@@ -111,8 +107,7 @@ class _Signature:
     read: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Addends:
+class _Addends(Record):
     """A `Carried` with its operands by position."""
 
     coordinate: Coordinate
@@ -147,8 +142,7 @@ def part_of(
     return _part(signature, bare)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
+class _Cut(Record):
     """A split by its digit. `windows` are the dimensions that are windowed on the split one, each with the regions that
     the parts need. `counts` are the devices along each axis, where several together are the coordinate."""
 

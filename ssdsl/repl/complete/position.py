@@ -7,14 +7,14 @@ from lark import Token, UnexpectedInput
 
 from ssdsl.lang.parse import grammar_parser
 from ssdsl.lang.parser.layout import PREFIX, Indentation
+from ssdsl.record import Record
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.source import Source
 
 LINE_ENDS = ("_NL", "_INDENT", "_DEDENT")
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Record):
     """`line` has the tokens of the statement so far, also those on earlier lines of an open bracket; `accepted` the
     types of tokens that may follow."""
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ssdsl.lang import nodes
@@ -19,6 +18,7 @@ from ssdsl.plan.eval.values import Devices, Selection, StateOf, Value
 from ssdsl.plan.facts import index_names
 from ssdsl.plan.plan import Phase, State
 from ssdsl.plan.statements.split import base_name
+from ssdsl.record import Record
 from ssdsl.repl.complete.position import Position
 from ssdsl.repl.describe import describe
 from ssdsl.repl.session import Session, expression, look
@@ -34,8 +34,7 @@ STATES = {State.WEIGHTS: "weights", State.GRADS: "their gradients", State.OPTIMI
 CONSTANTS = ("none", "any", "true", "false")  # offered behind `=`, and once their first letter is typed
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Record):
     """A word that may replace the last `typed` characters, and a word about it."""
 
     text: str

@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from ssdsl.codegen.write import program_files
 from ssdsl.ir.program import Program
 from ssdsl.model.capture.initial_state import initial_state
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run.in_process.mailbox import Mailboxes, Threaded
 from ssdsl.run.verify.precision import ComputedIn, made_in, program_in
 from ssdsl.runtime.main import make_optimizer

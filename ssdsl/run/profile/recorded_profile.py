@@ -5,7 +5,7 @@ A rank's clock refers to lines of its role's file. The file is generated again h
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from statistics import mean
@@ -17,6 +17,7 @@ from ssdsl.ir.function import Backward, Function, Instr
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Program, Role
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.run.profile.recorded import PHASES
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile.operator_clock import COLLECTIVE

@@ -24,11 +24,12 @@ as the first, the optimizer included.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
 
+from ssdsl.record import replace
 from ssdsl.run.verify.error_growth import Growth
 from ssdsl.run.verify.precision import real_of
 from ssdsl.run.verify.single_device import Tensors, Trained, gradient_of, loss_of

@@ -17,12 +17,12 @@ deviation in 1 of 13 draws. Four draws (three runs, and its own error) are all b
 import contextlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import torch
 
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run.verify.precision import RoundedScalars, computing_in, in_type, nudged, precision, real_of
 from ssdsl.run.verify.single_device import Name, Tensors, Trained, moved, reference, train
 from ssdsl.runtime.options import Training

@@ -4,7 +4,6 @@ and a model whose weights, inputs and computed scalars are perturbed by one unit
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.runtime.program.initial_state import InitialState
 from ssdsl.runtime.program.program import CompiledProgram
 from ssdsl.runtime.program.table import BatchInput, RequestedOutput, SignalEntry, TransferEntry

@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.runtime.options import Training
 from ssdsl.runtime.random.counter_rng import Generator
 from ssdsl.runtime.random.operators import Form

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -12,6 +11,7 @@ from ssdsl.model.checks.check_capture import first_not_finite
 from ssdsl.model.graph import Graph
 from ssdsl.model.load.model import Model
 from ssdsl.model.load.unmaterialised import first_names, named_tensors
+from ssdsl.record import replace
 from ssdsl.run.errors import NothingCompared, PiecesDisagree, PiecesIncomplete, ResultMissing, RunDiffers
 from ssdsl.run.in_process.run_in_process import Finished, RanksFailed, run_in_process
 from ssdsl.run.results import RunResult

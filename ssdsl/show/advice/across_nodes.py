@@ -3,13 +3,13 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.errors import AxisAcrossNodes
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, ReduceScatter
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import Mesh
+from ssdsl.record import Record, replace
 from ssdsl.runtime.ranks.mesh import RankMesh as Ranks
 from ssdsl.show.tables.communication import Communication, communications
 from ssdsl.show.view import size
@@ -20,8 +20,7 @@ ACTIVATIONS = ("forward", "backward")
 LEAST_BYTES = 1 << 20  # sent by a node in a step: less is no reason to change a plan
 
 
-@dataclass(frozen=True, slots=True)
-class _Along:
+class _Along(Record):
     """The collectives of a step along some axes of a mesh, as one device calls them."""
 
     mesh: Mesh

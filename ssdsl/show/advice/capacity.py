@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ssdsl.ir.layout import Shard
 from ssdsl.ir.param import FlatParam
@@ -12,6 +11,7 @@ from ssdsl.lang import nodes
 from ssdsl.lang.parse import parse
 from ssdsl.lang.suggest import joined
 from ssdsl.plan.plan import Phase, State
+from ssdsl.record import Record
 from ssdsl.show.errors import DeviceOutOfMemory, NearlyFull
 from ssdsl.show.tables.report import ranks
 from ssdsl.show.view import size
@@ -72,8 +72,7 @@ def _others(report: Report, fullest: DeviceReport) -> str:
 # -- what would help ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Advice:
+class _Advice(Record):
     """Statements that would reduce the memory of a role's devices."""
 
     program: Program

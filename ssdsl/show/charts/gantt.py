@@ -6,7 +6,6 @@ Transfers are short, so they are always shown. Letters alone show everything tha
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 from textwrap import wrap
@@ -15,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ssdsl.lang.suggest import joined
+from ssdsl.record import Record, replace
 from ssdsl.show.view import seconds
 from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline
 
@@ -22,8 +22,7 @@ Span = tuple[float, float]
 Roles = list[tuple[str, tuple[int, ...]]]  # a name, and the numbers of the rows that share a line
 
 
-@dataclass(frozen=True, slots=True)
-class GanttMark:
+class GanttMark(Record):
     """The letter, word and style of a kind of event. The colours are those of the HTML page."""
 
     letter: str

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from ssdsl.ir.function import names_along
@@ -10,6 +9,7 @@ from ssdsl.ir.program import Compute, Program, Role, Start
 from ssdsl.model.graph import Operator
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
+from ssdsl.record import replace
 from ssdsl.show.errors import RepeatedWork
 from ssdsl.show.pattern import merged
 from ssdsl.show.tables.communication import communication_view

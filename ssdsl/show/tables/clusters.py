@@ -1,12 +1,12 @@
 """`ssdsl clusters`: the clusters for which plans can be simulated, and the measurements of this machine."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from ssdsl.cluster.cluster import Cluster, Level, NodeGroup
 from ssdsl.cluster.link import Link
 from ssdsl.cluster.measure import Measurement
+from ssdsl.record import as_dict
 from ssdsl.show.view import Column, ColumnKind, View
 
 CLUSTERS = (
@@ -60,7 +60,7 @@ def cluster_json(cluster: Cluster) -> dict[str, Any]:
         "devices": cluster.size,
         "shares_cores": cluster.shares_cores,
         "fuse": cluster.fuses,
-        "overlap": asdict(cluster.overlap),
+        "overlap": as_dict(cluster.overlap),
         "groups": [_group_json(group) for group in cluster.groups],
         "levels": [_level_json(level) for level in cluster.levels],
     }

@@ -13,6 +13,7 @@ from ssdsl.ir.program import GatherParam, Program, Role, ScatterGrads, StartRedu
 from ssdsl.model.graph import ITEMSIZE
 from ssdsl.plan.eval.paths import starred
 from ssdsl.plan.plan import Phase
+from ssdsl.record import Record
 from ssdsl.show.view import Column, ColumnKind, View
 from ssdsl.simulate.price.collectives import (
     ProgramIndex,
@@ -37,8 +38,7 @@ COLUMNS = (
 SIGNAL_BYTES = 4  # one number
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(Record):
     """Equal communication calls of each device of `on` in a step: how many calls, and how many bytes together.
 
     Bytes are those of the whole tensor: the sum of an all_reduce, the result of an all_gather, the input of a

@@ -1,9 +1,9 @@
 """`ssdsl diff`: the differences between the simulated steps of two plans."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ssdsl.record import Record
 from ssdsl.show.charts.gantt import alike
 from ssdsl.show.tables.report import busy_s, flops
 from ssdsl.show.view import Column, ColumnKind, View, seconds, size
@@ -17,8 +17,7 @@ Names = tuple[str, str]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Figure(Generic[T]):
+class Figure(Record, Generic[T]):
     """A figure of a report or of a device: its key in JSON, its words, how it is formatted, and how it is read."""
 
     key: str
@@ -27,8 +26,7 @@ class Figure(Generic[T]):
     of: Callable[[T], Number]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record):
     """A figure before and after; None where it is unknown."""
 
     before: Number

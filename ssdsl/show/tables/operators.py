@@ -2,13 +2,13 @@
 dimensions that the analysis found, by which a plan can split."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ssdsl.lang.formatter.spell import spell_dim
 from ssdsl.model.discover.found import FoundRule
 from ssdsl.model.graph import Graph, Operator, Stage
 from ssdsl.plan.eval.paths import starred, starred_module
 from ssdsl.plan.plan import Plan
+from ssdsl.record import Record
 from ssdsl.show.pattern import merged
 from ssdsl.show.view import Column, ColumnKind, View
 
@@ -86,8 +86,7 @@ DIMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Record):
     """A dimension in one operator."""
 
     cls: int

@@ -5,7 +5,7 @@ operators keep counts once. Recomputed sections keep what enters them; the rest 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 
@@ -25,6 +25,7 @@ from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import At
 from ssdsl.ir.value import Coordinate, Name, Time
 from ssdsl.lower.functions.views import views_of
+from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.padded import padded_bytes
 from ssdsl.simulate.memory.within_backward import GradientBucket, WithinBackward
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, is_reduced, size_bytes
@@ -34,8 +35,7 @@ Sizes = dict[str, int]  # bytes by storage
 Part = tuple[tuple[Coordinate, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptBytes:
+class KeptBytes(Record):
     """The bytes that one task keeps on one device.
 
     `size_bytes` are kept until backward; `for_weights`, of inputs and gradients of results, from there until the
@@ -65,8 +65,7 @@ class KeptBytes:
         return self.size_bytes - sum(size for _, size in self.lent)
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Record):
     """Facts about a function's memory that depend on other functions. `held`: the input is a value that another
     function of these devices keeps already; `shared`: that function also runs less often. `kept`: the output is kept by
     a reader until its backward. `buckets`: for each parameter, the number of the bucket that its gradient shares with

@@ -20,6 +20,7 @@ from ssdsl.ir.program import At, Compute, Free, Program, Role, Start, Wait
 from ssdsl.ir.value import Name, Var
 from ssdsl.model.graph import ITEMSIZE, Origin
 from ssdsl.plan.plan import Phase
+from ssdsl.record import Record
 from ssdsl.simulate.memory.activations import Activations
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.collectives import ProgramIndex, flat_bytes, size_bytes
@@ -114,8 +115,7 @@ def _key(action: Start | Wait) -> Key:
     return action.message, action.at, action.gradient
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(Record):
     """The memory of a part of a value until it is freed. `is_kept`: the task that reads it keeps it for backward, so it
     is counted there from the start of that task on."""
 
@@ -256,8 +256,7 @@ def _sent_bytes(journey: Interval) -> int:
 Sizes = dict[str, int]  # bytes by storage
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Record):
     """The bytes of inputs of a program's roles."""
 
     facts: ProgramIndex

@@ -8,7 +8,6 @@ was copied is kept like any value. A recomputed section gathers for itself, as i
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ssdsl.ir.comm import Narrow, Step
@@ -19,20 +18,19 @@ from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
 from ssdsl.model.memory.storage import Storage
+from ssdsl.record import Record
 
 Gather = tuple[int, int]  # the number of the section that gathers, and of the flat parameter
 
 
-@dataclass(frozen=True, slots=True)
-class Regathered:
+class Regathered(Record):
     """The gathers of a function that its backward repeats, with how often, and the gathers that get a gradient."""
 
     again: Mapping[Gather, int]
     learning: frozenset[Gather]
 
 
-@dataclass(frozen=True, slots=True)
-class _Memory:
+class _Memory(Record):
     """The gathered memory that a value is in, and whether its elements lie there in order, without gaps."""
 
     gather: Gather

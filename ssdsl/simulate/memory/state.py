@@ -5,16 +5,14 @@ Weights in 16 bits are trained with a master copy and AdamW's two moments in flo
 for bfloat16, it is 18.
 """
 
-from dataclasses import dataclass
-
 from ssdsl.model.graph import ITEMSIZE
+from ssdsl.record import Record
 
 FP32 = 4  # bytes
 MOMENTS = 2  # AdamW has two for each weight
 
 
-@dataclass(frozen=True, slots=True)
-class StatePrecision:
+class StatePrecision(Record):
     """The precision of training state. `masters`: weights in 16 bits or fewer have a master copy, and moments in
     float32; else all has the weights' dtype. `fp32_grads`: their gradients are added and reduced in float32."""
 

@@ -4,16 +4,15 @@ All sizes are bytes on one device.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from ssdsl.ir.value import Name
+from ssdsl.record import Record
 from ssdsl.simulate.price.fusion import Launch
 
 Sizes = dict[str, int]  # bytes by storage: views of one tensor count once
 
 
-@dataclass(frozen=True, slots=True)
-class GradientBucket:
+class GradientBucket(Record):
     """The concatenated gradients of these weights, as a program reduces them. The bucket is allocated with the first
     gradient of a step; if it `ends` with the task, with the first one of each backward."""
 

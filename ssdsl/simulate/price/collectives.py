@@ -30,12 +30,12 @@ from ssdsl.model.memory.saved_tensors import Saved
 from ssdsl.model.memory.storage import Storage
 from ssdsl.model.ops.reader import Reader
 from ssdsl.plan.plan import Phase
+from ssdsl.record import Record
 from ssdsl.simulate.memory.regathered import Regathered, regathered
 from ssdsl.simulate.memory.state import MIXED, StatePrecision
 
 
-@dataclass(frozen=True, slots=True)
-class SizedCollective:
+class SizedCollective(Record):
     """A collective of devices along `axes`. `size_bytes` is the size of the local tensor that an all_reduce sums, an
     all_gather returns, a reduce_scatter is given, or an all_to_all exchanges. `overlaps`: an operator that computes at
     the same time, and in which phase; None as the phase means that of the task. `exchange` says who sends what, if not

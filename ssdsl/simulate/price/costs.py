@@ -1,14 +1,13 @@
 """Costs of actions: the interface between their sources (a roofline, a file of measured times) and the simulator."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from ssdsl.ir.program import Action, Role
+from ssdsl.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class CommCost:
+class CommCost(Record):
     """The communication of one device: `calls` of a kind, `size_bytes` in total, over links of a level, among `ranks`
     devices."""
 
@@ -19,8 +18,7 @@ class CommCost:
     ranks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Record):
     """The cost of an action: the seconds that it computes and communicates, and its communication. A message
     communicates for as long as its bytes leave, and arrives `latency_s` seconds after they have left; the latencies of
     a collective are in `communication_s`, as its rounds follow each other."""

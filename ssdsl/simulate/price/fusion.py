@@ -20,13 +20,13 @@ from ssdsl.ir.function import Function, Instr, OpPart, Section, reads_of, saved_
 from ssdsl.ir.value import Name, Var
 from ssdsl.lower.functions.views import views_in
 from ssdsl.model.graph import Operator
+from ssdsl.record import Record
 from ssdsl.simulate.price.collectives import ProgramIndex, size_bytes
 
 Readers = Mapping[Name, frozenset[str]]  # the operators that read a value; "" for conversions, writes and outputs
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Record):
     """One kernel: its operators, the values that they read from outside, each once, and the results that are read
     outside. `base` maps each view between them to its base value."""
 
@@ -165,8 +165,7 @@ def _readers(function: Function) -> Readers:
 # -- tensors that autograd keeps ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class KeptTensors:
+class KeptTensors(Record):
     """Kept values, and the bytes of further tensors, each with a description."""
 
     values: tuple[Name, ...]

@@ -11,18 +11,17 @@ processors, kernels also cut the sum and add up its parts ("split-K", in the doc
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ssdsl.cluster.device import Device
 from ssdsl.model.graph import ITEMSIZE, Operator
+from ssdsl.record import Record
 
 SINGLE = 4  # bytes of a number in single precision
 # rows and columns of a tile, and the share of the device's rate that a kernel with such tiles reaches
 TILES = (((256, 128), 1.0), ((128, 128), 0.95), ((128, 64), 0.8), ((64, 64), 0.65))
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Record):
     """`count` products of matrices [rows, inner] and [inner, columns]."""
 
     count: int

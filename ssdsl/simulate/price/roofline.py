@@ -10,7 +10,7 @@ of a function one after another.
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.cluster.cluster import Cluster
@@ -20,6 +20,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.ir.param import FlatParam
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Role, Start, Update, Wait, WaitReduce
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.simulate.price.collectives import ProgramIndex, SizedCollective, of_action, of_task
 from ssdsl.simulate.price.costs import FREE, Cost, total
 from ssdsl.simulate.price.fusion import Fusion

@@ -9,19 +9,18 @@ functions of a stage share its time in proportion to their arithmetic. `Tcomm` i
 which take precedence.
 """
 
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from ssdsl.ir.comm import Signal
 from ssdsl.ir.program import Action, Compute, Free, OnFlat, Program, Role, Start, Update, Wait
 from ssdsl.plan.plan import Phase
+from ssdsl.record import Record, field
 from ssdsl.simulate.price.costs import FREE, CommCost, Cost
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Record):
     """The times in a file of costs, in seconds."""
 
     forward: float = 0.0

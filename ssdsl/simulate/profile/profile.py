@@ -6,9 +6,10 @@ instructions without a time, and guesses nothing.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import mean, median
+
+from ssdsl.record import Record, field, replace
 
 VERSION = 2  # of version 1 the times are those of ranks that share cores, where these are fewer
 IN_A_TASK = "{} in a task"  # a kind of communication within tasks: its time includes waiting for the other ranks
@@ -23,8 +24,7 @@ GROWING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledMachine:
+class ProfiledMachine(Record):
     """The machine on which a profile was recorded: `processes` ranks with `threads` threads each, on `cores` cores."""
 
     device: str
@@ -39,8 +39,7 @@ class ProfiledMachine:
         return max(1.0, self.processes / self.cores)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Record):
     """Seconds by size, in the order of sizes; between two sizes they are interpolated linearly.
 
     >>> Curve.of([(10, 1.0), (10, 3.0), (30, 4.0)]).points
@@ -110,8 +109,7 @@ class Curve:
         return below + (above - below) * (size - low) / (high - low)
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Record):
     """Times in seconds. `operators`: by an instruction's words, those of its phases. `network`: by kind of
     communication and number of ranks, a curve over bytes, alone and IN_A_TASK. `growing`: a curve for each of GROWING.
     `step_s`: the time of a step outside its tasks. `sources` are the recorded runs."""

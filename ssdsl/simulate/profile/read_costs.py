@@ -4,13 +4,13 @@ profile. What does not fit is refused."""
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ssdsl.ir.program import Program
 from ssdsl.lang.save import save_text
 from ssdsl.lang.suggest import suggest
+from ssdsl.record import Record, field
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.costs import Costs
 from ssdsl.simulate.profile.errors import CostsUnreadable, MachinesMixed, ProfileLacks, TasksMisfit
@@ -27,8 +27,7 @@ EXAMPLE = 'as in {"unit": "ms", "TF": 18.5, "TB": 18.1, "TW": 9.3, "Tcomm": 0.6}
 TEXTS = ("recorded", "program")
 
 
-@dataclass(frozen=True, slots=True)
-class CostsFile:
+class CostsFile(Record):
     """The content of a file of costs: times of tasks, perhaps with the run that they were `recorded` from and the
     digest of its `program`, and perhaps a profile of operators."""
 

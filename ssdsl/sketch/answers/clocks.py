@@ -10,7 +10,7 @@ those of the plan's functions before they have an order. The resulting plan is s
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
 from math import floor, prod
@@ -25,6 +25,7 @@ from ssdsl.plan.eval.values import Selection
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
+from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers.orders import PLAIN
 from ssdsl.sketch.answers.schedules import called, is_schedule, with_import, with_use
@@ -67,8 +68,7 @@ def may_be_vee(plan: Plan) -> bool:
     return len(counts) > 1 and sum(count != 2 for count in counts.values()) <= 1
 
 
-@dataclass(frozen=True, slots=True)
-class Modulo:
+class Modulo(Record):
     """The numbers of a `modulo` clock: its period, and the times of the forward and the backward of each part.
 
     `gap` is how much longer a step takes than the lower bound for any order of these parts, relative to the bound.
@@ -84,8 +84,7 @@ class Modulo:
         return f"period = {self.period}, forward = [{forward}], backward = [{backward}]"
 
 
-@dataclass(frozen=True, slots=True)
-class VSchedule:
+class VSchedule(Record):
     """The numbers of a `v_schedule`; `gap` as in `Modulo`."""
 
     found: Vee
@@ -239,8 +238,7 @@ def parts_of(sketch: Sketch, values: Values, model: ModelIndex) -> list[frozense
 Key = tuple[int, bool]  # a part's number, and whether this is its backward
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Record):
     """The forward or the backward of a part for one micro-batch: its functions, and the steps that it waits for."""
 
     key: Key

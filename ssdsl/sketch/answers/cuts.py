@@ -6,7 +6,6 @@ any other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import inf, prod
 
@@ -22,6 +21,7 @@ from ssdsl.plan.eval.balance import GOOD_ENOUGH, Unit, joined
 from ssdsl.plan.eval.units import deepest_level, module_runs, repeated_units
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Placement, Plan
+from ssdsl.record import Record
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
 from ssdsl.simulate.simulate import Prices, prices
@@ -74,8 +74,7 @@ def cuts_of(
     return tuple(layers[start].path for start in found.starts[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Record):
     """Operators that no cut separates, in the order of the graph, and the path that names the first of them."""
 
     path: str

@@ -7,7 +7,7 @@ such stage; the number of micro-batches that a stage holds at once comes from a 
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from ssdsl.cluster.cluster import Cluster
@@ -19,6 +19,7 @@ from ssdsl.plan.eval.values import is_list, is_whole
 from ssdsl.plan.interpret import interpret_part, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
+from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.memory import state_bytes
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.report import Report
@@ -48,8 +49,7 @@ def stages_param(sketch: Sketch) -> str:
     return _name(call.arguments[1])
 
 
-@dataclass(frozen=True, slots=True)
-class StageWidths:
+class StageWidths(Record):
     """The numbers of devices of the stages, and the first modules of all stages except the first."""
 
     widths: tuple[int, ...]

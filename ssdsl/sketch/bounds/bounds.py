@@ -21,6 +21,7 @@ from ssdsl.ir.layout import Submesh
 from ssdsl.model.graph import ITEMSIZE, Graph, Operand, Operator, Origin, Stage
 from ssdsl.plan.plan import Index, Placement, Plan
 from ssdsl.plan.plan import State as Kept
+from ssdsl.record import Record
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.launch_time import causal_share
 
@@ -65,8 +66,7 @@ class HeldBytes(NamedTuple):
     turn_bytes: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Least:
+class Least(Record):
     """Lower bounds of a plan: seconds of a step, and bytes of the devices of each place. `tasks` is an estimate of the
     number of tasks that a simulation runs: forwards and backwards of all parts in time."""
 

@@ -1,13 +1,14 @@
 """Looks at a setting before it is simulated: a first look at its text, a nearer look at its functions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ssdsl.cluster.cluster import Cluster
 from ssdsl.collector import paused_collector
 from ssdsl.plan.interpret import Reading, read_plan
 from ssdsl.plan.model_index import ModelIndex
 from ssdsl.plan.plan import Plan
+from ssdsl.record import Record, replace
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.sketch.answers import clocks
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes, Least
@@ -22,8 +23,7 @@ UNKNOWN_S = 1e-9  # a bound below every step
 LEAST_UNIT = 1e-4  # of a device's memory, for a micro-batch that keeps next to nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Record):
     """The result of a look: the worth of a setting, or why it has none. The first look names its family.
 
     `over_bytes` is how much more its fullest device needs than it may use. `elsewhere`: the setting takes a number of

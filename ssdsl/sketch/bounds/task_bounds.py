@@ -7,7 +7,7 @@ order of the tasks gives a shorter step. Ranks that share cores compute no more 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from ssdsl.lower.lower import formed, formed_with
 from ssdsl.lower.lowering import Lowering
 from ssdsl.lower.tasks.graph import roles_of
 from ssdsl.plan.plan import ClockOrder, ClockRow, OpPlan, Phase, Placement, Plan, TaskSet
+from ssdsl.record import replace
 from ssdsl.simulate.memory.memory import Inputs, state_bytes
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.costs import Cost

@@ -1,7 +1,6 @@
 """A forward that half precision breaks is told apart from one that fails by itself."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ssdsl.model.checks.check_capture import check_capture
 from ssdsl.model.load.from_module import model_of
 from ssdsl.model.load.model import computing
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 

@@ -5,7 +5,6 @@ import importlib.util
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from ssdsl.model.observe.call import empty
 from ssdsl.model.observe.observe import observe
 from ssdsl.model.ops.reader import Reader, kernel_dims
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from tests.captured import captured as captured_model
 from tests.captured import captured_family
 from tests.model.parts import Groups, Values, call, indices_of, outside, run_graph, split

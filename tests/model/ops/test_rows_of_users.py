@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +23,7 @@ from ssdsl.model.memory.saved import saved
 from ssdsl.model.ops import registry
 from ssdsl.model.ops.op import Collective, Op, PartKernel
 from ssdsl.model.trace import capture
+from ssdsl.record import replace
 from ssdsl.text.diagnostic import PlanError
 from ssdsl.text.render import render
 from tests.model import parts

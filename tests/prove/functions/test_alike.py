@@ -1,12 +1,12 @@
 """The proof walks the first section of a kind, and finds of the others what it finds of each alone."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from ssdsl.ir.program import Program
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import mutants, unshared
 
 LAYERS = "gpt:tiny,layers=4"

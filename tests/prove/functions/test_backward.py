@@ -4,7 +4,6 @@ A test changes what is written of gradients alone, so that the forward walk find
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -23,6 +22,7 @@ from ssdsl.prove.functions.flow import Flow
 from ssdsl.prove.functions.forward import forward
 from ssdsl.prove.functions.prologues import prologues
 from ssdsl.prove.types.local import Digit, Local
+from ssdsl.record import replace
 from tests.lower.by_hand import graph_of, plan_of
 
 SIZES = {"batch": 8, "in": 4, "mid": 4, "out": 6}

@@ -1,7 +1,5 @@
 """What goes wrong in communication inside of functions."""
 
-from dataclasses import replace
-
 from ssdsl.ir.comm import AllGather, AllReduce, AllToAll, Exchange, KeepFirst, Narrow, ReduceScatter, Step
 from ssdsl.ir.function import (
     Backward,
@@ -15,6 +13,7 @@ from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.lower.functions.gather_again import is_gathered
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import (
     Found,
     axes_of,

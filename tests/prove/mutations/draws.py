@@ -1,12 +1,11 @@
 """What goes wrong with random numbers: the key of another draw or step, positions or sizes of another part."""
 
-from dataclasses import replace
-
 from ssdsl.ir.comm import Narrow
 from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.model.graph import Operator, Ref, Stage
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, instructions, mutation, put
 
 

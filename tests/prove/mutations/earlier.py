@@ -1,10 +1,9 @@
 """What goes wrong with parts that are kept: of another value, of other parts, joined elsewhere, without gradient."""
 
-from dataclasses import replace
-
 from ssdsl.ir.comm import AllGather, Exchange
 from ssdsl.ir.function import Conversion
 from ssdsl.ir.program import Program
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, instructions, mutation, put, with_function
 
 

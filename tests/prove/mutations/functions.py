@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from ssdsl.ir.comm import AllGather, AllReduce, Transfer
@@ -17,6 +16,7 @@ from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
 from ssdsl.lower.operators.operand_types import local_sizes
 from ssdsl.model.graph import Origin
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import (
     Found,
     cuts,

@@ -1,10 +1,10 @@
 """What goes wrong with the kinds of sections: one that is unlike gets the number, and so the code, of another."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ssdsl.ir.function import Function, OpPart, Section
 from ssdsl.ir.program import Program
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, mutation_of_kinds, put, with_function
 
 

@@ -1,8 +1,7 @@
 """What goes wrong with the loss, and with functions and roles as a whole."""
 
-from dataclasses import replace
-
 from ssdsl.ir.program import Program
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, mutation, parts_in, put, with_function
 
 

@@ -1,10 +1,9 @@
 """What goes wrong in memory: how operands lie, and what nothing reads. `communication` has the steps in place."""
 
-from dataclasses import replace
-
 from ssdsl.ir.function import Conversion, FunctionOutput, OpPart, results_of
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Name
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, instructions, mutation, with_function
 
 

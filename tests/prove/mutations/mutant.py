@@ -1,7 +1,7 @@
 """A mutant: one changed program; the table of the kinds of change, and what replaces things deep inside."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ssdsl.ir.comm import Step
@@ -14,6 +14,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
+from ssdsl.record import replace
 
 
 @dataclass(frozen=True)

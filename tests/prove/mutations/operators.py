@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ssdsl.ir.function import (
     Carried,
@@ -14,6 +13,7 @@ from ssdsl.ir.function import (
 )
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis, Name, Time
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import (
     Found,
     axes_of,

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from ssdsl.ir.layout import REPLICATE, Shard
@@ -18,6 +17,7 @@ from ssdsl.ir.param import (
 )
 from ssdsl.ir.program import Program
 from ssdsl.plan.plan import State
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, mutation, put
 
 

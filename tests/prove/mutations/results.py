@@ -1,10 +1,10 @@
 """What goes wrong in what is kept for the caller, and in whether a program trains."""
 
 import itertools
-from dataclasses import replace
 
 from ssdsl.ir.function import results_of
 from ssdsl.ir.program import Free, Program
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, mutation, put, with_function
 
 

@@ -1,7 +1,6 @@
 """What goes wrong with the order of the actions of a role."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ssdsl.ir.comm import Transfer
 from ssdsl.ir.program import (
@@ -19,6 +18,7 @@ from ssdsl.ir.program import (
     WaitReduce,
 )
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, mutation, put
 
 

@@ -1,9 +1,8 @@
 """What goes wrong with rows that travel to their experts."""
 
-from dataclasses import replace
-
 from ssdsl.ir.function import Conversion, OpPart
 from ssdsl.ir.program import Program
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, instructions, mutation, put
 
 

@@ -2,10 +2,10 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ssdsl.ir.comm import Move, Transfer
 from ssdsl.ir.program import Program
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import (
     Found,
     axes_of,

@@ -1,7 +1,6 @@
 """What goes wrong in the types that a program writes down."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ssdsl.ir.function import (
     OpPart,
@@ -10,6 +9,7 @@ from ssdsl.ir.function import (
 from ssdsl.ir.layout import PARTIAL, REPLICATE, Shard
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Var
+from ssdsl.record import replace
 from tests.prove.mutations.mutant import Found, instructions, mutation, put
 
 

@@ -1,13 +1,13 @@
 """What goes wrong with regions: halos that are shifted, a part that takes another's place, sums that are not taken."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ssdsl.ir.comm import AllGather, Exchange, Narrow, Step
 from ssdsl.ir.function import OpPart
 from ssdsl.ir.layout import Cut
 from ssdsl.ir.program import Program
 from ssdsl.ir.value import Axis
+from ssdsl.record import replace
 from ssdsl.runtime.layout.regions import Regions
 from tests.prove.mutations.mutant import Found, directions, instructions, mutation, put, with_function
 

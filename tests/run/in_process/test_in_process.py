@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from ssdsl.compile import compile_plan
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run.in_process.run_in_process import Place, RanksFailed, program_of, run_in_process, run_ranks
 from ssdsl.run.verify.verify import difference, verify_dumps
 from ssdsl.runtime.options import Training

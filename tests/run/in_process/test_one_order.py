@@ -1,6 +1,5 @@
 """Ranks that do nothing until what they start has arrived do not wait for each other for ever: a GPU may do so."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ssdsl.lang.shipped import plan_path
 from ssdsl.model.load.model import Model
 from ssdsl.prove.failures import Rule
 from ssdsl.prove.prove import prove
+from ssdsl.record import replace
 from ssdsl.run.in_process import run_in_process as ranks
 from ssdsl.run.in_process.mailbox import RankGroup, Threaded
 from ssdsl.runtime.options import Training

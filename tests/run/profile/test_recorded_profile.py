@@ -5,7 +5,6 @@ times are numbers of lines and nodes, the same in every run.
 """
 
 import os
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ import torch
 
 from ssdsl.codegen.write import write_program
 from ssdsl.ir.program import Compute, ScatterGrads, StartReduce, WaitReduce
+from ssdsl.record import replace
 from ssdsl.run.profile.recorded_profile import recorded_profile, usual_steps
 from ssdsl.run.results import RankResult, Recorded, RunResult, Spent
 from ssdsl.runtime.profile import operator_clock as clocks

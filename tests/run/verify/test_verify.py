@@ -2,7 +2,6 @@
 
 import copy
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from ssdsl.model.load.model import Model
+from ssdsl.record import replace
 from ssdsl.run.results import read_result
 from ssdsl.run.verify.compare import Comparison, compare, tensors
 from ssdsl.run.verify.error_growth import SingleDevice

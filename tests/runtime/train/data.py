@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from ssdsl.record import replace
 from ssdsl.runtime.data.batch import BatchSpec
 from ssdsl.runtime.layout.cut import Piece
 from ssdsl.runtime.program.table import BatchInput

@@ -1,6 +1,5 @@
 """Training on a loader's parts computes what training on the whole batches does."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ssdsl.compile import compile_plan
+from ssdsl.record import replace
 from ssdsl.run.in_process.mailbox import Threaded
 from ssdsl.run.in_process.run_in_process import program_of
 from ssdsl.runtime.data.batch import BatchSpec

@@ -1,6 +1,5 @@
 """Memory and communication by line of the plan: they add up to the simulator's figures, each at the right line."""
 
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from ssdsl.cluster.cluster import Cluster
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
+from ssdsl.record import replace
 from ssdsl.show.advice.by_line import by_line_view
 from ssdsl.show.tables.report import waiting_s
 from ssdsl.show.view import as_json

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from ssdsl.cluster.load import load_cluster
 from ssdsl.compile import compile_source
 from ssdsl.model.graph import Graph
+from ssdsl.record import replace
 from ssdsl.show.advice.capacity import capacity
 from ssdsl.show.tables.check import repeated_warnings
 from ssdsl.show.tables.report import report_json

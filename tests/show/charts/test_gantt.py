@@ -1,12 +1,12 @@
 """The schedule in the terminal: letters say it all, in any width, and what is left out is said."""
 
 import re
-from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console, RenderableType
 
+from ssdsl.record import replace
 from ssdsl.show.charts.gantt import gantt, shortened
 from ssdsl.show.view import View, table
 from ssdsl.simulate.timeline import Event, EventKind, Stream, Timeline, TimelineRow

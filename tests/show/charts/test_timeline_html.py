@@ -5,7 +5,6 @@ import re
 import shutil
 import statistics
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from ssdsl.record import replace
 from ssdsl.repl.errors import UnknownCommand
 from ssdsl.show.advice.by_line import COLUMNS
 from ssdsl.show.charts.sweep_html import sweep_html

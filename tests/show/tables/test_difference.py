@@ -1,10 +1,10 @@
 """Two plans side by side: what changes, by how much, and what only one of them has."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
+from ssdsl.record import replace
 from ssdsl.show.tables.difference import devices_view, difference_json, difference_views, summary_view, traffic_view
 from ssdsl.simulate.report import Traffic
 from tests.show.charts.test_gantt import shows_all

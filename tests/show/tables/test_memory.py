@@ -1,9 +1,8 @@
 """Memory over the step: the peak and its parts, and a curve that loses no peak."""
 
-from dataclasses import replace
-
 import pytest
 
+from ssdsl.record import replace
 from ssdsl.show.tables.memory import memory_curve, memory_views, parts_view, peaks_view
 from ssdsl.simulate.timeline import Memory, Timeline, TimelineRow
 from tests.show.charts.test_gantt import printed, shows_all

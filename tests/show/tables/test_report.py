@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ssdsl.record import replace
 from ssdsl.show.tables.report import devices_view, flops, ranks, report_json, report_views, summary_view, traffic_view
 from ssdsl.show.view import as_json, table
 from tests.show.charts.test_gantt import printed, shows_all

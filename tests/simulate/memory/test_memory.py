@@ -1,6 +1,5 @@
 """Memory by liveness: micro-batches in flight, ZeRO's state, recomputation, halves; and nothing is left over."""
 
-from dataclasses import replace
 from math import prod
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ from ssdsl.ir.function import Backward
 from ssdsl.model.graph import Origin
 from ssdsl.model.zoo import PARAMETERS, ZOO
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.simulate.memory.memory import Inputs
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.report import Report

@@ -1,10 +1,9 @@
 """Which operators are one kernel, what that keeps, and how long a product of matrices takes."""
 
-from dataclasses import replace
-
 import pytest
 
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.simulate.memory.state import StatePrecision
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.price.fusion import Fusion

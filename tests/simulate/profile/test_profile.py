@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from ssdsl.ir.program import Compute, Start, Update
 from ssdsl.plan.plan import Phase
+from ssdsl.record import replace
 from ssdsl.simulate.price.collectives import ProgramIndex
 from ssdsl.simulate.profile import errors
 from ssdsl.simulate.profile.measured import Measured, Times

@@ -1,6 +1,5 @@
 """Stages on unlike numbers of devices: what is found is what enumeration finds, fits, and is written as a plan."""
 
-from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 
@@ -11,6 +10,7 @@ from ssdsl.cluster.load import load_cluster
 from ssdsl.lang.read import read_source
 from ssdsl.lang.shipped import plan_path
 from ssdsl.plan.model_index import index_model
+from ssdsl.record import replace
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.sketch.answers.widths import StageWidths, WidthFinder, is_open, stages_param, with_widths
 from ssdsl.sketch.answers.write import written

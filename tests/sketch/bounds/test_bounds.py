@@ -1,7 +1,6 @@
 """A bound is never crossed: no simulated step is faster, and no peak smaller, than a plan's text promises at least."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ssdsl.lang.read import read_source
 from ssdsl.lower.lower import formed
 from ssdsl.plan.interpret import read_plan
 from ssdsl.plan.plan import HALVES
+from ssdsl.record import replace
 from ssdsl.simulate.memory.state import MIXED
 from ssdsl.simulate.report import DeviceReport
 from ssdsl.sketch.bounds.bounds import Bounds, HeldBytes

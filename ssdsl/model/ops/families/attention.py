@@ -1,7 +1,6 @@
 """The rows of attention and softmax."""
 
 import math
-from dataclasses import replace
 
 from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, Windowed, axes, combined, free, signature, whole
 from ssdsl.model.dims.window import Prefix
@@ -9,6 +8,7 @@ from ssdsl.model.graph import Operator, Ref
 from ssdsl.model.memory.saved_tensors import Saved, extra
 from ssdsl.model.ops.op import Collective, Op, PartKernel, call_of
 from ssdsl.model.ops.reader import Reader, TypedCall
+from ssdsl.record import replace
 
 
 def attention(call: TypedCall) -> Signature:

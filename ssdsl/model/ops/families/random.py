@@ -5,13 +5,13 @@ same names. The positions of an axis are a tensor whose axis is that of the nois
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ssdsl.model.dims.signature import ONE, Axis, Letter, Signature, free, signature
 from ssdsl.model.graph import Ref
 from ssdsl.model.ops.families.attention import attention, attention_part_saves, flops_of_attention
 from ssdsl.model.ops.op import Op
 from ssdsl.model.ops.reader import TypedCall
+from ssdsl.record import replace
 
 DISTRIBUTIONS = "uniform normal log_normal exponential geometric cauchy integers bernoulli".split()
 
