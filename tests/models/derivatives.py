@@ -96,8 +96,8 @@ def _loss(x: Tensor, label: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 
 class Tasks(nn.Module):
-    """A step of gradient descent for each task, and the loss behind it (Finn et al. 2017); of a map in a map, the slopes
-    of each row of a task."""
+    """A step of gradient descent for each task, and the loss behind it (Finn et al. 2017); of a map in a map, slopes of
+    each row of a task."""
 
     def __init__(self) -> None:
         super().__init__()
