@@ -100,8 +100,7 @@ def index_put(call: TypedCall) -> Signature:
     written = [*zip(call.shape[:first], kept, strict=False), *((1, axis) for axis in picked)]
     written += zip(call.shape[last:], kept[first:], strict=True)
     added = [
-        ONE if n == 1 != m else axis
-        for n, (m, axis) in zip(values, written[len(written) - len(values) :], strict=True)
+        ONE if n == 1 != m else axis for n, (m, axis) in zip(values, written[len(written) - len(values) :], strict=True)
     ]
     row = [*kept[:first], *whole_axes(len(indexed), "a"), *kept[first:]]
     return signature([row, *([whole(f"i{n}{k}") for k in range(len(s))] for n, s in enumerate(places)), added], [row])
