@@ -267,6 +267,10 @@ def tables(p: Probe) -> Results:
         x(4, 6).index_put((p.ids(3, below=4),), x(3, 6)),
         x(4, 6, 8).index_put((p.ids(4, below=4), p.ids(4, below=6)), x(8), accumulate=True),
         x(4, 6, 2).index_put((p.ids(3, 1, below=4), p.ids(2, below=6)), x(3, 2, 1), accumulate=True),
+        put(x(4, 6, 8), (None, p.ids(5, below=6), p.ids(5, below=8)), x(4, 5)),
+        put(x(4, 6, 8), (None, p.ids(3, 2, below=6)), x(3, 1, 8)),
+        put(x(4, 6, 8, 2), (None, p.ids(3, below=6), p.ids(3, below=8)), x(1, 2)),
+        put(x(4, 6, 8), (p.ids(3, below=4), None, p.ids(3, below=8)), x(3, 6)),
         x(4, 6).masked_scatter(p.data(4, 6) > 0.5, x(4, 6)),
         F.embedding_bag(p.ids(8, below=10), x(10, 6), p.buffer(lambda: torch.tensor([0, 3, 5])), mode="max"),
         *(F.embedding_bag(p.ids(4, 3, below=10), x(10, 6), mode=mode) for mode in ("sum", "mean", "max")),
@@ -333,6 +337,11 @@ def every(x: torch.Tensor) -> torch.Tensor:
     return last
 
 
+def put(x: torch.Tensor, places: tuple[torch.Tensor | None, ...], values: torch.Tensor) -> torch.Tensor:
+    """x[places] += values, also where a place is twice."""
+    return torch.ops.aten.index_put(x, places, values, True)
+
+
 def masked(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
     y = x.clone()
     y[where] = 0.5
@@ -351,7 +360,9 @@ EVERY_GRID = tuple(product((1, 2, 3), ("bilinear", "nearest"), ("zeros", "border
 
 
 def grids(p: Probe) -> Results:
-    return [sampled(p, *grid) for grid in GRIDS]
+    maps = ((p.weight(2, 2, 3), (2, 1, 4, 6), False), (p.weight(2, 2, 3), (2, 1, 1, 4), True))
+    volume = F.affine_grid(p.weight(2, 3, 4), [2, 1, 4, 2, 6], align_corners=True)
+    return [*(sampled(p, *grid) for grid in GRIDS), *(F.affine_grid(*m) for m in maps), volume]
 
 
 def every_grid(p: Probe) -> Results:

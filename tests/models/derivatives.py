@@ -1,5 +1,5 @@
 """Models whose forward takes derivatives: of a network by its inputs, once and twice, of an energy by positions, of a
-convolution by an image, and of a loss by weights."""
+convolution by an image, and of a loss by weights, for all samples together and for each by itself."""
 
 from collections.abc import Callable
 
@@ -95,6 +95,28 @@ def _loss(x: Tensor, label: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return cross_entropy(conv2d(x, first, stride=2, padding=1).tanh().mean((2, 3)) @ second, label)
 
 
+class Tasks(nn.Module):
+    """A step of gradient descent for each task, and the loss behind it (Finn et al. 2017); of a map in a map, slopes of
+    each row of a task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        weights = dict(self.net.named_parameters())
+
+        def loss(given: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return (func.functional_call(self.net, given, (x,)) - y).square().mean()
+
+        def behind(x: Tensor, y: Tensor) -> Tensor:
+            slopes, first = grad_and_value(loss)(weights, x, y)
+            return loss({name: weight - 0.1 * slopes[name] for name, weight in weights.items()}, x, y) + first
+
+        of_rows = vmap(vmap(func.grad(loss), (None, 0, 0)), (None, 0, 0))(weights, x, y)
+        return vmap(behind)(x, y).mean() + sum(slope.square().mean() for slope in of_rows.values())
+
+
 class Attack(nn.Module):
     """Inputs that are moved up the loss, by a derivative through which no gradient flows; `unused` has none."""
 
@@ -133,5 +155,11 @@ inner = _of(
     lambda: {"x": torch.randn(8, 1, 6, 6), "label": torch.randint(2, (8,))},
     ("batch", "channel", "height", "width"),
     ("batch",),
+)
+tasks = _of(
+    Tasks,
+    lambda: {"x": torch.randn(4, 6, 2), "y": torch.randn(4, 6, 1)},
+    ("batch", "shot", "in"),
+    ("batch", "shot", "out"),
 )
 attack = _of(Attack, lambda: {"x": torch.randn(8, 4), "label": torch.randint(3, (8,))}, ("batch", "in"), ("batch",))

@@ -48,6 +48,18 @@ def _turned(y: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(torch.view_as_complex(y) * torch.polar(torch.ones_like(angle), angle))
 
 
+def written() -> Given:
+    """Complex numbers are written into a part of others, as real ones in pairs."""
+
+    def middle(_: Between, y: torch.Tensor) -> torch.Tensor:
+        numbers = torch.view_as_complex(y.unflatten(-1, (-1, 2)).contiguous())
+        changed = torch.zeros_like(numbers)
+        changed[:, 1:3] = numbers[:, 2:4] * 1j
+        return torch.view_as_real(numbers + changed).flatten(-2)
+
+    return _given(middle)
+
+
 def own() -> Given:
     return _given(lambda _, y: row_major(y.mT.contiguous()).mT + row_major(y))
 

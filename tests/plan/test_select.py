@@ -156,6 +156,14 @@ def test_mistake(plan, text: str, code: str) -> None:
     assert plan.mistakes(text) == [code]
 
 
+def test_an_index_that_only_others_have_is_no_reason_to_split(plan) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan('split model["h.0"] by batch into m = 2\norder model["h.1"].fwd[m = 0] -> model["h.1"].fwd[m = 1]\n')
+    found = caught.value.diagnostics[0]
+    assert found.code == "E0242"
+    assert found.text(found.help).startswith("others of the model have it: select some of these too")
+
+
 def test_devices_that_no_widths_make_are_said_in_words_that_fit_one(plan) -> None:
     with pytest.raises(PlanError) as caught:
         plan("let x = widths(1, 3, [1, 2, 4])\n")

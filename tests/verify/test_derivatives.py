@@ -31,6 +31,7 @@ def cut(dim: str) -> str:
         *(("penalty", plan) for plan in (cut("height"), STAGES)),
         *(("inner", plan) for plan in (cut("batch"), cut("height"))),
         *(("curve", plan) for plan in (cut("batch"), cut("ffn"))),
+        *(("tasks", plan) for plan in (cut("batch"), cut('"net.0.weight.0"'), cut("shot"), STAGES)),
         *(("attack", plan) for plan in (cut("batch"), STAGES)),
     ],
 )

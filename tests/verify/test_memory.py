@@ -15,8 +15,7 @@ PLANS = {
     "sharded": "mesh gpus(dp = 2)\nsplit model by batch into dp\nsplit model.weights by row into dp\n"
     f"split model by seq into m = 2\nrecompute model\n{ALL}",
 }
-INNER = f'mesh gpus(tp = 2)\nsplit model by "up.weight.0_inner1" into tp\n{ALL}'
-NAMES = ("pairs", "halves", "own", "bits", "windows", "merged", "dead", "spectral", "addends")
+NAMES = ("pairs", "halves", "written", "own", "bits", "windows", "merged", "dead", "spectral", "addends")
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -26,6 +25,8 @@ def test_plans_are_proved_and_compute_what_one_device_computes(name: str, plan: 
     assert outcome.kind == "equal", outcome.text
 
 
-def test_the_axis_that_pairs_lie_in_is_gathered() -> None:
-    outcome = try_plan(*captured(f"{MODELS}:pairs"), INNER, Training(1, optimizer="sgd", lr=0.1))
+@pytest.mark.parametrize(("name", "axis"), [("pairs", "up.weight.0_inner1"), ("written", "slice_scatter_pairs.out")])
+def test_the_axis_that_pairs_lie_in_is_gathered(name: str, axis: str) -> None:
+    plan = f'mesh gpus(tp = 2)\nsplit model by "{axis}" into tp where possible\n{ALL}'
+    outcome = try_plan(*captured(f"{MODELS}:{name}"), plan, Training(1, optimizer="sgd", lr=0.1))
     assert outcome.kind == "equal", outcome.text

@@ -8,12 +8,23 @@ autograd detaches what it saved, so the loss is differentiated through the deriv
 """
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import fx
+from torch._C._functorch import (
+    CInterpreter,
+    CVmapInterpreterPtr,
+    TransformType,
+    get_interpreter_stack,
+    get_unwrapped,
+    is_batchedtensor,
+    maybe_get_level,
+)
 from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._functorch import predispatch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -90,14 +101,34 @@ def recorded_vjp(
 
 def _differentiable(args: Sequence[Any], argnums: int | Sequence[int]) -> tuple[tuple[Any, ...], Any]:
     """The arguments, those of `argnums` as views, and these views. Their derivative is that of the function's arguments
-    alone: it does not count other uses of the same tensors, such as in a closure."""
+    alone: it does not count other uses of the same tensors, such as in a closure. Under `torch.func.vmap` each sample
+    has views of its own, and so derivatives of its own by weights that all of them share."""
     chosen = [n % len(args) for n in ([argnums] if isinstance(argnums, int) else argnums)]
-    args = tuple(tree_map(_view, a) if n in chosen else a for n, a in enumerate(args))
+    maps = [m for m in get_interpreter_stack() or () if m.key() == TransformType.Vmap]
+    args = tuple(tree_map(partial(_view, maps=maps), a) if n in chosen else a for n, a in enumerate(args))
     return args, args[argnums] if isinstance(argnums, int) else tuple(args[n] for n in chosen)
 
 
-def _view(item: Any) -> Any:
-    return item.view_as(item) if isinstance(item, torch.Tensor) else item
+def _view(item: Any, maps: Sequence[CInterpreter]) -> Any:
+    return _of_each_sample(item.view_as(item), maps) if isinstance(item, torch.Tensor) else item
+
+
+def _of_each_sample(item: torch.Tensor, maps: Sequence[CInterpreter]) -> torch.Tensor:
+    """The tensor with an axis of samples for each map around it, where it lacks some: it is repeated along these."""
+    if {m.level() for m in maps} == {*_levels(item)}:
+        return item
+    for m in reversed(maps):
+        item = predispatch._remove_batch_dim(item, m.level(), CVmapInterpreterPtr(m).batchSize(), 0)
+    for m in maps:
+        item = predispatch._add_batch_dim(item, 0, m.level())
+    return item
+
+
+def _levels(item: torch.Tensor) -> Iterator[int]:
+    """The maps along which a tensor has samples, the innermost first."""
+    while is_batchedtensor(item):
+        yield maybe_get_level(item)
+        item = get_unwrapped(item)
 
 
 def write_derivatives(graph: fx.Graph) -> None:

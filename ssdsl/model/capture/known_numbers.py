@@ -7,10 +7,14 @@ comparisons have only one result: a mask in a buffer that nothing writes to is t
 leaves, and computed if these are constants.
 """
 
+import linecache
 import operator
+import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.capture.preserve import patched
+from ssdsl.model.capture.source_line import TORCH
 from ssdsl.model.checks.inplace_changes import written_by
 from ssdsl.model.load.model import MOST, Model
 
@@ -27,6 +32,7 @@ aten = torch.ops.aten
 DRAWS = (aten.rand.default, aten.rand_like.default)
 COMPARISONS = (aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
 NUMBERS = ("__bool__", "__int__", "__float__", "__complex__", "__index__", "__format__", "item", "tolist", "is_nonzero")
+CONDITION = re.compile(r"(el)?if (?!.*\b(not|and|or)\b).*:")
 COMPARING = ("equal", "allclose")
 ASKING = [*((torch.Tensor, name) for name in (*NUMBERS, *COMPARING)), *((torch, name) for name in COMPARING)]
 
@@ -77,9 +83,21 @@ def _answering(function: Callable[..., Any], constants: Constants) -> Callable[.
     def answer(*args: Any, **kwargs: Any) -> Any:
         with suppress(_Unknown):
             return _answer(function, args, kwargs, constants)
+        if function.__name__ == "__bool__" and _is_check_of_torch(sys._getframe(1)):
+            return False
         return function(*args, **kwargs)  # torch answers, or fails
 
     return answer
+
+
+def _is_check_of_torch(frame: FrameType) -> bool:
+    """Whether a line of torch's own code asks for a condition alone, and raises an error if it holds, as
+    `gaussian_nll_loss` does for negative variances. A graph checks no numbers."""
+    file = frame.f_code.co_filename
+    if not file.startswith(TORCH):
+        return False
+    line, following = (linecache.getline(file, frame.f_lineno + n).strip() for n in (0, 1))
+    return CONDITION.fullmatch(line) is not None and following.startswith("raise ")
 
 
 def _answer(function: Callable[..., Any], args: Any, kwargs: dict[str, Any], constants: Constants) -> Any:

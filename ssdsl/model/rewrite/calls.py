@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ssdsl.model.capture.call import CapturedCall, Tensor
 from ssdsl.model.capture.capture import Capture, kind_of, tensor_like
 from ssdsl.model.capture.record import RecordedCall, recording
 from ssdsl.model.graph import Ref, changed_statistics, rename_refs, replace_refs
+from ssdsl.model.memory.memory_order import asks_for_order, order_of
 from ssdsl.model.ops.registry import row
 from ssdsl.record import replace
 
@@ -122,7 +124,9 @@ def _as_call(made: RecordedCall, call: CapturedCall, names: Mapping[int, str], k
     args, kwargs = (_with_names(item, names) for item in (made.args, made.kwargs))
     name = call.name if call.outputs[0] in outputs else outputs[0]
     kind = kind if kind and not set(outputs).isdisjoint(call.outputs) else kind_of(made.target)
-    return CapturedCall(name, kind, made.target, args, kwargs, call.path, call.source, outputs)
+    read = (leaf for leaf in tree_leaves((made.args, made.kwargs)) if isinstance(leaf, torch.Tensor))
+    orders = tuple(map(order_of, read)) if asks_for_order(made.target) else ()
+    return CapturedCall(name, kind, made.target, args, kwargs, call.path, call.source, outputs, orders=orders)
 
 
 def _with_names(item: Any, names: Mapping[int, str]) -> Any:

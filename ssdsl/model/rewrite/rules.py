@@ -119,6 +119,17 @@ def _in_pairs(scatter: Callable[..., Tensor]) -> Rule:
     return rule
 
 
+def _affine_grid(theta: Tensor, size: Any, align_corners: bool) -> Tensor:
+    """The points of a grid that each sample maps: the points of the grid, which are constant, times its matrix."""
+    lengths = size[2:]
+    ends = [1 if align_corners and n > 1 else 1 - 1 / n for n in lengths]  # one point lies in the middle
+    words: Any = {"dtype": theta.dtype, "device": CPU}
+    lines = [aten.linspace.default(-end, end, n, **words) for end, n in zip(ends, lengths, strict=True)]
+    at = [line.reshape([-1 if k == axis else 1 for k in range(len(size) - 2)]) for axis, line in enumerate(lines)]
+    grid = torch.stack([axis.expand(lengths) for axis in [*reversed(at), aten.ones.default(lengths, **words)]], -1)
+    return torch.einsum("...k,bok->b...o", grid, theta)
+
+
 RULES: dict[str, Rule] = {
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"), _pool_to_one),
@@ -126,6 +137,7 @@ RULES: dict[str, Rule] = {
     "copy": _copy,
     "repeat": _repeat,
     "scatter_reduce": _scatter_reduce,
+    "affine_grid_generator": _affine_grid,
     "_weight_norm_interface": _weight_norm,
     "slice_scatter": _in_pairs(aten.slice_scatter.default),
     "select_scatter": _in_pairs(aten.select_scatter.default),

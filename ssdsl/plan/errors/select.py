@@ -60,13 +60,21 @@ class NoSuchIndex(Traced):
     code = "E0242"
     title = "no operator selected here has an index `{name}`"
     note = "they have {has}"
-    help = "split the operators into `{name}` above this line"
+    help = "{change}"
     name: str
     known: tuple[str, ...]
+    elsewhere: bool = False  # whether other operators of the model have it
 
     @property
     def has(self) -> str:
         return listed(self.known) or "none"
+
+    @property
+    def change(self) -> str:
+        """To split the operators, or to select some that are split: a stage of a pipeline may have none of them."""
+        if self.elsewhere:
+            return "others of the model have it: select some of these too; each stage of a pipeline needs some"
+        return f"split the operators into `{self.name}` above this line"
 
 
 class NothingSelected(Traced):

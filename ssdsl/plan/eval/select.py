@@ -100,7 +100,9 @@ def _by_index(ctx: Context, value: Selection, name: nodes.Word, key: Value, at: 
     if not ctx.facts.count(value.operators, name.text):
         if name.text in ctx.facts.broken:
             raise PlanError()
-        raise PlanError(NoSuchIndex(name.span, name.text, index_names(ctx.facts, ctx.model, value.operators)))
+        known = index_names(ctx.facts, ctx.model, value.operators)
+        elsewhere = ctx.facts.count(frozenset(ctx.model.operators), name.text) > 0
+        raise PlanError(NoSuchIndex(name.span, name.text, known, elsewhere))
     if any(name.text == fixed for fixed, _ in value.fixed):
         raise PlanError(FixedTwice(name.span, name.text))
     return Selection(value.operators, value.units, (*value.fixed, (name.text, part)), value.phase)

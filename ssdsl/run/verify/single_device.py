@@ -117,10 +117,11 @@ class _TypedDraws(Draws):  # type: ignore[no-untyped-call]
 
 
 def _take(module: torch.nn.Module, grads: Tensors) -> None:
-    """Replaces the gradients of weights that have one."""
+    """Replaces the gradients of weights that have one, by dense tensors (its own may be sparse). They lie in memory as
+    their weights do: the fused AdamW reads both element by element in the order of memory."""
     for name, weight in module.named_parameters():
         if weight.grad is not None and name in grads:
-            weight.grad = grads[name].to(weight.grad.device, weight.grad.dtype, copy=True)  # its own may be sparse
+            weight.grad = torch.empty_like(weight, dtype=weight.grad.dtype).copy_(grads[name])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

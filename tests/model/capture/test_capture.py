@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, func, nn
+from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
-from torch.func import vmap
 
 from ssdsl.model.capture.errors import GENERATOR, CaptureFailed
 from ssdsl.model.capture.preserve import patched
@@ -405,10 +404,6 @@ def flow(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def energy(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return F.linear(x, weight).square().sum()
-
-
 def finite(net: Net, x: torch.Tensor) -> torch.Tensor:
     y = net.fc(x).sum()
     assert y.isfinite(), "a model of ours"
@@ -445,7 +440,6 @@ WRONG: dict[str, dict[str, Callable[[Net, torch.Tensor], Any]]] = {
         "a check of arguments": lambda net, x: Normal(net.fc(x), 1.0, validate_args=True).log_prob(x).sum(),
         "a derivative of draws": lambda net, x: flow(F.dropout(net.fc(x)).sum(), net.fc.weight).square().sum(),
         "a derivative of a norm": lambda net, x: flow(net.norm(net.fc(x)).sum(), net.fc.weight).square().sum(),
-        "derivatives of samples": lambda net, x: vmap(func.grad(energy), (None, 0))(net.fc.weight, x).sum(),
     },
     "E0331": {
         "no rule": lambda net, x: torch.ops.ssdsl_nowhere.first(net.fc(x)).sum(),

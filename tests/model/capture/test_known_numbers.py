@@ -82,6 +82,13 @@ class Checked(Net):
         return F.gaussian_nll_loss(x, x, torch.ones(2, 4)) is not None
 
 
+class CheckedInEachStep(Net):
+    """As it checks what depends on the batch: it can only raise an error."""
+
+    def asks(self, x: Tensor) -> bool | Tensor:
+        return F.gaussian_nll_loss(x, x, x.square() + 1) is not None
+
+
 class Sometimes(Net):
     def asks(self, x: Tensor) -> bool | Tensor:
         return torch.rand([]) < 0.5
@@ -141,7 +148,19 @@ def captured(kind: type[Net]) -> Graph:
 
 
 @pytest.mark.parametrize(
-    "kind", [LayerDrop, LayerDropAlways, LayersDropped, Masked, MaskedOtherwise, Number, Numbers, Equal, Checked]
+    "kind",
+    [
+        LayerDrop,
+        LayerDropAlways,
+        LayersDropped,
+        Masked,
+        MaskedOtherwise,
+        Number,
+        Numbers,
+        Equal,
+        Checked,
+        CheckedInEachStep,
+    ],
 )
 def test_one_answer_is_given(kind: type[Net]) -> None:
     graph = captured(kind)

@@ -92,6 +92,16 @@ def test_a_tied_weight_may_go_by_its_other_name(model: Model, tmp_path: Path) ->
     assert difference(verify(model, SGD, read_result(tmp_path, 3, range(1)))) is None
 
 
+def test_a_weight_may_lie_transposed_in_memory(model: Model) -> None:
+    """As those that `torch.linalg.qr` makes; the ranks' gradients, with which AdamW steps, are contiguous."""
+    inside = model.module.inside
+    inside.weight.data = inside.weight.data.mT.contiguous().mT
+    plan = reference(model, ADAMW)
+    contiguous = tuple({name: grad.contiguous() for name, grad in step.items()} for step in plan.grads)
+    followed = SingleDevice(model, ADAMW, contiguous).trained
+    assert all(torch.equal(plan.weights[name], weight) for name, weight in followed.weights.items())
+
+
 @pytest.mark.parametrize("training", [SGD, ADAMW], ids=["sgd", "adamw"])
 def test_other_order_of_sums_passes(model: Model, training: Training) -> None:
     """The same run in fp64, rounded: as far from the reference as any order of sums."""

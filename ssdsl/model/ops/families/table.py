@@ -89,20 +89,21 @@ def embedding_bag(call: TypedCall) -> Signature:
 
 
 def index_put(call: TypedCall) -> Signature:
-    """Writes at indices of the first axes, which are whole; the other axes may be split."""
-    places = call.args[1]
-    if any(p is None for p in places) or any(t.dtype == "bool" for t in call.inputs[1:-1]):
+    """Writes at indices of axes that stand together; these are whole, and the others may be split."""
+    given = call.args[1]
+    indexed = [at for at, place in enumerate(given) if place is not None]
+    first, last = indexed[0], indexed[-1] + 1
+    if last - first != len(indexed) or any(t.dtype == "bool" for t in call.inputs[1:-1]):
         return all_whole(call)
-    count, shape, values = len(places), call.shape, call.shapes[-1]
-    kept = axes(call.rank - count)
-    given = [[whole(f"i{n}{k}") for k in range(len(s))] for n, s in enumerate(call.shapes[1:-1])]
-    picked = len(values) - len(kept)
-    last = kept[max(0, -picked) :]
-    written = [
-        ONE if n == 1 != m else a for n, m, a in zip(values[max(0, picked) :], shape[-len(last) :], last, strict=True)
+    kept, values, places = axes(call.rank - len(indexed)), call.shapes[-1], call.shapes[1:-1]
+    picked = whole_axes(max(map(len, places)), "v")
+    written = [*zip(call.shape[:first], kept, strict=False), *((1, axis) for axis in picked)]
+    written += zip(call.shape[last:], kept[first:], strict=True)
+    added = [
+        ONE if n == 1 != m else axis for n, (m, axis) in zip(values, written[len(written) - len(values) :], strict=True)
     ]
-    rows = [[*whole_axes(count, "a"), *kept], *given, [*whole_axes(max(0, picked), "v"), *written]]
-    return signature(rows, [[*whole_axes(count, "a"), *kept]])
+    row = [*kept[:first], *whole_axes(len(indexed), "a"), *kept[first:]]
+    return signature([row, *([whole(f"i{n}{k}") for k in range(len(s))] for n, s in enumerate(places)), added], [row])
 
 
 def scatter_add(call: TypedCall) -> Signature:
