@@ -41,6 +41,24 @@ class Unit(SGD):
                 p.data.add_(p.grad / p.grad.norm(), alpha=-0.1)
 
 
+class Normalised(SGD):
+    """Steps of a length that is the learning rate along the gradient of all weights together."""
+
+    def step(self, closure: Any = None) -> None:
+        every = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        norm = torch.stack([p.grad.norm() for p in every]).norm()
+        for p in every:
+            p.data.add_(p.grad / norm, alpha=-self.param_groups[0]["lr"])
+
+
+class Noisy(SGD):
+    """Steps that are drawn."""
+
+    def step(self, closure: Any = None) -> None:
+        for p in self.param_groups[0]["params"]:
+            p.data.add_(torch.randn_like(p), alpha=-self.param_groups[0]["lr"])
+
+
 def trained(engine: Engine) -> Engine:
     engine.optimizer(SGD, lr=0.1)
     return engine
@@ -154,6 +172,33 @@ def test_rank_0_speaks_for_all_that_say_the_same(
 def test_an_optimizer_of_ones_own_is_tried_before_it_steps_on_parts() -> None:
     assert "`Unit` looks at a weight as a whole" in on_ranks("zero3", told(lambda e: e.optimizer(Unit, lr=0.1)))[0]
     assert on_ranks("data", lambda e: type(e.optimizer(Unit, lr=0.1)).__name__) == ["Unit", "Unit"]
+
+
+@pytest.mark.parametrize("plan", ["stages", "zero1"])
+def test_an_optimizer_that_looks_at_all_weights_needs_them_on_each_rank(plan: str) -> None:
+    where = r", and this plan has `[\w.]+` (on other ranks|in parts)\n  help: "
+    for make, does in (Normalised, "looks at all weights together"), (Noisy, "draws random numbers"):
+        said = on_ranks(plan, told(lambda e, make=make: e.optimizer(make, lr=0.1)))[0]  # type: ignore[misc]
+        assert re.search(f"`{make.__name__}` {does}{where}", said)
+
+
+def test_an_optimizer_that_looks_at_all_weights_steps_where_each_rank_has_them() -> None:
+    assert on_ranks("data", lambda e: type(e.optimizer(Normalised, lr=0.1)).__name__) == ["Normalised"] * 2
+
+
+def test_a_tiny_learning_rate_hides_no_look_at_whole_weights() -> None:
+    for lr in (1e-7, 0.0):
+        adafactor = told(lambda e, lr=lr: e.optimizer(torch.optim.Adafactor, lr=lr))  # type: ignore[misc]
+        assert "`Adafactor` looks at a weight as a whole" in on_ranks("zero3", adafactor)[0]
+
+
+def test_a_trial_draws_nothing_of_the_users_numbers() -> None:
+    def work(engine: Engine) -> bool:
+        before = torch.random.get_rng_state()
+        engine.optimizer(Noisy, lr=0.1)
+        return torch.equal(torch.random.get_rng_state(), before)
+
+    assert on_ranks("one", work) == [True]
 
 
 def test_a_mistake_leaves_the_training_as_it_was() -> None:
