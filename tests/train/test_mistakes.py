@@ -64,6 +64,13 @@ def trained(engine: Engine) -> Engine:
     return engine
 
 
+def changed(engine: Engine, change: Callable[[Any], dict[str, Any]]) -> None:
+    """A step on a loader's batch that the loop has changed."""
+    batch = next(iter(trained(engine).loader(Pairs(), 12)))
+    batch.update(change(batch))
+    engine.step(batch)
+
+
 def told(act: Act) -> Callable[[Engine], str]:
     """What a rank is told."""
 
@@ -109,6 +116,15 @@ WRONG: dict[str, tuple[Act, str]] = {
     "nothing to evaluate": (lambda e: e.evaluate(None), "what is to be evaluated is None"),  # type: ignore[arg-type]
     "a loader's option": (lambda e: e.loader(Pairs(), 12, pin=True), "a loader has no option `pin`"),
     "keep": (lambda e: e.save("nowhere", keep=0), "keep=0 keeps no checkpoint"),
+    "a file to resume": (lambda e: e.resume(__file__), "is a file, not a folder"),
+    "weights for an optimizer": (
+        lambda e: e.optimizer(AdamW, params=[torch.nn.Parameter(torch.zeros(99))]),
+        "`AdamW(params=[Parameter con...res_grad=True)])` cannot take a step",
+    ),
+    "a loader's batch put": (lambda e: changed(e, lambda b: {"z": b["x"]}), "`z` was put into a loader's batch"),
+    "of other samples": (lambda e: changed(e, lambda b: {"x": b["x"][:2]}), "was int64[6, 5], and is int64[2, 5]"),
+    "of another type": (lambda e: changed(e, lambda b: {"x": b["x"].int()}), "was int64[6, 5], and is int32[6, 5]"),
+    "of no tensors": (lambda e: changed(e, lambda b: {"y": b["y"].tolist()}), "`y` of a loader's batch was made a list"),
 }
 
 

@@ -226,3 +226,17 @@ class CheckedBatch(Tensors):
     def __init__(self, tensors: Tensors, feed: BatchSpec, loader: Any, position: dict[str, Any]) -> None:
         super().__init__(tensors)
         self.feed, self.loader, self.position = feed, loader, position
+        self.kinds = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+
+    def check(self) -> None:
+        """Raises EngineError if the loop has changed the names, shapes or types of its tensors."""
+        change = "change batches in the data set or in collate_fn: the loop gets the part that this rank needs"
+        for name in {**self.kinds, **self}:
+            if name not in self:
+                raise EngineError(f"`{name}` was taken out of a loader's batch", change)
+            if name not in self.kinds:
+                raise EngineError(f"`{name}` was put into a loader's batch", change)
+            if not isinstance(self[name], torch.Tensor):
+                raise EngineError(f"`{name}` of a loader's batch was made {kind(self[name])}", change)
+            if (mine := (self[name].dtype, tuple(self[name].shape))) != self.kinds[name]:
+                raise EngineError(f"`{name}` of a loader's batch was {text(*self.kinds[name])}, and is {text(*mine)}", change)

@@ -261,6 +261,7 @@ class Engine:
         if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
             share = self._share_for(kind, batch.feed.samples, outputs)
             if share.inputs == batch.feed.pieces:
+                batch.check()
                 return share, batch
             raise EngineError(
                 "evaluation needs other parts of a batch than training does, and this loader is for training",

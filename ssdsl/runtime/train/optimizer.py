@@ -6,6 +6,7 @@ a whole (Adafactor, Muon) does not, and one that looks at all weights together (
 needs all of them on each rank. Trial steps on small tensors tell them apart.
 """
 
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -214,7 +215,7 @@ def _check(
     """Raises EngineError for a group that the optimizer cannot step on as it would on one device. `elsewhere` is a
     weight of the group that only other ranks hold."""
     cut = next((w.name for w in weights if w.held.span is not None or w.held.piece.takes), None)
-    listed = ", ".join(f"{name}={value!r}" for name, value in {**options, **group}.items())
+    listed = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in {**options, **group}.items())
     try:
         reach = _reach_of(make, options, group)
     except EngineError:
