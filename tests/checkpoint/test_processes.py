@@ -108,12 +108,15 @@ if sys.stdin.readline() == "close\\n":
     sys.stdin.readline()
 os._exit(0)  # as one that is killed
 """
-OTHER = TWO.partition("first = ")[0] + """
+OTHER = (
+    TWO.partition("first = ")[0]
+    + """
 try:
     save(3)
 except EngineError as error:
     print(error)
 """
+)
 
 
 @pytest.mark.parametrize("how", ["close", "die"])

@@ -24,7 +24,9 @@ def test_every_example_is_named() -> None:
 
 def test_every_command_that_prints_json_is_in_its_table() -> None:
     def printing(name: str, command: Any) -> list[str]:
-        inner = [one for sub in getattr(command, "commands", {}).items() for one in printing(f"{name} {sub[0]}", sub[1])]
+        inner = [
+            one for sub in getattr(command, "commands", {}).items() for one in printing(f"{name} {sub[0]}", sub[1])
+        ]
         return inner + [name.strip()] * any("--json" in option.opts for option in command.params)
 
     page = (ROOT / "docs" / "json.md").read_text("utf-8").partition("## ")[0]

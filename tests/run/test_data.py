@@ -228,7 +228,9 @@ def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:
 
 def test_workers_start_as_in_any_script(tmp_path: Path) -> None:
     """Though the ranks are copies of a process: what cannot be imported or pickled need not be."""
-    local = "DataLoader(Words(), 8, num_workers=1, collate_fn=lambda samples: torch.utils.data.default_collate(samples))"
+    local = (
+        "DataLoader(Words(), 8, num_workers=1, collate_fn=lambda samples: torch.utils.data.default_collate(samples))"
+    )
     data = GOOD.replace("return Words()\n", f"return {local}\n", 1)
     done = ssdsl(tmp_path, written(tmp_path, data).replace(os.path.relpath(tmp_path), "."))
     assert done.returncode == 0, done.stderr

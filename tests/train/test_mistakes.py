@@ -124,7 +124,10 @@ WRONG: dict[str, tuple[Act, str]] = {
     "a loader's batch put": (lambda e: changed(e, lambda b: {"z": b["x"]}), "`z` was put into a loader's batch"),
     "of other samples": (lambda e: changed(e, lambda b: {"x": b["x"][:2]}), "was int64[6, 5], and is int64[2, 5]"),
     "of another type": (lambda e: changed(e, lambda b: {"x": b["x"].int()}), "was int64[6, 5], and is int32[6, 5]"),
-    "of no tensors": (lambda e: changed(e, lambda b: {"y": b["y"].tolist()}), "`y` of a loader's batch was made a list"),
+    "of no tensors": (
+        lambda e: changed(e, lambda b: {"y": b["y"].tolist()}),
+        "`y` of a loader's batch was made a list",
+    ),
 }
 
 

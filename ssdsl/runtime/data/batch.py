@@ -239,4 +239,6 @@ class CheckedBatch(Tensors):
             if not isinstance(self[name], torch.Tensor):
                 raise EngineError(f"`{name}` of a loader's batch was made {kind(self[name])}", change)
             if (mine := (self[name].dtype, tuple(self[name].shape))) != self.kinds[name]:
-                raise EngineError(f"`{name}` of a loader's batch was {text(*self.kinds[name])}, and is {text(*mine)}", change)
+                raise EngineError(
+                    f"`{name}` of a loader's batch was {text(*self.kinds[name])}, and is {text(*mine)}", change
+                )

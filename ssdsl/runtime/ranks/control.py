@@ -52,7 +52,7 @@ class Control:
         self._vote[0] = _Vote.ERROR if error is not None else _Vote.MORE if more else _Vote.END
         self._vote[1], self._vote[2] = alike, -alike
         self._reduce(self._vote, "max")
-        vote, largest, smallest = self._vote.tolist()
+        vote, largest, smallest = map(int, self._vote.tolist())
         if vote == _Vote.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
             raise EngineError(*_told(said))

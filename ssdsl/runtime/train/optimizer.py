@@ -294,7 +294,9 @@ def _reach_of(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) 
     if not _are_alike(together, each):
         return _Reach.ALL
     try:
-        parts = apart(_two_parts(weights[0]), [torch.stack(g) for g in zip(*map(_two_parts, gradients[0]), strict=True)])
+        parts = apart(
+            _two_parts(weights[0]), [torch.stack(g) for g in zip(*map(_two_parts, gradients[0]), strict=True)]
+        )
     except Exception:  # it needs a matrix
         return _Reach.WEIGHT
     return _Reach.ELEMENT if _are_alike(each[: len(parts)], parts) else _Reach.WEIGHT
