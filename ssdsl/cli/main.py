@@ -10,14 +10,16 @@ import warnings
 
 from ssdsl.cli.app import app
 from ssdsl.cli.terminal import diagnostics_as_json, report_bug, show_diagnostics
+from ssdsl.interrupts import note_interrupts, was_interrupted
 from ssdsl.text.diagnostic import PlanError
 
-WRONG, BUG, PIPE = 1, 3, 141
+WRONG, BUG, INTERRUPTED, PIPE = 1, 3, 130, 141
 
 
 def main() -> None:
     """Runs the command of `sys.argv`; does not return."""
     diagnostics_as_json(False)
+    note_interrupts()
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
     try:
         try:
@@ -34,6 +36,8 @@ def main() -> None:
             _stop_writing()
         raise
     except Exception as error:
+        if was_interrupted():
+            sys.exit(INTERRUPTED)
         from ssdsl.run.out_of_resources import lack_of
 
         if (lack := lack_of(error)) is not None:

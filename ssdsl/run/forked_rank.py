@@ -3,6 +3,7 @@
 torchrun runs this file in the copy (`--run-path`), with the path of `main.py` and its arguments.
 """
 
+import multiprocessing
 import runpy
 import signal
 import sys
@@ -14,6 +15,8 @@ from ssdsl.run.processes import end_with_parent
 
 def main() -> None:
     end_with_parent(signal.SIGKILL)  # that is the copied process, which ends with torchrun
+    # a copy would start the workers of its loaders as it was started, which have to import what is copied by default
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     del sys.argv[0]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     for stream in (sys.stdout, sys.stderr):

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from rich.console import Console
 
+from ssdsl.interrupts import was_interrupted
 from ssdsl.model.discover.search_path import search_path
 from ssdsl.run.errors import TooFewDevices
 from ssdsl.run.failures import failed_ranks, failure, printed, stuck, writing
@@ -90,6 +91,8 @@ def launch(
     program = [str(folder / "main.py"), *training.arguments(), "--out", str(out), *(["--dump"] if dump else [])]
     command = [*_agent(nodes.where(len(ranks)), max_restarts, out), *(FORKED if _forks(training) else ()), *program]
     reader = _StatusReader(out, ranks, training.timeout_s, nodes.count == 1 and max_restarts == 0)
+    if was_interrupted():  # and the import of torch has swallowed it
+        raise KeyboardInterrupt
     with writing(out), sigterm_raises():
         _clear(out)
         agent = _start(command, out / "torchrun.log", _environment(mark, nodes.is_local))

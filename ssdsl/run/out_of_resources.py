@@ -39,8 +39,16 @@ SIGNS = {
 
 
 def lack_in(text: str) -> Lack | None:
-    """The lacking resource, by the last lines of an error; None if it is another error."""
-    last = "\n".join(text.strip().splitlines()[-LAST:])
+    """The lacking resource, by the last lines of an error; None if it is another error.
+
+    What the help of an error supposes is left out.
+
+    >>> lack_in("rank 0: loading failed\\n  help: use fewer workers if the system ran out of memory")
+    >>> lack_in("rank 0: MemoryError")
+    <Lack.MEMORY: 'memory'>
+    """
+    lines = [line for line in text.strip().splitlines() if not line.lstrip().startswith("help: ")]
+    last = "\n".join(lines[-LAST:])
     return next((lack for lack, signs in SIGNS.items() if any(sign in last for sign in signs)), None)
 
 

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import fields
 from itertools import cycle, islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 import torch.distributed as dist
 
-from .checkpoints.folder import has_checkpoint
+from .checkpoints.folder import has_checkpoint, reserve
 from .data.batch import Batch
 from .data.loader import Loader
 from .data.user_data import load_data, loader_arguments
@@ -161,8 +161,9 @@ def _resume(engine: Engine, options: argparse.Namespace) -> None:
     if engine.control.broadcast(b"again" if again else b""):
         folder = options.save
     engine.control.vote(_mistake(folder, options) if engine.rank == 0 else None)
-    with engine.control.together():
+    with engine.control.together(), suppress(OSError):  # a folder that cannot be written is told by the first save
         if saves:
+            reserve(options.save)
             note_start(options.save)
     if folder is not None and engine.resume(folder) is None and folder != options.save:
         raise EngineError(f"`{folder}` has no checkpoint to go on with", "name a folder that `--save` wrote to")

@@ -114,6 +114,11 @@ class Disk:
 
     def _opened(self, call: Any) -> Any:
         def opened(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+            if "a" in mode:  # a lock, whose text is for people
+                with self.lock:
+                    if self.does("open"):
+                        raise Killed
+                    return call(path, mode, *arguments, **options)
             if "w" not in mode:
                 return call(path, mode, *arguments, **options)
             with self.lock:

@@ -55,7 +55,7 @@ def calls(before: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[
     shutil.copytree(before, run)
     disk = Disk()
     assert save(run, NEW, disk) == [None] * RANKS
-    assert sorted(p.name for p in run.iterdir()) == ["latest", "step-00000003"]
+    assert sorted(p.name for p in run.iterdir()) == [".saving", "latest", "step-00000003"]
     return disk.log
 
 
@@ -99,7 +99,7 @@ def test_killed_anywhere(before: Path, calls: list[tuple[int, str]], tmp_path: P
         ends.add(found(run))
         assert save(run, NEW) == [None] * RANKS  # the run goes on: from whichever it found
         assert found(run) == NEW
-        assert sorted(p.name[:13] for p in run.iterdir()) == ["latest", "step-00000003"]
+        assert sorted(p.name[:13] for p in run.iterdir()) == [".saving", "latest", "step-00000003"]
         shutil.rmtree(run)
     assert ends == {OLD, NEW}
 

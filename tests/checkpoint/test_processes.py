@@ -4,6 +4,9 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ssdsl.runtime.checkpoints.reader import Checkpoint
 from tests.checkpoint import parts
@@ -76,3 +79,64 @@ def test_a_rank_is_killed(tmp_path: Path, python: str) -> None:
     (status, said), (killed, _) = processes(python, tmp_path, "dies")
     assert (status, killed) == (7, -signal.SIGKILL) and "a checkpoint was not saved: " in said
     parts.check(Checkpoint.open(tmp_path / "run").whole, 1)
+
+
+TWO = """
+import os, sys, time
+from ssdsl.runtime.checkpoints.saver import Saver
+from ssdsl.runtime.errors import EngineError
+from ssdsl.runtime.ranks.control import LoneControl
+from tests.checkpoint import parts
+
+def save(seed):
+    saver = Saver(LoneControl(), background=False)
+    saver.save(sys.argv[1], seed, parts.content(seed, 0, 1))
+    return saver
+
+first = save(1)
+save(2)  # of the same process
+waits, ends = os.pipe()
+if os.fork() == 0:  # as a loader's worker: it has the lock's file, not the lock, and ends some time after its parent
+    os.close(ends)
+    os.read(waits, 1)
+    time.sleep(10)
+    os._exit(0)
+print("saves", flush=True)
+if sys.stdin.readline() == "close\\n":
+    first.close()
+    print("closed", flush=True)
+    sys.stdin.readline()
+os._exit(0)  # as one that is killed
+"""
+OTHER = (
+    TWO.partition("first = ")[0]
+    + """
+try:
+    save(3)
+except EngineError as error:
+    print(error)
+"""
+)
+
+
+@pytest.mark.parametrize("how", ["close", "die"])
+def test_two_runs_do_not_save_to_one_folder(tmp_path: Path, python: str, how: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = str(tmp_path / "run")
+
+    def other() -> str:
+        return subprocess.run([python, "-c", OTHER, run], env=environment, stdout=subprocess.PIPE, text=True).stdout
+
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([python, "-c", TWO, run], env=environment, **pipes) as first:
+        assert first.stdout is not None and first.stdin is not None
+        assert first.stdout.readline() == "saves\n"
+        assert f"another run saves to `{run}`: process " in other()
+        first.stdin.write(how + "\n")
+        first.stdin.flush()
+        if how == "close":
+            assert first.stdout.readline() == "closed\n"
+        else:
+            first.wait()
+        assert other() == ""
+    parts.check(Checkpoint.open(tmp_path / "run").whole, 3)

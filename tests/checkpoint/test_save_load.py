@@ -100,7 +100,7 @@ def test_large_tensors_are_stored_in_boxes(tmp_path: Path, monkeypatch: pytest.M
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         save(tmp_path, seed, 2, keep=2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-00000002", "step-00000003"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".saving", "latest", "step-00000002", "step-00000003"]
     save(tmp_path, 4, 1, keep=None)
     assert len(list(tmp_path.glob("step-*"))) == 3
     parts.check(Checkpoint.open(tmp_path).whole, 4)
@@ -137,7 +137,8 @@ def test_what_a_dead_run_left_is_removed_and_what_is_the_users_stays(tmp_path: P
     (tmp_path / "step-00000001").rename(tmp_path / "best")
     (tmp_path / "best.txt").write_text("mine")
     save(tmp_path, 2, 1)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["best", "best.txt", "latest", "notes", "step-00000002"]
+    kept = [".saving", "best", "best.txt", "latest", "notes", "step-00000002"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == kept
     parts.check(Checkpoint.open(tmp_path / "best").whole, 1)
 
 
@@ -202,7 +203,7 @@ def test_disks_that_nodes_do_not_share(tmp_path: Path, monkeypatch: pytest.Monke
     for error in together(2, work):
         assert isinstance(error, EngineError) and "is not there" in str(error)
         assert "save to a disk that all nodes have in common" in str(error)
-    assert not list(tmp_path.iterdir())
+    assert [p.name for p in tmp_path.iterdir()] == [".saving"]
 
 
 def test_facts_that_are_no_plain_values(tmp_path: Path) -> None:
@@ -233,6 +234,12 @@ values = st.recursive(leaves, _nested, max_leaves=10)
 def test_plain_values_come_back(value: Any) -> None:
     found = from_json(to_json(value))
     assert found == value and type(found) is type(value)
+
+
+def test_numbers_of_numpy_come_back_as_pythons() -> None:
+    numpy = pytest.importorskip("numpy")
+    found = from_json(to_json([numpy.float32(0.5), numpy.float64(0.1), numpy.int64(3), True]))
+    assert found == [0.5, 0.1, 3, True] and [type(one) for one in found] == [float, float, int, bool]
 
 
 def test_tensors_among_the_facts_come_back() -> None:

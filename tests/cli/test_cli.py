@@ -1,18 +1,24 @@
 """The command line: exit statuses, streams, suggestions, help, and what each command prints."""
 
+import contextlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 import ssdsl as package
+from ssdsl import interrupts
 from ssdsl.cli.main import main
+from ssdsl.run.launch import launch
 from ssdsl.run.results import RankResult, RunResult
+from ssdsl.runtime.options import Training
 from ssdsl.simulate.profile.profile import Profile, ProfiledMachine
 from ssdsl.simulate.profile.read_costs import read_costs
 from ssdsl.text.diagnostic import Diagnostic
@@ -501,3 +507,26 @@ def test_no_table_where_nothing_is_repeated(here: Callable[..., Done], model: st
 def test_output_in_ascii() -> None:
     done = ssdsl("plans", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_ctrl_c_that_an_import_swallows_is_no_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As NumPy swallows it while torch imports it."""
+
+    def swallows(prog_name: str) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        with pytest.raises(KeyboardInterrupt):  # no processes start any more
+            launch(tmp_path, Training(), processes=1, out=tmp_path)
+        raise RecursionError
+
+    monkeypatch.setattr("ssdsl.cli.main.app", swallows)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        interrupts.answered()
+    assert ended.value.code == 130
+    assert not list(tmp_path.iterdir())

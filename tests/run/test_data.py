@@ -226,6 +226,16 @@ def test_a_run_on_data_of_ones_own(tmp_path: Path) -> None:
         assert line["loss"] == pytest.approx(loss.item(), rel=1e-5) and line["samples_per_s"] > 0
 
 
+def test_workers_start_as_in_any_script(tmp_path: Path) -> None:
+    """Though the ranks are copies of a process: what cannot be imported or pickled need not be."""
+    local = (
+        "DataLoader(Words(), 8, num_workers=1, collate_fn=lambda samples: torch.utils.data.default_collate(samples))"
+    )
+    data = GOOD.replace("return Words()\n", f"return {local}\n", 1)
+    done = ssdsl(tmp_path, written(tmp_path, data).replace(os.path.relpath(tmp_path), "."))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_what_shows_only_in_training_is_said_by_all(tmp_path: Path, golden: Callable[[Path, str], None]) -> None:
     bad = GOOD.replace(

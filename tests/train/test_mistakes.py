@@ -41,9 +41,34 @@ class Unit(SGD):
                 p.data.add_(p.grad / p.grad.norm(), alpha=-0.1)
 
 
+class Normalised(SGD):
+    """Steps of a length that is the learning rate along the gradient of all weights together."""
+
+    def step(self, closure: Any = None) -> None:
+        every = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        norm = torch.stack([p.grad.norm() for p in every]).norm()
+        for p in every:
+            p.data.add_(p.grad / norm, alpha=-self.param_groups[0]["lr"])
+
+
+class Noisy(SGD):
+    """Steps that are drawn."""
+
+    def step(self, closure: Any = None) -> None:
+        for p in self.param_groups[0]["params"]:
+            p.data.add_(torch.randn_like(p), alpha=-self.param_groups[0]["lr"])
+
+
 def trained(engine: Engine) -> Engine:
     engine.optimizer(SGD, lr=0.1)
     return engine
+
+
+def changed(engine: Engine, change: Callable[[Any], dict[str, Any]]) -> None:
+    """A step on a loader's batch that the loop has changed."""
+    batch = next(iter(trained(engine).loader(Pairs(), 12)))
+    batch.update(change(batch))
+    engine.step(batch)
 
 
 def told(act: Act) -> Callable[[Engine], str]:
@@ -91,6 +116,18 @@ WRONG: dict[str, tuple[Act, str]] = {
     "nothing to evaluate": (lambda e: e.evaluate(None), "what is to be evaluated is None"),  # type: ignore[arg-type]
     "a loader's option": (lambda e: e.loader(Pairs(), 12, pin=True), "a loader has no option `pin`"),
     "keep": (lambda e: e.save("nowhere", keep=0), "keep=0 keeps no checkpoint"),
+    "a file to resume": (lambda e: e.resume(__file__), "is a file, not a folder"),
+    "weights for an optimizer": (
+        lambda e: e.optimizer(AdamW, params=[torch.nn.Parameter(torch.zeros(99))]),
+        "`AdamW(params=[Parameter con...res_grad=True)])` cannot take a step",
+    ),
+    "a loader's batch put": (lambda e: changed(e, lambda b: {"z": b["x"]}), "`z` was put into a loader's batch"),
+    "of other samples": (lambda e: changed(e, lambda b: {"x": b["x"][:2]}), "was int64[6, 5], and is int64[2, 5]"),
+    "of another type": (lambda e: changed(e, lambda b: {"x": b["x"].int()}), "was int64[6, 5], and is int32[6, 5]"),
+    "of no tensors": (
+        lambda e: changed(e, lambda b: {"y": b["y"].tolist()}),
+        "`y` of a loader's batch was made a list",
+    ),
 }
 
 
@@ -154,6 +191,33 @@ def test_rank_0_speaks_for_all_that_say_the_same(
 def test_an_optimizer_of_ones_own_is_tried_before_it_steps_on_parts() -> None:
     assert "`Unit` looks at a weight as a whole" in on_ranks("zero3", told(lambda e: e.optimizer(Unit, lr=0.1)))[0]
     assert on_ranks("data", lambda e: type(e.optimizer(Unit, lr=0.1)).__name__) == ["Unit", "Unit"]
+
+
+@pytest.mark.parametrize("plan", ["stages", "zero1"])
+def test_an_optimizer_that_looks_at_all_weights_needs_them_on_each_rank(plan: str) -> None:
+    where = r", and this plan has `[\w.]+` (on other ranks|in parts)\n  help: "
+    for make, does in (Normalised, "looks at all weights together"), (Noisy, "draws random numbers"):
+        said = on_ranks(plan, told(lambda e, make=make: e.optimizer(make, lr=0.1)))[0]  # type: ignore[misc]
+        assert re.search(f"`{make.__name__}` {does}{where}", said)
+
+
+def test_an_optimizer_that_looks_at_all_weights_steps_where_each_rank_has_them() -> None:
+    assert on_ranks("data", lambda e: type(e.optimizer(Normalised, lr=0.1)).__name__) == ["Normalised"] * 2
+
+
+def test_a_tiny_learning_rate_hides_no_look_at_whole_weights() -> None:
+    for lr in (1e-7, 0.0):
+        adafactor = told(lambda e, lr=lr: e.optimizer(torch.optim.Adafactor, lr=lr))  # type: ignore[misc]
+        assert "`Adafactor` looks at a weight as a whole" in on_ranks("zero3", adafactor)[0]
+
+
+def test_a_trial_draws_nothing_of_the_users_numbers() -> None:
+    def work(engine: Engine) -> bool:
+        before = torch.random.get_rng_state()
+        engine.optimizer(Noisy, lr=0.1)
+        return torch.equal(torch.random.get_rng_state(), before)
+
+    assert on_ranks("one", work) == [True]
 
 
 def test_a_mistake_leaves_the_training_as_it_was() -> None:

@@ -290,6 +290,23 @@ def test_mistakes_are_told_to_all_ranks() -> None:
     assert ranks[0][-2].startswith("rank 0: ")
 
 
+def test_batches_that_differ_later_are_told_too() -> None:
+    good = batches(1)[0]
+
+    def work(engine: Engine) -> Any:
+        engine.optimizer(torch.optim.SGD, lr=0.1)
+        engine.step(good)
+        later = said(engine, lambda e: e.step({n: t + engine.rank for n, t in good.items()}))
+        shares = said(engine, lambda e: e.step({n: t[6 * e.rank :][:6] for n, t in good.items()}))
+        judged = said(engine, lambda e: e.evaluate({n: t.flip(0) if e.rank else t for n, t in good.items()}))
+        return later, shares, judged, engine.steps
+
+    expected = "rank 1 was given another batch than rank 0"
+    for later, shares, judged, steps in on_ranks("data", work):
+        assert [text.split(":")[0] for text in (later, shares, judged)] == [expected] * 3
+        assert steps == 1
+
+
 def test_a_loss_that_is_no_number_updates_nothing() -> None:
     def work(engine: Engine) -> Any:
         engine.optimizer(torch.optim.SGD, lr=1.0)

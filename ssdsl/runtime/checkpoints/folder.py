@@ -1,6 +1,7 @@
 """A run's folder: a folder for each checkpoint, and the file `latest`, which lists the complete ones.
 
     runs/a/latest                         {"latest": "step-00000200", "kept": [...], "removing": [...]}
+    runs/a/.saving                        locked by the run that saves here
     runs/a/step-00000100/.metadata        what torch.distributed.checkpoint reads, written last
     runs/a/step-00000100/__0_0.distcp     the tensors that rank 0 wrote
     runs/a/step-00000100/state.json       all that is no tensor
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import EngineError
+from .saving_lock import hold
 
 LATEST, METADATA, STATE, SUMS = "latest", ".metadata", "state.json", "sums.json"
 WITHOUT_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.ENOTSUP)
@@ -76,9 +78,17 @@ def has_checkpoint(folder: Path) -> bool:
     return (folder / METADATA).exists() or (folder / LATEST).exists()
 
 
-def begin(run: Path, step: int) -> Path:
-    """Makes an empty folder for a checkpoint, and removes an incomplete one that a run left behind."""
+def reserve(run: Path) -> None:
+    """Makes a run's folder, and locks it for this process. Raises EngineError if another process saves to it, and
+    OSError."""
     _make(run)
+    hold(run)
+
+
+def begin(run: Path, step: int) -> Path:
+    """Makes an empty folder for a checkpoint, and removes an incomplete one that a run left behind. Raises EngineError
+    if another process saves to the run's folder."""
+    reserve(run)
     kept = KeptCheckpoints.read(run)
     for folder in sorted(run.iterdir()):
         half = STEP.fullmatch(folder.name) and folder.is_dir() and not (folder / METADATA).exists()

@@ -1,5 +1,7 @@
 """Converts plain values, such as a scheduler's state, to JSON and back without loss. Reading runs no code.
 
+Numbers of other libraries, as numpy's, come back as Python's.
+
 A value that JSON cannot express becomes an object with one key that starts with `!`:
 
 >>> text = to_json({"milestones": Counter({30: 1}), "betas": (0.9, 0.95), "best": math.inf})
@@ -30,6 +32,7 @@ import io
 import json
 import math
 from collections import Counter
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -58,6 +61,10 @@ def _plain(value: Any, place: str) -> Any:
             file = io.BytesIO()
             torch.save(value.detach().cpu().clone(), file)
             return {"!tensor": base64.b64encode(file.getvalue()).decode()}
+        case Integral():  # such as numpy's
+            return int(value)
+        case Real():
+            return float(value)
         case bytes():
             return {"!bytes": base64.b64encode(value).decode()}
         case list():

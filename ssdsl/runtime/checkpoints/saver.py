@@ -27,6 +27,7 @@ from ..ranks.transport import settle
 from .content import Content, Path, Scalar
 from .folder import STATE, SUMS, KeptCheckpoints, begin, finish, remove, write_synced
 from .plain import to_json
+from .saving_lock import release
 from .writer import Written, finish_metadata, sums_text, write_part, write_scalars
 
 SHARED = "save to a disk that all nodes have in common"
@@ -45,6 +46,7 @@ class Saver:
     def __init__(self, control: Control, background: bool = True) -> None:
         self.control, self.background = control, background
         self._buffers: dict[Path, torch.Tensor] = {}
+        self._runs: set[Folder] = set()  # the folders that it has saved to
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 
@@ -61,6 +63,7 @@ class Saver:
         except Exception as error:  # such as too little memory: the other ranks learn of it at the first vote
             staged = error
         folder = Folder(run)
+        self._runs.add(folder)
 
         def work() -> None:
             try:
@@ -92,11 +95,14 @@ class Saver:
             settle()
 
     def close(self) -> None:
-        """Waits for the last save, and frees the copies."""
+        """Waits for the last save, frees the copies, and lets other runs save to its folders."""
         try:
             self.wait()
         finally:
             self._buffers.clear()
+            for run in self._runs if self.control.rank == 0 else ():
+                release(run)
+            self._runs.clear()
 
     def _raise(self) -> None:
         error, self._error = self._error, None

@@ -2,6 +2,7 @@
 program takes them, with the shapes of the global batch and the part that a rank needs."""
 
 import hashlib
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -18,6 +19,7 @@ from ..ranks.control import Control, bytes_of
 Table = Mapping[str, Any]
 Batch = Mapping[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 Tensors = dict[str, torch.Tensor]
+SAMPLED = 1024  # elements of a tensor that a mark looks at
 
 
 def named(batch: Any, names: Sequence[str]) -> Tensors:
@@ -52,10 +54,30 @@ def compare(batch: Mapping[str, torch.Tensor], control: Control) -> None:
     for name in sorted(batch):
         digest.update(bytes_of(batch[name].detach().cpu()))
     if (other := control.outlier(digest.digest())) is not None:
-        raise EngineError(
-            f"rank {other} was given another batch than rank 0: a step takes the global one, the same on all",
-            "give all ranks the same batch, or let `engine.loader(dataset, ...)` load for each what it needs",
-        )
+        raise another_batch(other)
+
+
+def another_batch(rank: int) -> EngineError:
+    """The error for a rank with another batch than rank 0."""
+    return EngineError(
+        f"rank {rank} was given another batch than rank 0: a step takes the global one, the same on all",
+        "give all ranks the same batch, or let `engine.loader(dataset, ...)` load for each what it needs",
+    )
+
+
+def mark_of(batch: Mapping[str, torch.Tensor]) -> int:
+    """A number that tells a batch from most others, of a sample of its elements: for each step, as a hash of all of
+    them would take too long.
+
+    >>> x = torch.arange(5000)
+    >>> mark_of({"x": x}) == mark_of({"x": x.clone()}) != mark_of({"x": x.flip(0)})
+    True
+    """
+    mark = 0
+    for name in sorted(batch):
+        flat = batch[name].detach().reshape(-1)
+        mark = zlib.crc32(bytes_of(flat[:: -(-flat.numel() // SAMPLED) or 1].cpu()), mark)
+    return mark
 
 
 def text(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
@@ -204,3 +226,19 @@ class CheckedBatch(Tensors):
     def __init__(self, tensors: Tensors, feed: BatchSpec, loader: Any, position: dict[str, Any]) -> None:
         super().__init__(tensors)
         self.feed, self.loader, self.position = feed, loader, position
+        self.kinds = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+
+    def check(self) -> None:
+        """Raises EngineError if the loop has changed the names, shapes or types of its tensors."""
+        change = "change batches in the data set or in collate_fn: the loop gets the part that this rank needs"
+        for name in {**self.kinds, **self}:
+            if name not in self:
+                raise EngineError(f"`{name}` was taken out of a loader's batch", change)
+            if name not in self.kinds:
+                raise EngineError(f"`{name}` was put into a loader's batch", change)
+            if not isinstance(self[name], torch.Tensor):
+                raise EngineError(f"`{name}` of a loader's batch was made {kind(self[name])}", change)
+            if (mine := (self[name].dtype, tuple(self[name].shape))) != self.kinds[name]:
+                raise EngineError(
+                    f"`{name}` of a loader's batch was {text(*self.kinds[name])}, and is {text(*mine)}", change
+                )

@@ -31,7 +31,7 @@ class Control:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._group = transport.new_control_group()
-        self._vote = torch.zeros(1, dtype=torch.int64)  # buffer
+        self._vote = torch.zeros(3, dtype=torch.int64)  # buffer: the vote, `alike`, and its opposite
         self.waits = False  # whether this rank is in an all_reduce now; the heartbeat's thread reads it
 
     @property
@@ -44,21 +44,22 @@ class Control:
         """The number of ranks."""
         return self.transport.size
 
-    def vote(self, error: str | None = None, more: bool = True) -> bool:
-        """Whether `more` is true on all ranks. Costs one all_reduce of a number.
+    def vote(self, error: str | None = None, more: bool = True, alike: int = 0) -> bool:
+        """Whether `more` is true on all ranks, and `alike` is the same number. Costs one all_reduce of three numbers.
 
         Raises EngineError on all ranks if one has an error, with the texts of the failing ones, or if one has left.
         """
-        self._vote.fill_(_Vote.ERROR if error is not None else _Vote.MORE if more else _Vote.END)
+        self._vote[0] = _Vote.ERROR if error is not None else _Vote.MORE if more else _Vote.END
+        self._vote[1], self._vote[2] = alike, -alike
         self._reduce(self._vote, "max")
-        vote = int(self._vote)
+        vote, largest, smallest = map(int, self._vote.tolist())
         if vote == _Vote.ERROR:
             said = [text.decode() for text in self.all_gather((error or "").encode())]
             raise EngineError(*_told(said))
         if vote == _Vote.LEFT:
             reason = "on another rank the script has ended, and this rank goes on"
             raise EngineError(reason, "let all ranks run the same loop: as many steps, and no exit of one alone")
-        return vote == _Vote.MORE
+        return vote == _Vote.MORE and largest == -smallest
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -158,7 +159,7 @@ class LoneControl(Control):
         """The number of ranks, 1."""
         return 1
 
-    def vote(self, error: str | None = None, more: bool = True) -> bool:
+    def vote(self, error: str | None = None, more: bool = True, alike: int = 0) -> bool:
         """Raises the error."""
         if error is not None:
             reason, _, change = error.partition("\n  help: ")  # in EngineError's form

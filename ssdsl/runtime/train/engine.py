@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..data.batch import Batch, CheckedBatch, Tensors, compare, named
+from ..data.batch import Batch, CheckedBatch, Tensors, another_batch, compare, mark_of, named
 from ..data.loader import Loader, loader_options
 from ..errors import EngineError
 from ..layout.cut import Piece
@@ -261,6 +261,7 @@ class Engine:
         if isinstance(batch, CheckedBatch):  # the loader has checked it, on all ranks
             share = self._share_for(kind, batch.feed.samples, outputs)
             if share.inputs == batch.feed.pieces:
+                batch.check()
                 return share, batch
             raise EngineError(
                 "evaluation needs other parts of a batch than training does, and this loader is for training",
@@ -277,24 +278,28 @@ class Engine:
             feed.check(whole, samples)
         except EngineError as found:
             error = str(found)
-        self._agree(samples, error)
+        self._agree(samples, mark_of(whole) if error is None else 0, error)
         if not self._compared:
             self._compared = True
             compare(whole, self.control)
         share = self._share_for(kind, samples, outputs)
         return share, {name: piece.of(whole[name]) for name, piece in share.inputs.items()}
 
-    def _agree(self, samples: int, error: str | None) -> None:
-        """Raises EngineError on all ranks if one has an error, or a batch of another size."""
+    def _agree(self, samples: int, mark: int, error: str | None) -> None:
+        """Raises EngineError on all ranks if one has an error, or another batch: of another size, or with another
+        mark."""
         self._running.runner.doing = f"the start of step {self.micro_steps}"
-        if self.control.vote(error, more=samples == self.training.feed.samples):
+        if self.control.vote(error, more=samples == self.training.feed.samples, alike=mark):
             return
-        said = [int(text) for text in self.control.all_gather(str(samples).encode())]
-        if other := [rank for rank, number in enumerate(said) if number != said[0]]:
-            raise EngineError(
-                f"rank {other[0]} was given a batch of {said[other[0]]} samples, and rank 0 one of {said[0]}",
-                "give all ranks the same global batch",
-            )
+        said = [tuple(map(int, text.split())) for text in self.control.all_gather(f"{samples} {mark}".encode())]
+        for rank, (number, other) in enumerate(said):
+            if number != said[0][0]:
+                raise EngineError(
+                    f"rank {rank} was given a batch of {number} samples, and rank 0 one of {said[0][0]}",
+                    "give all ranks the same global batch",
+                )
+            if other != said[0][1]:
+                raise another_batch(rank)
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,9 @@ class EngineCheckpoints:
         from ..checkpoints.folder import has_checkpoint
 
         engine = self.engine
+        with engine.control.together():
+            if Path(folder).is_file():
+                raise EngineError(f"`{folder}` is a file, not a folder", "name the folder that the run saves to")
         if engine.control.broadcast(b"1" if has_checkpoint(Path(folder)) else b"") != b"1":
             return None
         facts = self.load(folder, strict=True, cast=False)

@@ -2,11 +2,14 @@
 part.
 
 An elementwise optimizer (Adam, SGD) gives the same numbers on parts as on whole weights. One that looks at a weight as
-a whole (Adafactor, Muon) does not. A trial step on small tensors tells them apart.
+a whole (Adafactor, Muon) does not, and one that looks at all weights together (Prodigy, steps of a normalised gradient)
+needs all of them on each rank. Trial steps on small tensors tell them apart.
 """
 
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,6 +23,7 @@ from ..step.flat_params import FlatWeights
 Groups = Mapping[str, Mapping[str, Any]]
 Make = type[torch.optim.Optimizer]
 NEEDS = "see what this optimizer needs"
+TRIAL_LR = 0.01
 
 
 def optimizers() -> dict[str, Make]:
@@ -89,8 +93,8 @@ class Optimizer:
 
     A key of `groups` has patterns of names (`"*.bias|*norm*"`); a weight belongs to the first that matches. `names` are
     those of all trained weights, on any rank; `sparse` are those whose gradients are sparse on one device. Raises
-    EngineError for a pattern that matches none; for an optimizer that cannot step on parts of weights, takes no sparse
-    gradients, or does not take the options.
+    EngineError for a pattern that matches none; for an optimizer that cannot step on the parts of weights or on the
+    weights that this rank has, takes no sparse gradients, or does not take the options.
     """
 
     def __init__(
@@ -109,7 +113,8 @@ class Optimizer:
         for key in groups:
             _check_used(key, self.chosen)
         for used in dict.fromkeys(self.chosen.values()):
-            _check(make, [w for w in weights if self.chosen[w.name] == used], options, groups.get(used or "", {}))
+            mine = [w for w in weights if self.chosen[w.name] == used]
+            _check(make, mine, self._elsewhere(used), options, groups.get(used or "", {}))
         for name in sparse:
             _check_sparse(make, name, {**options, **groups.get(self.chosen[name] or "", {})})
         try:
@@ -117,6 +122,12 @@ class Optimizer:
         except Exception as error:  # such as Muon for a bias
             raise EngineError(f"{_called(make)} does not take these weights: {error}", NEEDS) from error
         self.torch.add_param_group = _refuse_group  # type: ignore[assignment, method-assign]
+
+    def _elsewhere(self, key: str | None) -> str | None:
+        """The first weight of a group that only other ranks hold, if this rank holds any."""
+        held = {w.name for w in self.weights}
+        names = (name for name, chosen in self.chosen.items() if chosen == key and name not in held)
+        return next(names, None) if held else None
 
     def _group(self, key: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
         return {"params": [w.parameter for w in self.weights if self.chosen[w.name] == key], **options}
@@ -185,17 +196,41 @@ def _refuse_group(group: Any) -> None:
     )
 
 
-def _check(make: Make, weights: Sequence[OptimizedParam], options: Mapping[str, Any], group: Mapping[str, Any]) -> None:
-    """Raises EngineError for a group that the optimizer cannot step on as it would on one device."""
+class _Reach(Enum):
+    """What the step of an element depends on, beside its own gradients."""
+
+    ELEMENT = "nothing"
+    WEIGHT = "other elements of its weight"
+    ALL = "other weights"
+    DRAWN = "random numbers"
+
+
+def _check(
+    make: Make,
+    weights: Sequence[OptimizedParam],
+    elsewhere: str | None,
+    options: Mapping[str, Any],
+    group: Mapping[str, Any],
+) -> None:
+    """Raises EngineError for a group that the optimizer cannot step on as it would on one device. `elsewhere` is a
+    weight of the group that only other ranks hold."""
     cut = next((w.name for w in weights if w.held.span is not None or w.held.piece.takes), None)
-    listed = ", ".join(f"{name}={value!r}" for name, value in {**options, **group}.items())
+    listed = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in {**options, **group}.items())
     try:
-        apart = not _steps_on_elements(make, options, group)
+        reach = _reach_of(make, options, group)
     except EngineError:
         raise
     except Exception as error:  # a user's optimizer may raise anything
         raise EngineError(f"`{_called(make)}({listed})` cannot take a step: {error}", NEEDS) from error
-    if apart and cut is not None:
+    if reach in (_Reach.ALL, _Reach.DRAWN) and (cut or elsewhere) is not None:
+        does = "looks at all weights together" if reach is _Reach.ALL else "draws random numbers"
+        where = f"has `{cut}` in parts" if cut is not None else f"has `{elsewhere}` on other ranks"
+        raise EngineError(
+            f"`{_called(make)}` {does}, and this plan {where}",
+            "take an optimizer that treats each element by itself (AdamW, SGD), or a plan in which each rank has all "
+            "weights (data_parallel)",
+        )
+    if reach is _Reach.WEIGHT and cut is not None:
         raise EngineError(
             f"`{_called(make)}` looks at a weight as a whole, and this plan has `{cut}` in parts",
             "take an optimizer that treats each element by itself (AdamW, SGD), or a plan that cuts no weight",
@@ -227,17 +262,48 @@ def refuses_sparse(make: Make, options: Mapping[str, Any]) -> str:
     return ""
 
 
-def _steps_on_elements(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
-    """Whether some steps on a weight equal those on two parts of it, each flattened."""
+def _reach_of(make: Make, options: Mapping[str, Any], group: Mapping[str, Any]) -> _Reach:
+    """Finds out by some steps: on two weights together, on each by itself, and on two parts of the first, each
+    flattened and by itself, as ranks would have them.
+
+    Gradients are of several sizes, since an optimizer may look at their norm only where it is large. The numbers that
+    an optimizer draws are not taken from the user's generator.
+    """
     draw = torch.Generator().manual_seed(0)
-    whole = torch.randn(6, 8, generator=draw)
-    gradients = torch.randn(3, 6, 8, generator=draw)
-    together = _after(make, options, group, [whole], [[g] for g in gradients])[0]
+    weights = [torch.randn(shape, generator=draw) for shape in ((6, 8), (5, 7))]
+    sizes = torch.tensor([1.0, 100.0, 0.01])[:, None, None]
+    gradients = [sizes * torch.randn(3, *w.shape, generator=draw) for w in weights]
+
+    drawn = False
+
+    def updates(start: list[torch.Tensor], gradients: list[torch.Tensor]) -> torch.Tensor:
+        nonlocal drawn
+        with torch.random.fork_rng(devices=[]):
+            before = torch.random.get_rng_state()
+            after = _after(make, options, group, start, list(zip(*gradients, strict=True)))
+            drawn = drawn or not torch.equal(before, torch.random.get_rng_state())
+        return torch.cat([(x - x0).flatten() for x, x0 in zip(after, start, strict=True)])
+
+    def apart(start: list[torch.Tensor], gradients: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([updates([x], [g]) for x, g in zip(start, gradients, strict=True)])
+
+    together = updates(weights, gradients)
+    each = apart(weights, gradients)
+    if drawn:
+        return _Reach.DRAWN
+    if not _are_alike(together, each):
+        return _Reach.ALL
     try:
-        parts = _after(make, options, group, _two_parts(whole), [_two_parts(g) for g in gradients])
+        parts = apart(
+            _two_parts(weights[0]), [torch.stack(g) for g in zip(*map(_two_parts, gradients[0]), strict=True)]
+        )
     except Exception:  # it needs a matrix
-        return False
-    return torch.allclose(together.flatten(), torch.cat(parts), rtol=1e-5, atol=1e-7)
+        return _Reach.WEIGHT
+    return _Reach.ELEMENT if _are_alike(each[: len(parts)], parts) else _Reach.WEIGHT
+
+
+def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-6, equal_nan=True)
 
 
 def _two_parts(x: torch.Tensor) -> list[torch.Tensor]:
@@ -249,9 +315,11 @@ def _after(
     make: Make,
     options: Mapping[str, Any],
     group: Mapping[str, Any],
-    start: list[torch.Tensor],
-    gradients: Sequence[list[torch.Tensor]],
+    start: Sequence[torch.Tensor],
+    gradients: Sequence[Sequence[torch.Tensor]],
 ) -> list[torch.Tensor]:
+    """The weights after a step on each of `gradients`, with a learning rate that changes them enough to be compared:
+    the user's may be tiny, and 0 where a schedule begins."""
     parameters = [torch.nn.Parameter(t.clone()) for t in start]
     optimizer = make([{"params": parameters, **group}], **options)
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -259,6 +327,9 @@ def _after(
     if unknown := [name for name in group if optimizer.defaults and name not in optimizer.defaults]:
         has = ", ".join(optimizer.defaults)
         raise EngineError(f"`{_called(make)}` has no option `{unknown[0]}` for a group", f"its options are {has}")
+    for made in optimizer.param_groups:
+        if (lr := made.get("lr")) is not None:
+            made["lr"] = torch.full_like(lr, TRIAL_LR) if isinstance(lr, torch.Tensor) else TRIAL_LR
     for step in gradients:
         for parameter, gradient in zip(parameters, step, strict=True):
             parameter.grad = gradient.clone()
