@@ -1,7 +1,7 @@
 """Megatron-LM on A100s: Narayanan et al. 2021 (arXiv 2104.04473), table 1; Korthikanti et al. 2022 (arXiv 2205.05198),
 table 5; MegaScale, Jiang et al. 2024 (arXiv 2402.15627), table 2, its baseline. Sizes of micro-batches and interleaving
-are those of the scripts that Megatron-LM publishes with the first (examples/academic_paper_scripts/sc21/run_table_1.sh),
-of the second's table 3, and of the third's table 1 and section 6.1.
+are those of the scripts that Megatron-LM publishes with the first, of the second's table 3, and of the third's table 1
+and section 6.1. The scripts: examples/academic_paper_scripts/sc21/run_table_1.sh.
 
 In 2021 gradients were reduced behind the last task, and devices computed nothing while they sent. In 2022 what
 products exchange in backward was hidden behind the gradients of their weights (the second's sections 4.2.2 and 6.1).

@@ -75,9 +75,7 @@ class Embed(nn.Module):
 class Gpt(nn.Module):
     """The cross entropy of the next token; the embedding is also the classifier."""
 
-    def __init__(
-        self, layers: int, hidden: int, heads: int, seq: int, vocab: int, dropout: float, fused: bool
-    ) -> None:
+    def __init__(self, layers: int, hidden: int, heads: int, seq: int, vocab: int, dropout: float, fused: bool) -> None:
         super().__init__()
         self.embed = Embed(hidden, seq, vocab, dropout)
         self.h = nn.ModuleList(Layer(hidden, heads, dropout, fused) for _ in range(layers))
